@@ -1,0 +1,1 @@
+"""Run an LLM agent whose every step is a durable event."""

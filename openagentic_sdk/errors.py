@@ -1,0 +1,250 @@
+"""Everything that can go wrong, as one tree.
+
+    OpenAgentSdkError
+    |- OptionsError (ValueError)             a setting that cannot be used
+    |- EventError
+    |  |- UnknownEventTypeError              a strict reader met a type it does not know
+    |  |- InvalidEventError (ValueError)     not an event: no JSON, a field missing or of the wrong kind
+    |- SessionError
+    |  |- SessionNotFoundError (LookupError)
+    |  |- SessionExistsError
+    |  |- SessionLockedError                 another run holds the session
+    |  |- ConcurrencyError                   the log is not where the writer expected it
+    |  |- StorageError                       the disk or the server refused
+    |  |- LogCorruptError                    a record is damaged in a way that no crash explains
+    |- ProviderError                         the model's side failed
+    |  |- ProviderHTTPError                  an answer that is an error, with its status
+    |  |- ProviderConnectionError            no answer: refused, unreachable, cut
+    |  |- ProviderTimeoutError               no answer in time
+    |  |- ProviderResponseError              an answer that cannot be understood
+    |  |- IncompleteResponseError            the answer stopped in the middle
+    |  |- CircuitOpenError                   not asked: this endpoint failed too often just now
+    |- ToolError                             a tool could not do it; the model reads the text
+    |  |- ToolNotFoundError
+    |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
+    |- SkillNotFoundError (FileNotFoundError)
+    |- PermissionRuleError (ValueError)      a rule that cannot be understood
+    |- ScriptError                           a scripted model was asked for something that its script does not hold
+
+Every class carries the values of its sentence as attributes. A tool may raise anything: the loop turns it into a
+`tool.result` for the model. A provider may raise anything: the run ends with a `result` whose `stop_reason` is `error`.
+"""
+
+from __future__ import annotations
+
+
+class OpenAgentSdkError(Exception):
+    """The root: `except OpenAgentSdkError` catches what this library raises on purpose."""
+
+
+class OptionsError(OpenAgentSdkError, ValueError):
+    """A setting that cannot be used; the text names the setting, its value and what is accepted."""
+
+
+class EventError(OpenAgentSdkError):
+    """Something that was read as an event and is none."""
+
+
+class UnknownEventTypeError(EventError):
+    """A strict reader met an event type that this version does not know."""
+
+    def __init__(self, event_type: str) -> None:
+        super().__init__(f"unknown event type {event_type!r}: read with strict=False to keep it as it is")
+        self.event_type = event_type
+
+
+class InvalidEventError(EventError, ValueError):
+    """Not an event: no JSON object, or a field is missing or of the wrong kind."""
+
+
+class SessionError(OpenAgentSdkError):
+    """A session cannot be used as asked."""
+
+    def __init__(self, message: str, *, session_id: str | None = None) -> None:
+        super().__init__(message)
+        self.session_id = session_id
+
+
+class SessionNotFoundError(SessionError, LookupError):
+    """There is no session with this id in this store."""
+
+    def __init__(self, session_id: str, where: str = "this store") -> None:
+        super().__init__(
+            f"no session {session_id!r} in {where}: `openagentic-sdk sessions list` shows what there is",
+            session_id=session_id,
+        )
+
+
+class SessionExistsError(SessionError):
+    """A session with this id exists already."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session {session_id!r} exists already: resume it or choose another id", session_id=session_id
+        )
+
+
+class SessionLockedError(SessionError):
+    """Another run holds the session; nothing was changed."""
+
+    def __init__(self, session_id: str, holder: str = "another run") -> None:
+        super().__init__(
+            f"session {session_id!r} is in use by {holder}: wait until it ends, open it read-only, or fork it",
+            session_id=session_id,
+        )
+        self.holder = holder
+
+
+class ConcurrencyError(SessionError):
+    """The log's last event is not the one that the writer expected; nothing was written."""
+
+    def __init__(self, session_id: str, expected_seq: int, actual_seq: int) -> None:
+        super().__init__(
+            f"session {session_id!r} stands at seq {actual_seq}, not at {expected_seq}: read it again before appending",
+            session_id=session_id,
+        )
+        self.expected_seq = expected_seq
+        self.actual_seq = actual_seq
+
+
+class StorageError(SessionError):
+    """The disk or the server behind a store refused; what was acknowledged before is safe."""
+
+
+class LogCorruptError(SessionError):
+    """A stored record is damaged in a way that no crash explains.
+
+    `seq` is the first record that cannot be trusted, `offset` its byte offset in the log, `kind` what is wrong with it
+    (`checksum`, `sequence`, `json`, `hole`, `durable-loss`).
+    """
+
+    def __init__(self, session_id: str | None, seq: int, offset: int, kind: str) -> None:
+        name = f"session {session_id!r}" if session_id else "the log"
+        super().__init__(
+            f"{name} is damaged at seq {seq}, byte {offset} ({kind}): "
+            f"`openagentic-sdk sessions salvage {session_id or 'ID'}` copies what is intact into a new session",
+            session_id=session_id,
+        )
+        self.seq = seq
+        self.offset = offset
+        self.kind = kind
+
+
+class ProviderError(OpenAgentSdkError):
+    """The model's side failed. `retryable` says whether the same request may succeed later."""
+
+    retryable = False
+
+
+class ProviderHTTPError(ProviderError):
+    """The endpoint answered with an error.
+
+    `status` is the HTTP status (200 for an error inside an accepted response), `code` the vendor's code if it sent one,
+    `headers` has lower-case names, `body` the start of the response's text. `retryable` is judged by the retry table.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+        body: str = "",
+        retryable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = headers or {}
+        self.body = body
+        self.retryable = retryable
+
+
+class ProviderConnectionError(ProviderError):
+    """No answer: the endpoint cannot be reached, or the connection was cut before an answer began."""
+
+    retryable = True
+
+
+class ProviderTimeoutError(ProviderError):
+    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, phase: str) -> None:
+        super().__init__(message)
+        self.phase = phase
+
+
+class ProviderResponseError(ProviderError):
+    """An answer that cannot be understood as a model's response."""
+
+
+class IncompleteResponseError(ProviderError):
+    """The answer stopped in the middle: neither a finish reason nor an end marker came. `partial_text` is what came."""
+
+    retryable = True
+
+    def __init__(self, message: str, *, partial_text: str = "") -> None:
+        super().__init__(message)
+        self.partial_text = partial_text
+
+
+class CircuitOpenError(ProviderError):
+    """Not asked: the endpoint failed too often just now; `retry_after_s` is when it will be tried again."""
+
+    def __init__(self, endpoint: str, retry_after_s: float) -> None:
+        super().__init__(
+            f"{endpoint} failed too often and is not asked for another {retry_after_s:.0f} s: wait, or name a fallback model"
+        )
+        self.endpoint = endpoint
+        self.retry_after_s = retry_after_s
+
+
+class ToolError(OpenAgentSdkError):
+    """A tool could not do what it was asked; the text is written for the model and says what to do instead."""
+
+
+class ToolNotFoundError(ToolError):
+    """The model asked for a tool that does not exist here."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"there is no tool {name!r}: the tools are {', '.join(known) or '(none)'}")
+        self.name = name
+        self.known = known
+
+
+class ToolInputError(ToolError, ValueError):
+    """Arguments that do not fit the tool's schema; `path` points at the first wrong one (`edits[0].old`)."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
+    """There is no skill with this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"there is no skill {name!r}: the skills are {', '.join(known) or '(none)'}")
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        # OSError formats its arguments as an errno otherwise.
+        return str(self.args[0])
+
+
+class PermissionRuleError(OpenAgentSdkError, ValueError):
+    """A permission rule that cannot be understood; `rule` is its text, `source` where it stands."""
+
+    def __init__(self, rule: str, reason: str, source: str = "options") -> None:
+        super().__init__(f"permission rule {rule!r} ({source}) cannot be used: {reason}")
+        self.rule = rule
+        self.reason = reason
+        self.source = source
+
+
+class ScriptError(OpenAgentSdkError):
+    """A scripted model was asked for something that its script does not hold, or its script cannot be read."""

@@ -1,0 +1,512 @@
+"""What can happen in a session: one frozen class per kind of event, nothing else.
+
+Every event is written to the session's log before anyone sees it (`AssistantDelta` alone is only shown). A reader of the
+log needs no other source: prompts, requests, answers, decisions, effects and results are all here, in the order of `seq`.
+
+A field's annotation is also what a reader accepts for it, see `serialization`; a field without a default is required.
+Times in seconds, sizes in bytes or tokens as the name says, digests are lower-case hex sha256.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True)
+class Event:
+    """What every event carries: its place in the log, and which subagent it belongs to.
+
+    `seq` (1, 2, 3 ...) and `ts` (seconds since the epoch, information only) are None until the event is stored.
+    `parent_tool_use_id` and `agent_name` are set on events of a subagent: the Task call that started it, and its name.
+    """
+
+    type: ClassVar[str] = ""
+    seq: int | None = field(default=None, kw_only=True)
+    ts: float | None = field(default=None, kw_only=True)
+    parent_tool_use_id: str | None = field(default=None, kw_only=True)
+    agent_name: str | None = field(default=None, kw_only=True)
+
+
+# --- a run begins and ends -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SystemInit(Event):
+    """A run starts on a session. First event of every run, so a resumed session holds several.
+
+    `messages_from_seq`, when set, is the first event that the conversation still shows the model (`resume_max_events`).
+    """
+
+    type: ClassVar[str] = "system.init"
+    session_id: str
+    cwd: str
+    sdk_version: str
+    model: str | None = None
+    provider: str | None = None
+    permission_mode: str | None = None
+    tools: Sequence[str] = ()
+    agents: Sequence[str] = ()
+    messages_from_seq: int | None = None
+    durability: str | None = None
+
+
+@dataclass(frozen=True)
+class SystemNotice(Event):
+    """Something a person should know that is no error: `code` for programs, `message` for people."""
+
+    type: ClassVar[str] = "system.notice"
+    code: str
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result(Event):
+    """A run ended. Last event of every run.
+
+    `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted`, `error`, `waiting` or `blocked:<hook point>`.
+    `usage` and `cost_usd` are what the session has spent so far, subagents included; `cost_usd` is None when a price is
+    unknown. `steps` counts the model calls of this run. `saved` is False when events of this run could not be stored.
+    """
+
+    type: ClassVar[str] = "result"
+    final_text: str
+    session_id: str
+    stop_reason: str
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = None
+    steps: int = 0
+    duration_s: float | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    structured_output: Any = None
+    saved: bool = True
+
+
+# --- what people say -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class UserMessage(Event):
+    """A prompt was accepted. `origin` is `user`, `hook` or `steering`; `request_id` makes a retried prompt harmless."""
+
+    type: ClassVar[str] = "user.message"
+    text: str
+    request_id: str | None = None
+    origin: str = "user"
+
+
+@dataclass(frozen=True)
+class UserQuestion(Event):
+    """A person is asked something. `kind` is `permission` or `question`; `details` is what an interface may show."""
+
+    type: ClassVar[str] = "user.question"
+    question_id: str
+    prompt: str
+    choices: Sequence[str] = ()
+    kind: str = "question"
+    tool_use_id: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class UserAnswer(Event):
+    """The answer to a question. `answered_by` names who or what gave it."""
+
+    type: ClassVar[str] = "user.answer"
+    question_id: str
+    answer: str
+    answered_by: str = "user"
+
+
+# --- what the model is asked and says --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ModelContext(Event):
+    """What the requests that follow carry besides messages. Written only when it differs from the one before."""
+
+    type: ClassVar[str] = "model.context"
+    model: str
+    provider: str
+    system_prompt: str
+    tools: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class ModelRequest(Event):
+    """The model is asked. `request_sha256` is the digest of the canonical request, see `sessions.request`.
+
+    `step` counts the model calls of the whole session. `messages` is set only when a hook rewrote them for this request;
+    otherwise they follow from the log before this event.
+    """
+
+    type: ClassVar[str] = "model.request"
+    step: int
+    attempt: int
+    request_sha256: str
+    message_count: int
+    messages: Sequence[Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class ModelRetry(Event):
+    """An attempt failed before anything of its answer was shown, and another follows after `delay_s`."""
+
+    type: ClassVar[str] = "model.retry"
+    step: int
+    attempt: int
+    reason: str
+    delay_s: float
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class AssistantDelta(Event):
+    """A piece of text as it arrives. Shown, never stored: the `assistant.message` that follows holds the whole."""
+
+    type: ClassVar[str] = "assistant.delta"
+    text_delta: str
+
+
+@dataclass(frozen=True)
+class ReasoningDelta(Event):
+    """A piece of the model's reasoning as it arrives. Shown, never stored."""
+
+    type: ClassVar[str] = "reasoning.delta"
+    text_delta: str
+
+
+@dataclass(frozen=True)
+class ModelResponse(Event):
+    """The model answered, or stopped answering: `complete` is False for an answer that was cut.
+
+    `usage` is this call's alone, in the normal form of `sessions.usage`; None when the endpoint did not say.
+    """
+
+    type: ClassVar[str] = "model.response"
+    step: int
+    attempt: int
+    complete: bool = True
+    finish_reason: str | None = None
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = None
+    first_token_s: float | None = None
+    total_s: float | None = None
+    model: str | None = None
+    provider: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True)
+class AssistantReasoning(Event):
+    """The model's reasoning, never sent as text. `extras` go back to the same provider as they came."""
+
+    type: ClassVar[str] = "assistant.reasoning"
+    text: str
+
+
+@dataclass(frozen=True)
+class AssistantMessage(Event):
+    """The text of one answer. `incomplete` when the answer was cut and this is what had come.
+
+    `extras` are opaque fields of the vendor that belong into the message when it goes back to the same `provider`.
+    """
+
+    type: ClassVar[str] = "assistant.message"
+    text: str
+    incomplete: bool = False
+    refusal: bool = False
+    provider: str | None = None
+    extras: Mapping[str, Any] | None = None
+
+
+# --- a tool call, from the wish to the outcome -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ToolUse(Event):
+    """The model asks for a tool. All calls of one answer are stored as one batch.
+
+    `raw_arguments` is set when the arguments were no JSON object: the call is answered with an error and never runs.
+    """
+
+    type: ClassVar[str] = "tool.use"
+    tool_use_id: str
+    name: str
+    input: Mapping[str, Any]
+    raw_arguments: str | None = None
+    provider: str | None = None
+    extras: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class HookEvent(Event):
+    """A hook ran. `action` says what came of it: `none`, `block`, `rewrite_input`, `ignored_override_messages`, `error` ..."""
+
+    type: ClassVar[str] = "hook.event"
+    hook_point: str
+    name: str
+    matched: bool = True
+    action: str | None = None
+    duration_s: float | None = None
+    tool_use_id: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    error_type: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(frozen=True)
+class PermissionDecision(Event):
+    """Whether a call may run, and why. `input_sha256` binds an approval to the exact arguments.
+
+    `reason` is a sentence; `rule` and `source` name the rule that decided and where it stands; `answered_by` is who said
+    so when a person or callback was asked, `waited_s` how long that took.
+    """
+
+    type: ClassVar[str] = "permission.decision"
+    tool_use_id: str
+    name: str
+    allowed: bool
+    mode: str
+    input_sha256: str
+    reason: str = ""
+    rule: str | None = None
+    source: str | None = None
+    hook: str | None = None
+    answered_by: str | None = None
+    waited_s: float | None = None
+    policy_sha256: str | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToolStarted(Event):
+    """A call is about to take effect; on disk before it does. `input` is set when a hook changed what will run.
+
+    `effect` is `read`, `idempotent` or `unsafe`; `attempt` is above 1 when a call in doubt is run again.
+    """
+
+    type: ClassVar[str] = "tool.started"
+    tool_use_id: str
+    name: str
+    effect: str
+    input_sha256: str
+    idempotency_key: str
+    attempt: int = 1
+    input: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ToolResult(Event):
+    """A call ended. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
+
+    `output` is any JSON value and what the model reads; `meta` is for the runtime and never shown to the model:
+    `meta["files"]` maps absolute paths to the digest of what the tool saw or wrote.
+    """
+
+    type: ClassVar[str] = "tool.result"
+    tool_use_id: str
+    output: Any = None
+    is_error: bool = False
+    error_type: str | None = None
+    error_message: str | None = None
+    outcome: str = "ok"
+    duration_s: float | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+# --- what tools and subagents leave behind ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TodoUpdated(Event):
+    """The to-do list as it now stands, whole. An item has `content` and `status` (`pending`, `in_progress`, `completed`)."""
+
+    type: ClassVar[str] = "todo.updated"
+    todos: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SkillActivated(Event):
+    """A skill became active. `body` is the text as it was rendered, so the file may change or go.
+
+    `scope` is where the skill was found (`project`, `user`, `path`), `requested_by` `model`, `user`, `config` or
+    `subagent`; `grants` are permission rules that it brings for the turn.
+    """
+
+    type: ClassVar[str] = "skill.activated"
+    name: str
+    path: str | None = None
+    scope: str | None = None
+    body: str = ""
+    body_sha256: str | None = None
+    tree_sha256: str | None = None
+    arguments: str | None = None
+    requested_by: str = "model"
+    grants: Sequence[str] = ()
+    disallowed_tools: Sequence[str] = ()
+    allowed_only: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class SkillDeactivated(Event):
+    """A skill is no longer active."""
+
+    type: ClassVar[str] = "skill.deactivated"
+    name: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class SkillDrifted(Event):
+    """The file of an active skill is not what was activated any more; the stored text stays in force."""
+
+    type: ClassVar[str] = "skill.drifted"
+    name: str
+    old_sha256: str | None = None
+    new_sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class SubagentStarted(Event):
+    """A subagent runs in a session of its own, `child_session_id`."""
+
+    type: ClassVar[str] = "subagent.started"
+    tool_use_id: str
+    name: str
+    child_session_id: str
+    prompt: str
+
+
+@dataclass(frozen=True)
+class SubagentFinished(Event):
+    """A subagent ended. `usage` and `cost_usd` are all it spent, its own subagents included."""
+
+    type: ClassVar[str] = "subagent.finished"
+    tool_use_id: str
+    name: str
+    child_session_id: str
+    stop_reason: str
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = None
+
+
+# --- the session itself ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SessionCompacted(Event):
+    """In the model's view, everything up to `up_to_seq` is replaced by `summary`. The log keeps all of it."""
+
+    type: ClassVar[str] = "session.compacted"
+    up_to_seq: int
+    summary: str
+    trigger: str = "auto"
+    method: str = "model"
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+@dataclass(frozen=True)
+class SessionForked(Event):
+    """This session began as a copy of another one up to its event `parent_seq`."""
+
+    type: ClassVar[str] = "session.forked"
+    parent_session_id: str
+    parent_seq: int
+
+
+@dataclass(frozen=True)
+class SessionRewound(Event):
+    """In the model's view, everything after `to_seq` is taken back. The log keeps all of it."""
+
+    type: ClassVar[str] = "session.rewound"
+    to_seq: int
+
+
+@dataclass(frozen=True)
+class SessionMeta(Event):
+    """A person renamed or tagged the session; a field that is None is left as it was."""
+
+    type: ClassVar[str] = "session.meta"
+    title: str | None = None
+    tags: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class LogRecovered(Event):
+    """A torn tail was found and moved aside when the log was opened: `bytes` from `offset` on stand in `moved_to`."""
+
+    type: ClassVar[str] = "log.recovered"
+    bytes: int
+    offset: int
+    moved_to: str | None = None
+
+
+class UnknownEvent(Event):
+    """An event of a type that this version does not know, kept word for word. `data` is the whole JSON object."""
+
+    data: Mapping[str, Any]
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        super().__init__(
+            seq=data.get("seq"),
+            ts=data.get("ts"),
+            parent_tool_use_id=data.get("parent_tool_use_id"),
+            agent_name=data.get("agent_name"),
+        )
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "type", str(data.get("type")))
+
+    def __repr__(self) -> str:
+        return f"UnknownEvent({dict(self.data)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnknownEvent) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash((self.seq, self.type))
+
+
+EVENT_CLASSES: Mapping[str, type[Event]] = {
+    cls.type: cls
+    for cls in (
+        AssistantDelta,
+        AssistantMessage,
+        AssistantReasoning,
+        HookEvent,
+        LogRecovered,
+        ModelContext,
+        ModelRequest,
+        ModelResponse,
+        ModelRetry,
+        PermissionDecision,
+        ReasoningDelta,
+        Result,
+        SessionCompacted,
+        SessionForked,
+        SessionMeta,
+        SessionRewound,
+        SkillActivated,
+        SkillDeactivated,
+        SkillDrifted,
+        SubagentFinished,
+        SubagentStarted,
+        SystemInit,
+        SystemNotice,
+        TodoUpdated,
+        ToolResult,
+        ToolStarted,
+        ToolUse,
+        UserAnswer,
+        UserMessage,
+        UserQuestion,
+    )
+}
+
+# Shown to the caller as they happen; what they add up to is stored in another event.
+UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type})

@@ -1,0 +1,1 @@
+"""What a user's own code may see, change and stop."""

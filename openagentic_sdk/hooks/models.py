@@ -1,0 +1,47 @@
+"""What a hook is: a name, a pattern of tool names, a callable, and what it may decide."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class HookDecision:
+    """What a hook wants. Fields that do not belong to its point are ignored and logged.
+
+    `block` stops what was about to happen, for `block_reason`. The `override_*` fields replace a call's input, a result's
+    output, the messages of a request, or the prompt. `action` is a word for the log. `additional_context` is text that the
+    model gets beside the prompt or the result. `permission` is `allow`, `deny` or `ask`; an allow never outranks a deny or
+    ask rule.
+    """
+
+    block: bool = False
+    block_reason: str | None = None
+    override_tool_input: Mapping[str, Any] | None = None
+    override_tool_output: Any = None
+    override_messages: Sequence[Mapping[str, Any]] | None = None
+    override_prompt: str | None = None
+    action: str | None = None
+    additional_context: str | None = None
+    permission: str | None = None
+
+
+HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookDecision | None]
+
+
+@dataclass(frozen=True)
+class HookMatcher:
+    """A hook and when it runs.
+
+    `tool_name_pattern` is one or more fnmatch patterns joined by `|`; it counts only at points that concern a tool.
+    `timeout_s` bounds one run. `fail_closed` says what a hook that fails or is too slow means: True stops what was about
+    to happen, False goes on as if it had said nothing, None is closed at the points that can block.
+    """
+
+    name: str
+    tool_name_pattern: str = "*"
+    hook: HookCallable | None = None
+    timeout_s: float | None = None
+    fail_closed: bool | None = None

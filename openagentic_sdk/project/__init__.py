@@ -1,0 +1,1 @@
+"""What a project folder says: memory, commands, agents, settings, and the system prompt made of it."""

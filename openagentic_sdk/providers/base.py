@@ -1,0 +1,181 @@
+"""What a model provider is: something that answers a list of messages, whole or piece by piece.
+
+Messages are chat-completions messages (dicts with `role` and `content`), tools are chat-completions tool entries
+(`{"type": "function", "function": {"name", "description", "parameters"}}`). Other protocols translate at their own edge.
+
+A stream is an async generator of the events below, or of dicts with the same keys (`{"type": "text_delta", "delta": ...}`).
+It ends with `Done`; a stream that ends without one is incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from ..errors import ProviderResponseError
+
+Message = Mapping[str, Any]
+ToolSpec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """One call that the model asks for.
+
+    `raw_arguments` is set when the arguments were no JSON object (cut, invalid): `arguments` is then empty and the call
+    must not run. `extras` are opaque vendor fields that go back with the call to the same provider.
+    """
+
+    tool_use_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    raw_arguments: str | None = None
+    extras: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """A whole answer. `usage` is as the provider sent it or in the normal form of `sessions.usage`; None is "unknown".
+
+    `reasoning` is the model's reasoning as text, never part of `assistant_text`. `extras` are opaque vendor fields of the
+    message. `refusal` marks that `assistant_text` is the model's refusal. `complete` is False when the answer was cut.
+    """
+
+    assistant_text: str | None
+    tool_calls: Sequence[ToolCall] = ()
+    usage: Mapping[str, Any] | None = None
+    raw: Any = None
+    finish_reason: str | None = None
+    reasoning: str | None = None
+    extras: Mapping[str, Any] | None = None
+    refusal: bool = False
+    complete: bool = True
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """A piece of text."""
+
+    delta: str
+    type: ClassVar[str] = "text_delta"
+
+
+@dataclass(frozen=True)
+class ReasoningDelta:
+    """A piece of reasoning."""
+
+    delta: str
+    type: ClassVar[str] = "reasoning_delta"
+
+
+@dataclass(frozen=True)
+class ToolCallReady:
+    """A call whose arguments are complete."""
+
+    tool_call: ToolCall
+    type: ClassVar[str] = "tool_call"
+
+
+@dataclass(frozen=True)
+class Retrying:
+    """An attempt failed before anything of it was shown; another follows after `delay_s`. `model` is set on a fallback."""
+
+    reason: str
+    delay_s: float
+    attempt: int
+    model: str | None = None
+    type: ClassVar[str] = "retry"
+
+
+@dataclass(frozen=True)
+class Done:
+    """The answer is complete. `output`, when set, is the whole answer and stands above what the deltas add up to."""
+
+    output: ModelOutput | None = None
+    usage: Mapping[str, Any] | None = None
+    finish_reason: str | None = None
+    extras: Mapping[str, Any] | None = None
+    refusal: bool = False
+    type: ClassVar[str] = "done"
+
+
+StreamEvent = TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done
+
+
+@runtime_checkable
+class CompletingProvider(Protocol):
+    """A provider that answers at once."""
+
+    name: str
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput: ...
+
+
+@runtime_checkable
+class StreamingProvider(Protocol):
+    """A provider that answers piece by piece."""
+
+    name: str
+
+    def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncIterator[Any]: ...
+
+
+Provider = CompletingProvider | StreamingProvider
+
+
+def read_stream_event(item: Any) -> StreamEvent | None:
+    """The typed form of what a provider's stream yielded, a dict or an object; None for a type that nobody knows."""
+    if isinstance(item, TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done):
+        return item
+    data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
+    kind = data.get("type")
+    if kind == TextDelta.type:
+        return TextDelta(str(data.get("delta") or ""))
+    if kind == ReasoningDelta.type:
+        return ReasoningDelta(str(data.get("delta") or ""))
+    if kind == ToolCallReady.type:
+        return ToolCallReady(read_tool_call(data.get("tool_call")))
+    if kind == Retrying.type:
+        return Retrying(str(data.get("reason")), float(data.get("delay_s") or 0), int(data.get("attempt") or 1))
+    if kind == Done.type:
+        return Done(data.get("output"), data.get("usage"), data.get("finish_reason"), data.get("extras"))
+    return None
+
+
+def read_tool_call(item: Any) -> ToolCall:
+    """The typed form of a tool call given as a `ToolCall`, a dict, or an object with the same names."""
+    if isinstance(item, ToolCall):
+        return item
+    data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
+    name, arguments = data.get("name"), data.get("arguments")
+    if not isinstance(name, str):
+        raise ProviderResponseError(f"a tool call needs a name, not {name!r}")
+    if not isinstance(arguments, Mapping):
+        raise ProviderResponseError(f"the arguments of {name} must be an object, not {type(arguments).__name__}")
+    return ToolCall(str(data.get("tool_use_id") or ""), name, arguments, data.get("raw_arguments"), data.get("extras"))
+
+
+@dataclass(frozen=True)
+class _Attributes(Mapping[str, Any]):
+    """An object of somebody else's class, read like a dict."""
+
+    item: Any
+    keys_read: tuple[str, ...] = field(default=(), repr=False)
+
+    def __getitem__(self, key: str) -> Any:
+        try:
+            return getattr(self.item, key)
+        except AttributeError:
+            raise KeyError(key) from None
+
+    def __iter__(self) -> Any:
+        return iter(self.keys_read)
+
+    def __len__(self) -> int:
+        return len(self.keys_read)

@@ -1,0 +1,1 @@
+"""Runs beyond one prompt: in the background, and from a copy of a session."""

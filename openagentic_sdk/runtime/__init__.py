@@ -1,0 +1,1 @@
+"""The loop: ask the model, run its tools, record every step, stop."""

@@ -1,0 +1,161 @@
+"""Events to JSON and back.
+
+One JSON object per event: its `type`, its fields, and the envelope fields that are set. Writing is strict (ASCII, no NaN,
+nothing that JSON cannot say); reading ignores fields it does not know and, unless it is strict, keeps events whose type it
+does not know word for word, so that a log of a newer version survives a copy by an older one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from .errors import InvalidEventError, UnknownEventTypeError
+from .events import EVENT_CLASSES, Event, UnknownEvent
+
+ENVELOPE = ("seq", "ts", "parent_tool_use_id", "agent_name")
+
+_NONE = type(None)
+_NUMBER = (int, float)
+# The annotations that event fields use, and the JSON values that each accepts.
+_ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
+    "Any": None,
+    "str": (str,),
+    "int": (int,),
+    "float": _NUMBER,
+    "bool": (bool,),
+    "str | None": (str, _NONE),
+    "int | None": (int, _NONE),
+    "float | None": (*_NUMBER, _NONE),
+    "Mapping[str, Any]": (dict,),
+    "Mapping[str, Any] | None": (dict, _NONE),
+    "Sequence[str]": (list, tuple),
+    "Sequence[str] | None": (list, tuple, _NONE),
+    "Sequence[Mapping[str, Any]]": (list, tuple),
+    "Sequence[Mapping[str, Any]] | None": (list, tuple, _NONE),
+}
+
+
+class _Shape:
+    """How one event class looks in JSON, worked out once."""
+
+    def __init__(self, cls: type[Event]) -> None:
+        own = [f for f in fields(cls) if f.name not in ENVELOPE]
+        self.cls = cls
+        self.names = tuple(f.name for f in own)
+        self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in own}
+        self.required = tuple(f.name for f in own if f.default is MISSING and f.default_factory is MISSING)
+
+
+_SHAPES: dict[str, _Shape] = {}
+
+
+def _shape(event_type: str) -> _Shape | None:
+    shape = _SHAPES.get(event_type)
+    if shape is None and event_type in EVENT_CLASSES:
+        shape = _SHAPES[event_type] = _Shape(EVENT_CLASSES[event_type])
+    return shape
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """The event as a new dict: `type` first, then its fields, then the envelope fields that are not None."""
+    if isinstance(event, UnknownEvent):
+        return dict(event.data)
+    shape = _shape(event.type)
+    if shape is None:
+        raise UnknownEventTypeError(event.type)
+    values = event.__dict__
+    data: dict[str, Any] = {"type": event.type}
+    for name in shape.names:
+        data[name] = values[name]
+    for name in ENVELOPE:
+        if values[name] is not None:
+            data[name] = values[name]
+    return data
+
+
+def event_from_dict(data: Mapping[str, Any], *, strict: bool = True) -> Event:
+    """The event that a dict describes.
+
+    Raises `InvalidEventError` when a required field is missing or a field is of the wrong kind, and
+    `UnknownEventTypeError` for an unknown type; with `strict=False` the latter becomes an `UnknownEvent`.
+    """
+    event_type = data.get("type")
+    if not isinstance(event_type, str):
+        raise InvalidEventError(f"an event needs a type of kind str, not {event_type!r}")
+    shape = _shape(event_type)
+    if shape is None:
+        if strict:
+            raise UnknownEventTypeError(event_type)
+        return UnknownEvent(data)
+    return _build(shape, data)
+
+
+def _build(shape: _Shape, data: Mapping[str, Any]) -> Event:
+    values: dict[str, Any] = {}
+    for name, accepted in shape.accepted.items():
+        if name not in data:
+            continue
+        value = data[name]
+        if accepted is not None and (
+            not isinstance(value, accepted) or (value.__class__ is bool and bool not in accepted)
+        ):
+            kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
+            raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")
+        values[name] = value
+    missing = [name for name in shape.required if name not in values]
+    if missing:
+        raise InvalidEventError(f"{shape.cls.type}: field {missing[0]!r} is missing")
+    return shape.cls(**values, **_envelope(data))
+
+
+def _envelope(data: Mapping[str, Any]) -> dict[str, Any]:
+    envelope = {name: data[name] for name in ENVELOPE if data.get(name) is not None}
+    seq, ts = envelope.get("seq"), envelope.get("ts")
+    if seq is not None and (seq.__class__ is not int or seq < 1):
+        raise InvalidEventError(f"field 'seq' must be a whole number from 1, not {seq!r}")
+    if ts is not None and not isinstance(ts, _NUMBER):
+        raise InvalidEventError(f"field 'ts' must be seconds since the epoch, not {ts!r}")
+    return envelope
+
+
+def dumps_json(value: Any) -> str:
+    """JSON as every log line is written: ASCII, compact, no NaN.
+
+    ASCII keeps lone surrogates, U+2028 and NUL apart from the bytes of the file. Raises `InvalidEventError` for what
+    JSON cannot say.
+    """
+    try:
+        return _ENCODER.encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidEventError(f"this value cannot be written as JSON: {error}") from None
+
+
+def loads_json(text: str | bytes) -> Any:
+    """JSON as every log line is read: NaN and Infinity are refused. Raises `InvalidEventError`."""
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InvalidEventError(f"this is not JSON: {error}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def dumps_event(event: Event) -> str:
+    """One line of JSON, without the newline."""
+    return dumps_json(event_to_dict(event))
+
+
+def loads_event(text: str | bytes, *, strict: bool = True) -> Event:
+    """The event of one line; see `event_from_dict` for `strict` and the errors."""
+    data = loads_json(text)
+    if not isinstance(data, dict):
+        raise InvalidEventError(f"an event is a JSON object, not {type(data).__name__}")
+    return event_from_dict(data, strict=strict)

@@ -1,0 +1,1 @@
+"""Where events live, and pure folds over them."""

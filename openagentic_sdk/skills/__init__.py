@@ -1,0 +1,1 @@
+"""Where skills live, and how their files are read."""

@@ -1,0 +1,1 @@
+"""What tests of agents need: scripted models, a clock that stands still, faults on demand, contracts."""

@@ -1,0 +1,191 @@
+"""What a tool is, and what it is given for one call.
+
+A tool declares a name, a description and a JSON schema for the model, and an effect class for the runtime: what may be
+repeated after a crash and what may run beside others follows from the effect class alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..events import Event, ToolUse
+
+Effect = Literal["read", "idempotent", "unsafe"]
+
+
+@dataclass(frozen=True)
+class SubagentResult:
+    """What a subagent gave back: its last text, where its session is, and why it ended (see `Result.stop_reason`)."""
+
+    final_text: str
+    child_session_id: str
+    stop_reason: str
+    error_message: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """What one call may know and use. A tool that is run alone, in a test, needs none of it.
+
+    `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty).
+    `observed_files` maps absolute paths to the digest of what the model last saw or wrote, rebuilt from the log.
+    `record` appends an event to the session's log and shows it to the caller. `ask_user` puts a question to a person and
+    returns the answer. `spawn(agent, prompt)` runs a subagent. `permits_path(path, write)` asks the permission gate about
+    one more path that a call turned out to touch. `read_blob` returns the bytes of a stored big output, by digest.
+    `cancelled` is set when the call is to stop; code that runs in a thread looks at it.
+    `idempotency_key` is the same for every attempt at one call.
+    """
+
+    cwd: str = "."
+    project_dir: str | None = None
+    workspace_roots: tuple[str, ...] = ()
+    session_id: str | None = None
+    session_dir: str | None = None
+    tool_use_id: str | None = None
+    idempotency_key: str | None = None
+    agent_name: str | None = None
+    observed_files: Mapping[str, str] = field(default_factory=dict)
+    history: Callable[[], list[Event]] | None = None
+    record: Callable[[Event], Awaitable[None]] | None = None
+    ask_user: Callable[[str, tuple[str, ...]], Awaitable[str]] | None = None
+    spawn: Callable[[str, str], Awaitable[SubagentResult]] | None = None
+    permits_path: Callable[[str, bool], Awaitable[bool]] | None = None
+    read_blob: Callable[[str], bytes] | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    run_resources: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """A tool's answer when it has more to say than what the model reads: `meta` is stored and never shown to the model."""
+
+    output: Any
+    meta: Mapping[str, Any] | None = None
+    is_error: bool = False
+
+
+class Tool(ABC):
+    """One thing that a model can ask for.
+
+    `effect`: `read` changes nothing and may run beside other calls; `idempotent` may be repeated with the same
+    `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.
+    """
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+    effect: Effect = "unsafe"
+
+    @property
+    def parallel(self) -> bool:
+        return self.effect == "read"
+
+    @abstractmethod
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """Do it. Returns a JSON value or a `ToolOutput`; whatever it raises becomes an error result for the model."""
+
+    async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
+        """Say what came of a call that was started before a crash: its result, or None when it cannot be known."""
+        return None
+
+    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """Run the tool to its end from plain code, with or without a running event loop in this thread."""
+
+        async def output() -> Any:
+            result = await self.run(input, ctx)
+            return result.output if isinstance(result, ToolOutput) else result
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(output())
+        return _run_in_new_thread(lambda: asyncio.run(output()))
+
+
+class BlockingTool(Tool):
+    """A tool whose work is plain blocking code; it runs in a thread of its own, so the event loop goes on.
+
+    A cancelled call sets `ctx.cancelled` and waits for the thread to notice: no thread outlives its call.
+    """
+
+    @abstractmethod
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        """Do it, in a thread. Long work looks at `ctx.cancelled` now and then."""
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        return await run_in_thread(lambda: self.execute(input, ctx), ctx.cancelled)
+
+    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        result = self.execute(input, ctx)
+        return result.output if isinstance(result, ToolOutput) else result
+
+
+async def run_in_thread(work: Callable[[], Any], cancelled: threading.Event) -> Any:
+    """Run `work` in a new thread and wait for it; when cancelled, set `cancelled` and wait until the thread has ended.
+
+    A thread per call, not the loop's executor: its few workers would be held by slow calls, and its threads stay.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+
+    def body() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - carried to the caller, whatever it is
+            loop.call_soon_threadsafe(_settle, done, None, error)
+        else:
+            loop.call_soon_threadsafe(_settle, done, result, None)
+
+    thread = threading.Thread(target=body, name="openagentic-tool", daemon=True)
+    thread.start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        cancelled.set()
+        await _wait_out(done)
+        raise
+
+
+def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if done.done():
+        return
+    if error is None:
+        done.set_result(result)
+    elif isinstance(error, StopIteration):  # a future refuses it
+        done.set_exception(RuntimeError("the tool raised StopIteration"))
+    else:
+        done.set_exception(error)
+
+
+async def _wait_out(done: asyncio.Future[Any]) -> None:
+    """Wait for a thread's end through any number of further cancellations, and drop what it returned."""
+    while not done.done():
+        try:
+            await asyncio.wait({done})
+        except asyncio.CancelledError:
+            continue
+    if not done.cancelled():
+        done.exception()
+
+
+def _run_in_new_thread(work: Callable[[], Any]) -> Any:
+    outcome: list[Any] = []
+    failure: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            outcome.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            failure.append(error)
+
+    thread = threading.Thread(target=body, name="openagentic-tool")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
