@@ -1,0 +1,319 @@
+"""Fold events into the messages that a chat-completions model is sent.
+
+The law of this file: from any prefix of any log, the messages are valid. Each assistant message with calls is followed at
+once by exactly one result per call; there are no orphan results, no empty messages, no lone surrogates, and arguments are
+JSON. The fold is pure, and messages that were once sent stay as they were, so that prompt caches keep working; only a
+compaction, a rewind or a cut at resume changes what came before.
+
+The conversation is a list of blocks. A block is what must stay together: a user message, or an assistant message with the
+results of its calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..events import (
+    AssistantMessage,
+    Event,
+    ModelRequest,
+    ModelResponse,
+    SessionCompacted,
+    SessionRewound,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
+
+Message = dict[str, Any]
+
+NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
+SUMMARY_INTRO = "The conversation so far was summarised to save space. Summary:\n\n"
+
+
+def rebuild_messages(
+    events: Iterable[Event],
+    max_events: int | None = None,
+    max_bytes: int | None = None,
+    *,
+    provider: str | None = None,
+) -> list[Message]:
+    """The messages of a log, oldest first, without the system prompt.
+
+    `max_events` and `max_bytes` keep the newest blocks that fit (`max_bytes` counts the messages as JSON); None is no
+    limit. A block is never split, the newest one always stays, and the user message that a kept tool loop answers stays
+    with it. Opaque vendor fields are included for messages of `provider` only.
+    """
+    conversation = Conversation(provider=provider)
+    for event in events:
+        conversation.apply(event)
+    conversation.cut(conversation.cut_seq(max_events, max_bytes))
+    return conversation.messages()
+
+
+@dataclass
+class _Block:
+    """A stretch of the conversation that must stay whole."""
+
+    first_seq: int
+    last_seq: int
+    events: int = 1
+    is_user: bool = False
+    text: str | None = None
+    extras: Mapping[str, Any] | None = None
+    calls: dict[str, ToolUse] = field(default_factory=dict)
+    results: dict[str, ToolResult] = field(default_factory=dict)
+
+    @property
+    def open_calls(self) -> list[ToolUse]:
+        return [use for call_id, use in self.calls.items() if call_id not in self.results]
+
+    def touch(self, seq: int) -> None:
+        self.last_seq = max(self.last_seq, seq)
+        self.events += 1
+
+
+class Conversation:
+    """The fold itself, event by event. `messages()` may be asked at any time and costs O(new) besides one list copy."""
+
+    def __init__(self, *, provider: str | None = None) -> None:
+        self._provider = provider
+        self._blocks: list[_Block] = []
+        self._turn: _Block | None = None  # the assistant block that may still grow
+        self._operations: list[Event] = []
+        self._position = 0
+        self._view: list[_Block] | None = None  # None: every block is in view
+        self._settled: list[Message] = []  # messages of the first `_settled_blocks` blocks in view
+        self._settled_blocks = 0
+
+    def apply(self, event: Event) -> None:
+        """Take one more event into account. Events of the log's other kinds change nothing."""
+        self._position = event.seq or self._position + 1
+        fold = _FOLDS.get(event.type)
+        if fold is not None:
+            fold(self, event)
+
+    def messages(self) -> list[Message]:
+        """The messages as they would be sent now, in a new list; calls without a result get one that says so."""
+        blocks = self._visible()
+        last_open = self._turn
+        while self._settled_blocks < len(blocks):
+            block = blocks[self._settled_blocks]
+            if block is last_open or block.open_calls:
+                break
+            self._settled.extend(self._render(block))
+            self._settled_blocks += 1
+        messages = list(self._settled)
+        for block in blocks[self._settled_blocks :]:
+            messages.extend(self._render(block))
+        return messages
+
+    def open_calls(self) -> list[ToolUse]:
+        """The calls that were asked for and have no result, oldest first."""
+        return [use for block in self._visible() if block.calls for use in block.open_calls]
+
+    def cut_seq(self, max_events: int | None, max_bytes: int | None) -> int | None:
+        """The first event to keep so that both limits hold, or None when nothing has to go."""
+        blocks = self._visible()
+        events = size = 0
+        for index in range(len(blocks) - 1, -1, -1):
+            events += blocks[index].events
+            if max_bytes is not None:
+                size += len(json.dumps(self._render(blocks[index])))
+            too_much = (max_events is not None and events > max_events) or (max_bytes is not None and size > max_bytes)
+            if too_much:
+                return blocks[min(index + 1, len(blocks) - 1)].first_seq
+        return None
+
+    def cut(self, first_seq: int | None) -> None:
+        """Hide what came before `first_seq`, but for the user message that the first kept block answers."""
+        if first_seq is not None:
+            self._operate(SystemInit("", "", "", messages_from_seq=first_seq, seq=self._position + 1))
+
+    # --- one method per kind of event that matters -------------------------------------------------------------------
+
+    def _user_message(self, event: UserMessage) -> None:
+        self._turn = None
+        self._add(_Block(self._position, self._position, is_user=True, text=event.text))
+
+    def _request(self, event: Event) -> None:
+        self._turn = None
+
+    def _assistant_message(self, event: AssistantMessage) -> None:
+        turn = self._turn
+        if turn is None or turn.text is not None or turn.results:
+            turn = self._add(_Block(self._position, self._position))
+            self._turn = turn
+        else:
+            turn.touch(self._position)
+        turn.text = event.text
+        turn.extras = event.extras if event.provider == self._provider else None
+
+    def _tool_use(self, event: ToolUse) -> None:
+        turn = self._turn
+        if turn is None or turn.results:
+            turn = self._turn = self._add(_Block(self._position, self._position))
+        else:
+            turn.touch(self._position)
+        turn.calls.setdefault(event.tool_use_id or f"call_{self._position}", event)
+
+    def _tool_result(self, event: ToolResult) -> None:
+        block = self._block_waiting_for(event.tool_use_id)
+        if block is not None:
+            block.results[event.tool_use_id] = event
+            block.touch(self._position)
+
+    def _block_waiting_for(self, call_id: str) -> _Block | None:
+        for block in reversed(self._blocks):
+            if call_id in block.calls:
+                return block if call_id not in block.results else None
+        return None
+
+    def _operate(self, event: Event) -> None:
+        """Remember an event that changes the view of what came before it."""
+        if isinstance(event, SystemInit) and event.messages_from_seq is None:
+            self._turn = None
+            return
+        self._turn = None
+        self._operations.append(event)
+        self._refresh()
+
+    # --- the view ----------------------------------------------------------------------------------------------------
+
+    def _add(self, block: _Block) -> _Block:
+        self._blocks.append(block)
+        if self._view is not None:
+            self._view.append(block)
+        return block
+
+    def _visible(self) -> list[_Block]:
+        return self._blocks if self._view is None else self._view
+
+    def _refresh(self) -> None:
+        view = list(self._blocks)
+        for operation in self._standing_operations():
+            view = _OPERATIONS[operation.type](view, operation)
+        self._view = view
+        self._settled, self._settled_blocks = [], 0
+
+    def _standing_operations(self) -> list[Event]:
+        """The operations that no later rewind took back."""
+        standing: list[Event] = []
+        for operation in self._operations:
+            if isinstance(operation, SessionRewound):
+                standing = [earlier for earlier in standing if (earlier.seq or 0) <= operation.to_seq]
+            standing.append(operation)
+        return standing
+
+    # --- blocks to messages ------------------------------------------------------------------------------------------
+
+    def _render(self, block: _Block) -> list[Message]:
+        if block.is_user:
+            return [{"role": "user", "content": sendable(block.text or "") or " "}]
+        if not block.calls and not block.text:
+            return []
+        messages: list[Message] = [self._assistant(block)]
+        pictures: list[Message] = []
+        for call_id in block.calls:
+            result = block.results.get(call_id)
+            messages.append({"role": "tool", "tool_call_id": call_id, "content": _result_text(result)})
+            if result is not None and _is_picture(result.output):
+                pictures.append(_picture(result.output))
+        if pictures:
+            messages.append({"role": "user", "content": pictures})
+        return messages
+
+    def _assistant(self, block: _Block) -> Message:
+        message: Message = {"role": "assistant", "content": sendable(block.text) if block.text else None}
+        if block.calls:
+            message["tool_calls"] = [self._call(call_id, use) for call_id, use in block.calls.items()]
+        return {**block.extras, **message} if block.extras else message
+
+    def _call(self, call_id: str, use: ToolUse) -> Message:
+        call = {
+            "id": call_id,
+            "type": "function",
+            "function": {"name": use.name, "arguments": sendable(json.dumps(use.input, ensure_ascii=False))},
+        }
+        return {**use.extras, **call} if use.extras and use.provider == self._provider else call
+
+
+_FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
+    UserMessage.type: Conversation._user_message,
+    ModelRequest.type: Conversation._request,
+    ModelResponse.type: Conversation._request,
+    AssistantMessage.type: Conversation._assistant_message,
+    ToolUse.type: Conversation._tool_use,
+    ToolResult.type: Conversation._tool_result,
+    SystemInit.type: Conversation._operate,
+    SessionCompacted.type: Conversation._operate,
+    SessionRewound.type: Conversation._operate,
+}
+
+
+def _start_late(view: list[_Block], event: Event) -> list[_Block]:
+    assert isinstance(event, SystemInit) and event.messages_from_seq is not None
+    first = event.messages_from_seq
+    kept = [block for block in view if block.first_seq >= first]
+    if kept and not kept[0].is_user:
+        prompts = [block for block in view if block.first_seq < first and block.is_user]
+        kept = prompts[-1:] + kept
+    return kept
+
+
+def _compact(view: list[_Block], event: Event) -> list[_Block]:
+    assert isinstance(event, SessionCompacted)
+    at = event.seq or 0
+    summary = _Block(at, at, is_user=True, text=SUMMARY_INTRO + event.summary)
+    return [summary] + [block for block in view if block.last_seq > event.up_to_seq]
+
+
+def _rewind(view: list[_Block], event: Event) -> list[_Block]:
+    assert isinstance(event, SessionRewound)
+    return [block for block in view if not event.to_seq < block.last_seq < (event.seq or 0)]
+
+
+_OPERATIONS: Mapping[str, Callable[[list[_Block], Event], list[_Block]]] = {
+    SystemInit.type: _start_late,
+    SessionCompacted.type: _compact,
+    SessionRewound.type: _rewind,
+}
+
+
+def sendable(text: str) -> str:
+    """The text as strict UTF-8 can carry it: surrogate pairs joined, lone surrogates replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _result_text(result: ToolResult | None) -> str:
+    """What the model reads as a call's result: text as it is, anything else as JSON, errors with their kind in front."""
+    if result is None:
+        return NO_RESULT
+    shown = _without_picture(result.output) if _is_picture(result.output) else result.output
+    text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    if result.is_error:
+        kind = f" ({result.error_type})" if result.error_type else ""
+        error = f"Error{kind}: {result.error_message or 'the tool failed'}"
+        text = error if shown is None else f"{error}\n{text}"
+    return sendable(text)
+
+
+def _is_picture(output: Any) -> bool:
+    return isinstance(output, Mapping) and output.get("type") == "image" and isinstance(output.get("data"), str)
+
+
+def _without_picture(output: Mapping[str, Any]) -> dict[str, Any]:
+    return {**{key: value for key, value in output.items() if key != "data"}, "note": "the image follows below"}
+
+
+def _picture(output: Mapping[str, Any]) -> Message:
+    media_type = output.get("media_type") or "image/png"
+    return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{output['data']}"}}
