@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from operator import is_
 from typing import Any
 
 _CANONICAL = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"))
@@ -42,7 +43,7 @@ class RequestDigest:
 
     def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         known = len(self._seen)
-        if known > len(messages) or any(a is not b for a, b in zip(self._seen, messages, strict=False)):
+        if known > len(messages) or not all(map(is_, self._seen, messages)):
             known, self._hash = 0, hashlib.sha256()
         for message in messages[known:]:
             self._hash.update(canonical_json(message) + b"\n")

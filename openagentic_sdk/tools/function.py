@@ -1,0 +1,211 @@
+"""Make a tool of a typed function.
+
+    @tool
+    async def add(a: Annotated[int, "the first number"], b: int = 1) -> int:
+        "Add two numbers."
+        return a + b
+
+The JSON schema comes from the annotations: str, int, float, bool, None, list, tuple, dict, Literal, Optional and unions,
+dataclasses and TypedDicts, each also inside another; `Annotated[..., "text"]` gives the description. A parameter named
+`ctx` or annotated `ToolContext` gets the call's context and is not part of the schema.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Union, get_args, get_origin, overload
+
+from ..errors import OptionsError
+from .base import Effect, Tool, ToolContext, run_in_thread
+
+_SIMPLE: Mapping[Any, dict[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+    Any: {},
+    object: {},
+    list: {"type": "array"},
+    tuple: {"type": "array"},
+    dict: {"type": "object"},
+}
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+@overload
+def tool(
+    *, name: str | None = None, description: str | None = None, effect: Effect = "unsafe"
+) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "unsafe",
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+    """Turn a function, async or not, into a tool; a function that is not async runs in a thread of its own.
+
+    `name` is the function's and `description` its docstring unless given. `effect`: `read` when it changes nothing,
+    `idempotent` when repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. Raises
+    `OptionsError` for an annotation that has no JSON schema.
+    """
+    if function is not None:
+        return FunctionTool(function, name, description, effect)
+    return lambda wrapped: FunctionTool(wrapped, name, description, effect)
+
+
+class FunctionTool(Tool):
+    """A function as a tool; calling it calls the function."""
+
+    def __init__(self, function: Callable[..., Any], name: str | None, description: str | None, effect: Effect) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.description = description or inspect.getdoc(function) or self.name
+        self.effect = effect
+        self._context_name, self._types = _parameters(function)
+        self.input_schema = _parameters_schema(function, self._types)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        arguments = {name: _to_python(value, self._types.get(name, Any)) for name, value in input.items()}
+        if self._context_name is not None:
+            arguments[self._context_name] = ctx
+        if inspect.iscoroutinefunction(self.function):
+            result = await self.function(**arguments)
+        else:
+            result = await run_in_thread(lambda: self.function(**arguments), ctx.cancelled)
+        return _to_json(result)
+
+
+def json_schema(annotation: Any) -> dict[str, Any]:
+    """The JSON schema of a Python type. Raises `OptionsError` for a type that JSON cannot say."""
+    if annotation in _SIMPLE:
+        return dict(_SIMPLE[annotation])
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is typing.Annotated:
+        return {**json_schema(args[0]), **_description(args[1:])}
+    if origin is Literal:
+        return {"enum": list(args)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [json_schema(arg) for arg in args]}
+    if origin is not None and isinstance(origin, type):
+        return _container_schema(origin, args, annotation)
+    if isinstance(annotation, type):
+        return _class_schema(annotation)
+    raise OptionsError(
+        f"{annotation!r} has no JSON schema: use str, int, float, bool, list, dict, Literal or a dataclass"
+    )
+
+
+def _container_schema(origin: type, args: tuple[Any, ...], annotation: Any) -> dict[str, Any]:
+    if issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": json_schema(args[1])}
+    if issubclass(origin, list | set | frozenset | tuple) or origin.__module__ == "collections.abc":
+        items = args[0] if args else Any
+        return {"type": "array", "items": json_schema(items)}
+    raise OptionsError(f"{annotation!r} has no JSON schema: use list or dict")
+
+
+def _class_schema(cls: type) -> dict[str, Any]:
+    if issubclass(cls, enum.Enum):
+        return {"enum": [member.value for member in cls]}
+    if dataclasses.is_dataclass(cls):
+        hints = typing.get_type_hints(cls, include_extras=True)
+        required = [
+            field.name
+            for field in dataclasses.fields(cls)
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        ]
+        return _object_schema(hints, required)
+    if typing.is_typeddict(cls):
+        hints = typing.get_type_hints(cls, include_extras=True)
+        return _object_schema(hints, sorted(cls.__required_keys__))  # type: ignore[attr-defined]
+    raise OptionsError(f"{cls.__name__} has no JSON schema: make it a dataclass or a TypedDict")
+
+
+def _object_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
+    properties = {name: json_schema(hint) for name, hint in hints.items()}
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _description(notes: tuple[Any, ...]) -> dict[str, str]:
+    texts = [note for note in notes if isinstance(note, str)]
+    return {"description": texts[0]} if texts else {}
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str | None, dict[str, Any]]:
+    """The name of the context parameter, if there is one, and the types of the others."""
+    hints = typing.get_type_hints(function, include_extras=True)
+    context_name = None
+    parameters: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise OptionsError(f"tool {function.__name__}: parameter {parameter} cannot be given by name")
+        if hints.get(parameter.name) is ToolContext or parameter.name == "ctx":
+            context_name = parameter.name
+        else:
+            parameters[parameter.name] = hints.get(parameter.name, Any)
+    return context_name, parameters
+
+
+def _parameters_schema(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    signature = inspect.signature(function).parameters
+    required = [name for name in parameters if signature[name].default is inspect.Parameter.empty]
+    schema = _object_schema(parameters, required)
+    for name in parameters:
+        default = signature[name].default
+        if isinstance(default, str | int | float | bool):
+            schema["properties"][name]["default"] = default
+    return schema
+
+
+def _to_python(value: Any, annotation: Any) -> Any:
+    """A validated JSON value as the type that the function expects: dataclasses, enums and their containers are built."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is typing.Annotated:
+        return _to_python(value, args[0])
+    if origin in (Union, types.UnionType):
+        return _to_python(value, _best_match(value, args))
+    if isinstance(value, list) and args and origin is not None:
+        built = [_to_python(item, args[0]) for item in value]
+        return built if origin is list or origin.__module__ == "collections.abc" else origin(built)
+    if isinstance(value, Mapping) and len(args) == 2:
+        return {key: _to_python(item, args[1]) for key, item in value.items()}
+    if isinstance(annotation, type) and dataclasses.is_dataclass(annotation) and isinstance(value, Mapping):
+        hints = typing.get_type_hints(annotation, include_extras=True)
+        return annotation(**{key: _to_python(item, hints.get(key, Any)) for key, item in value.items()})
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return annotation(value)
+    return value
+
+
+def _best_match(value: Any, choices: tuple[Any, ...]) -> Any:
+    """The member of a union that a JSON value belongs to."""
+    for choice in choices:
+        plain = get_args(choice)[0] if get_origin(choice) is typing.Annotated else choice
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(plain):
+            return plain
+        if isinstance(value, list) and get_origin(plain) is not None:
+            return plain
+    return Any
+
+
+def _to_json(value: Any) -> Any:
+    """What a function returned, as JSON: dataclasses become objects, sets and tuples lists."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {key: _to_json(item) for key, item in dataclasses.asdict(value).items()}
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_to_json(item) for item in value]
+    return value

@@ -1,0 +1,60 @@
+"""The tools of one agent, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..errors import OptionsError, ToolNotFoundError
+from .base import Tool
+
+
+class ToolRegistry:
+    """Tools by name, in the order in which they were registered, which is the order in which a model sees them."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            self.register(tool)
+
+    def register(self, tool: Tool) -> None:
+        """Add a tool. Raises `OptionsError` when its name is taken."""
+        if tool.name in self._tools:
+            raise OptionsError(f"two tools are called {tool.name!r}: rename one of them")
+        self._tools[tool.name] = tool
+
+    def get(self, name: str) -> Tool:
+        """The tool with this name, or `ToolNotFoundError`."""
+        try:
+            return self._tools[name]
+        except KeyError:
+            raise ToolNotFoundError(name, self.names()) from None
+
+    def names(self) -> list[str]:
+        return list(self._tools)
+
+    def only(self, names: Iterable[str]) -> ToolRegistry:
+        """A registry of the named tools, in this one's order. Names that are not here are left out."""
+        wanted = set(names)
+        return ToolRegistry(tool for name, tool in self._tools.items() if name in wanted)
+
+    def specs(self) -> list[dict[str, Any]]:
+        """What a model is told about the tools, as chat-completions entries."""
+        return [_spec(tool) for tool in self._tools.values()]
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+
+def _spec(tool: Tool) -> dict[str, Any]:
+    schema: Mapping[str, Any] = tool.input_schema
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": dict(schema)},
+    }

@@ -1,0 +1,156 @@
+"""Check a tool's arguments against its JSON schema, and say where they do not fit.
+
+The part of JSON Schema 2020-12 that tool schemas use: type, enum, const, required, properties, additionalProperties, items,
+minItems, maxItems, minLength, maxLength, minimum, maximum, pattern, anyOf, oneOf, allOf, and $ref into $defs. Other keywords
+are notes to the model and are not checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import ToolInputError
+
+_TYPES: Mapping[str, Callable[[Any], bool]] = {
+    "object": lambda value: isinstance(value, Mapping),
+    "array": lambda value: isinstance(value, list | tuple),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "integer": lambda value: (
+        not isinstance(value, bool) and (isinstance(value, int) or (isinstance(value, float) and value.is_integer()))
+    ),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+}
+MAX_DEPTH = 64
+
+
+def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> None:
+    """Raise `ToolInputError` with the path of the first value that does not fit; `what` names the whole."""
+    _Check(schema, what).value(value, schema, "", 0)
+
+
+class _Check:
+    def __init__(self, root: Mapping[str, Any], what: str) -> None:
+        self._root = root
+        self._what = what
+
+    def value(self, value: Any, schema: Mapping[str, Any] | bool, path: str, depth: int) -> None:
+        if schema is True or schema == {}:
+            return
+        if schema is False:
+            self._fail(path, "is not allowed here")
+        assert isinstance(schema, Mapping)
+        if depth > MAX_DEPTH:
+            self._fail(path, f"is nested deeper than {MAX_DEPTH} levels")
+        schema = self._resolve(schema)
+        self._kind(value, schema, path)
+        self._choices(value, schema, path, depth)
+        if isinstance(value, Mapping):
+            self._object(value, schema, path, depth)
+        elif isinstance(value, list | tuple):
+            self._array(value, schema, path, depth)
+        elif isinstance(value, str):
+            self._string(value, schema, path)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            self._number(value, schema, path)
+
+    def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        reference, hops = schema.get("$ref"), 0
+        while isinstance(reference, str) and reference.startswith("#/") and hops < MAX_DEPTH:
+            target: Any = self._root
+            for part in reference[2:].split("/"):
+                target = (
+                    target.get(part.replace("~1", "/").replace("~0", "~"), {}) if isinstance(target, Mapping) else {}
+                )
+            schema, hops = target, hops + 1
+            reference = schema.get("$ref")
+        return schema
+
+    def _kind(self, value: Any, schema: Mapping[str, Any], path: str) -> None:
+        kinds = schema.get("type")
+        names = [kinds] if isinstance(kinds, str) else list(kinds or ())
+        if names and not any(name in _TYPES and _TYPES[name](value) for name in names):
+            self._fail(path, f"must be {' or '.join(map(_article, names))}, not {_show(value)}")
+        if "enum" in schema and value not in schema["enum"]:
+            self._fail(path, f"must be one of {', '.join(map(_show, schema['enum']))}, not {_show(value)}")
+        if "const" in schema and value != schema["const"]:
+            self._fail(path, f"must be {_show(schema['const'])}, not {_show(value)}")
+
+    def _choices(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
+        for part in schema.get("allOf", ()):
+            self.value(value, part, path, depth + 1)
+        for keyword in ("anyOf", "oneOf"):
+            options = schema.get(keyword)
+            if options:
+                self._one_of(value, options, path, depth)
+
+    def _one_of(self, value: Any, options: Any, path: str, depth: int) -> None:
+        deepest: ToolInputError | None = None
+        for option in options:
+            try:
+                self.value(value, option, path, depth + 1)
+                return
+            except ToolInputError as error:
+                if deepest is None or len(error.path) > len(deepest.path):
+                    deepest = error
+        if deepest is not None and len(deepest.path) > len(path):
+            raise deepest
+        kinds = [str(option["type"]) for option in options if isinstance(option, Mapping) and "type" in option]
+        self._fail(path, f"must be {' or '.join(map(_article, kinds)) or 'another value'}, not {_show(value)}")
+
+    def _object(self, value: Mapping[str, Any], schema: Mapping[str, Any], path: str, depth: int) -> None:
+        properties = schema.get("properties", {})
+        for name in schema.get("required", ()):
+            if name not in value:
+                self._fail(_join(path, name), "is missing")
+        extra = schema.get("additionalProperties", True)
+        for name, item in value.items():
+            if name in properties:
+                self.value(item, properties[name], _join(path, name), depth + 1)
+            elif extra is False:
+                known = ", ".join(properties) or "(none)"
+                self._fail(_join(path, name), f"is not known; the names are {known}")
+            else:
+                self.value(item, extra, _join(path, name), depth + 1)
+
+    def _array(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
+        self._bounds(len(value), schema, "minItems", "maxItems", path, "items")
+        if "items" in schema:
+            for index, item in enumerate(value):
+                self.value(item, schema["items"], f"{path}[{index}]", depth + 1)
+
+    def _string(self, value: str, schema: Mapping[str, Any], path: str) -> None:
+        self._bounds(len(value), schema, "minLength", "maxLength", path, "characters")
+        pattern = schema.get("pattern")
+        if pattern is not None and not re.search(pattern, value):
+            self._fail(path, f"must match {pattern}, not {_show(value)}")
+
+    def _number(self, value: float, schema: Mapping[str, Any], path: str) -> None:
+        self._bounds(value, schema, "minimum", "maximum", path, "")
+
+    def _bounds(self, size: float, schema: Mapping[str, Any], low: str, high: str, path: str, unit: str) -> None:
+        if low in schema and size < schema[low]:
+            self._fail(path, f"must be at least {schema[low]} {unit}".rstrip() + f", not {size}")
+        if high in schema and size > schema[high]:
+            self._fail(path, f"must be at most {schema[high]} {unit}".rstrip() + f", not {size}")
+
+    def _fail(self, path: str, reason: str) -> None:
+        raise ToolInputError(f"{self._what}: {path or 'the value'} {reason}", path=path)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def _article(kind: str) -> str:
+    return {"object": "an object", "array": "a list", "integer": "a whole number", "null": "null"}.get(
+        kind, f"a {kind}"
+    )
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
