@@ -1,0 +1,155 @@
+"""What a log says so far: every fold that a run needs, kept up to date event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..events import (
+    AssistantMessage,
+    Event,
+    ModelContext,
+    ModelRequest,
+    ModelResponse,
+    PermissionDecision,
+    Result,
+    SubagentFinished,
+    SubagentStarted,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from .rebuild import Conversation
+from .usage import add_usage
+
+
+@dataclass
+class CallRecord:
+    """One tool call as far as the log knows it."""
+
+    use: ToolUse
+    decision: PermissionDecision | None = None
+    started: ToolStarted | None = None
+    result: ToolResult | None = None
+    attempts: int = 0
+
+
+class SessionView:
+    """The state of a session, as a fold over its events.
+
+    `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
+    one call had no price. `steps` counts model requests. `prompts` maps a request id to the `seq` of its prompt.
+    """
+
+    def __init__(self, *, provider: str | None = None) -> None:
+        self.events: list[Event] = []
+        self.conversation = Conversation(provider=provider)
+        self.calls: dict[str, CallRecord] = {}
+        self.context: ModelContext | None = None
+        self.steps = 0
+        self.usage: dict[str, Any] = {}
+        self.cost_usd: float | None = 0.0
+        self.observed_files: dict[str, str] = {}
+        self.prompts: dict[str, int] = {}
+        self.results: list[Result] = []
+        self.last_text = ""
+        self.open_subagents: dict[str, SubagentStarted] = {}
+        self._last_prompt_seq = 0
+
+    def apply(self, event: Event) -> None:
+        """Take one more stored event into account."""
+        self.events.append(event)
+        self.conversation.apply(event)
+        fold = _FOLDS.get(event.type)
+        if fold is not None:
+            fold(self, event)
+
+    def extend(self, events: Iterable[Event]) -> SessionView:
+        """Apply all of them; returns self."""
+        for event in events:
+            self.apply(event)
+        return self
+
+    def open_calls(self) -> list[CallRecord]:
+        """The calls that the model still waits for, in the order in which it asked."""
+        return [self.calls[use.tool_use_id] for use in self.conversation.open_calls()]
+
+    def result_of(self, request_id: str) -> Result | None:
+        """How the run of this prompt ended, or None while it has not."""
+        prompt_seq = self.prompts[request_id]
+        later = [result for result in self.results if (result.seq or 0) > prompt_seq and result.stop_reason == "end"]
+        return later[0] if later else None
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens spent so far."""
+        return int(self.usage.get("input_tokens") or 0) + int(self.usage.get("output_tokens") or 0)
+
+    # --- folds -------------------------------------------------------------------------------------------------------
+
+    def _prompt(self, event: UserMessage) -> None:
+        if event.request_id is not None:
+            self.prompts.setdefault(event.request_id, event.seq or 0)
+
+    def _model_context(self, event: ModelContext) -> None:
+        self.context = event
+
+    def _request(self, event: ModelRequest) -> None:
+        self.steps = max(self.steps, event.step)
+
+    def _response(self, event: ModelResponse) -> None:
+        self._spend(event.usage, event.cost_usd)
+
+    def _message(self, event: AssistantMessage) -> None:
+        self.last_text = event.text
+
+    def _use(self, event: ToolUse) -> None:
+        self.calls[event.tool_use_id] = CallRecord(event)
+
+    def _decision(self, event: PermissionDecision) -> None:
+        if event.tool_use_id in self.calls:
+            self.calls[event.tool_use_id].decision = event
+
+    def _started(self, event: ToolStarted) -> None:
+        if event.tool_use_id in self.calls:
+            self.calls[event.tool_use_id].started = event
+            self.calls[event.tool_use_id].attempts = event.attempt
+
+    def _tool_result(self, event: ToolResult) -> None:
+        if event.tool_use_id in self.calls:
+            self.calls[event.tool_use_id].result = event
+        files = (event.meta or {}).get("files")
+        if isinstance(files, Mapping):
+            self.observed_files.update({str(path): str(digest) for path, digest in files.items()})
+
+    def _subagent_started(self, event: SubagentStarted) -> None:
+        self.open_subagents[event.child_session_id] = event
+
+    def _subagent_finished(self, event: SubagentFinished) -> None:
+        self.open_subagents.pop(event.child_session_id, None)
+        self._spend(event.usage, event.cost_usd)
+
+    def _result(self, event: Result) -> None:
+        self.results.append(event)
+
+    def _spend(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
+        self.usage = add_usage(self.usage, usage or {})
+        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+
+
+_FOLDS: Mapping[str, Any] = {
+    UserMessage.type: SessionView._prompt,
+    ModelContext.type: SessionView._model_context,
+    ModelRequest.type: SessionView._request,
+    ModelResponse.type: SessionView._response,
+    AssistantMessage.type: SessionView._message,
+    ToolUse.type: SessionView._use,
+    PermissionDecision.type: SessionView._decision,
+    ToolStarted.type: SessionView._started,
+    ToolResult.type: SessionView._tool_result,
+    SubagentStarted.type: SessionView._subagent_started,
+    SubagentFinished.type: SessionView._subagent_finished,
+    Result.type: SessionView._result,
+}
