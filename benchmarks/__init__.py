@@ -1,0 +1,56 @@
+"""What things cost: each figure beside a floor that was measured in the same run on the same machine.
+
+A topic is a module of this folder with `def rows() -> list[Row]`; `python3 -m benchmarks [topic ...]` runs them. A figure
+alone says nothing about another machine; its ratio to the floor does.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. `ratio` is `value` divided by the floor's value, `floor` says in words what the floor is.
+
+    `bar` is what the figure must meet, `"value <= 1000"` or `"ratio <= 1.5"`; empty when there is no promise.
+    """
+
+    name: str
+    value: float
+    unit: str
+    ratio: float | None = None
+    floor: str = ""
+    bar: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the bar is met; None without one."""
+        if not self.bar:
+            return None
+        subject, comparison, limit = self.bar.split()
+        figure = self.value if subject == "value" else self.ratio
+        if figure is None:
+            raise ValueError(f"{self.name}: the bar {self.bar!r} speaks of a ratio, and there is none")
+        return _COMPARE[comparison](figure, float(limit))
+
+
+def best_s(work: Callable[[], object], repeats: int = 5) -> float:
+    """Seconds by the wall clock of the fastest of `repeats` runs: what the work costs when nothing disturbs it."""
+    return min(_timed(work, time.perf_counter) for _ in range(repeats))
+
+
+def best_cpu_s(work: Callable[[], object], repeats: int = 5) -> float:
+    """Seconds of processor time, of all threads of this process, of the cheapest of `repeats` runs."""
+    return min(_timed(work, time.process_time) for _ in range(repeats))
+
+
+def _timed(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    began = clock()
+    work()
+    return clock() - began

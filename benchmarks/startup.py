@@ -1,0 +1,63 @@
+"""What it costs to start: the import, the help text."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from . import Row
+
+ROOT = Path(__file__).parent.parent
+_FLOOR = "import asyncio, json, dataclasses"
+_HELP_FLOOR = "import argparse, asyncio, json, dataclasses"
+_PEAK = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+
+
+def rows() -> list[Row]:
+    runs = {
+        "bare": ["-c", "pass"],
+        "floor": ["-c", _FLOOR],
+        "import": ["-c", "import openagentic_sdk"],
+        "surface": ["-c", "from openagentic_sdk import OpenAgenticOptions, query, run"],
+        "help floor": ["-c", _HELP_FLOOR],
+        "help": ["-m", "openagentic_sdk", "--help"],
+    }
+    ms = _measure_ms(runs, repeats=15)
+    peak = {name: _peak_mib(runs[name][1]) for name in ("bare", "floor", "import", "surface")}
+    return [
+        Row("python3 -c pass", ms["bare"], "ms"),
+        Row(_FLOOR, ms["floor"], "ms", ms["floor"] / ms["bare"], "bare interpreter"),
+        Row("import openagentic_sdk", ms["import"], "ms", ms["import"] / ms["bare"], "bare interpreter"),
+        Row("import openagentic_sdk", ms["import"], "ms", ms["import"] / ms["floor"], _FLOOR, "ratio <= 1.5"),
+        Row("... and query, run, OpenAgenticOptions", ms["surface"], "ms", ms["surface"] / ms["floor"], _FLOOR),
+        Row("import openagentic_sdk, peak memory", peak["import"], "MiB", peak["import"] / peak["bare"], "bare"),
+        Row("import openagentic_sdk, peak memory", peak["import"], "MiB", peak["import"] / peak["floor"], _FLOOR),
+        Row("... and query, run, OpenAgenticOptions", peak["surface"], "MiB", peak["surface"] / peak["floor"], _FLOOR),
+        Row("openagentic-sdk --help", ms["help"], "ms", ms["help"] / ms["help floor"], _HELP_FLOOR, "ratio <= 1.5"),
+    ]
+
+
+def _measure_ms(runs: dict[str, list[str]], repeats: int) -> dict[str, float]:
+    """Fastest wall time of each, taken in turns so that a busy moment falls on all of them."""
+    best = dict.fromkeys(runs, float("inf"))
+    for _ in range(repeats):
+        for name, arguments in runs.items():
+            began = time.perf_counter()
+            _python(arguments)
+            best[name] = min(best[name], (time.perf_counter() - began) * 1000)
+    return best
+
+
+def _peak_mib(code: str) -> float:
+    return int(_python(["-c", code + _PEAK])) / 1024
+
+
+def _python(arguments: list[str]) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout
