@@ -10,6 +10,7 @@
     |  |- SessionExistsError
     |  |- SessionLockedError                 another run holds the session
     |  |- ConcurrencyError                   the log is not where the writer expected it
+    |  |  |- LeaseLostError                  another run took the session over while this one hung
     |  |- StorageError                       the disk or the server refused
     |  |- LogCorruptError                    a record is damaged in a way that no crash explains
     |- ProviderError                         the model's side failed
@@ -105,6 +106,17 @@ class ConcurrencyError(SessionError):
         )
         self.expected_seq = expected_seq
         self.actual_seq = actual_seq
+
+
+class LeaseLostError(ConcurrencyError):
+    """Another run took the session over; what this writer wanted to append was not written."""
+
+    def __init__(self, session_id: str, expected_seq: int, actual_seq: int) -> None:
+        super().__init__(session_id, expected_seq, actual_seq)
+        self.args = (
+            f"session {session_id!r} was taken over by another run (this one stood at seq {expected_seq}, the log at "
+            f"{actual_seq}); nothing was written: resume the session to go on, or fork it",
+        )
 
 
 class StorageError(SessionError):
