@@ -6,19 +6,52 @@ loop. Every read gives an exact prefix of what was appended, in the order of `se
 
 from __future__ import annotations
 
+import re
+import time
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar
 
-from ..errors import ConcurrencyError
-from ..events import Event
+from ..errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, StorageError
+from ..events import (
+    Event,
+    PermissionDecision,
+    Result,
+    ToolResult,
+    ToolStarted,
+    UnknownEvent,
+    UserAnswer,
+    UserMessage,
+)
+from ..serialization import dumps_event
+from .search import SearchHit, scan_events, search_words
+from .summary import (
+    SessionSummary,
+    failed_summary,
+    fold_session_summary,
+    page_of,
+    start_summary,
+    summary_matches,
+)
+
+MAX_ID_CHARS = 200
+POLL_S = 0.1
+_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_ALWAYS_DURABLE = frozenset({UserMessage.type, UserAnswer.type, PermissionDecision.type, ToolResult.type, Result.type})
 
 
 class SessionWriter(ABC):
-    """The exclusive right to append to one session, from `open_writer` until `close` or the death of the process."""
+    """The exclusive right to append to one session, from `open_writer` until `close` or the death of the process.
+
+    `epoch` rises with every writer of a session. A store whose lock can be lost (a server restarted, somebody took the
+    session over) checks it in each append, so that a writer that hung and wakes up cannot write.
+    """
 
     session_id: str
+    epoch: int = 0
 
     @property
     @abstractmethod
@@ -51,6 +84,8 @@ class SessionStore(ABC):
 
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
+
+    # --- the core ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
@@ -88,6 +123,8 @@ class SessionStore(ABC):
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         """The bytes of a blob. Raises `SessionNotFoundError`, or `StorageError` when there is no such blob."""
 
+    # --- reading and appending, derived ------------------------------------------------------------------------------
+
     def read_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> list[Event]:
         """Like `iter_events`, as a list."""
         return list(self.iter_events(session_id, after_seq=after_seq, limit=limit))
@@ -108,9 +145,177 @@ class SessionStore(ABC):
         """Append one event outside of a run; returns it as it was stored."""
         return self.append_events(session_id, [event])[0]
 
+    def take_over(self, session_id: str) -> SessionWriter:
+        """Become the writer although a holder lives: it hangs, and from now on its appends raise `LeaseLostError`.
+
+        A store whose lock belongs to the kernel cannot do this and refuses like `open_writer`.
+        """
+        return self.open_writer(session_id)
+
     def session_exists(self, session_id: str) -> bool:
         """Whether there is such a session."""
         return session_id in self.list_sessions()
 
+    def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
+        """Block until the log has an event after `after_seq` or the time is over; says whether it has."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            if any(True for _ in self.iter_events(session_id, after_seq=after_seq, limit=1)):
+                return True
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(POLL_S, left_s))
+
+    # --- lists, derived ----------------------------------------------------------------------------------------------
+
+    def read_summary(self, session_id: str) -> SessionSummary:
+        """The session's row. A store that keeps summaries in its appends returns the kept one and folds only a stale one."""
+        return self.fold_summary(session_id)
+
+    def fold_summary(self, session_id: str) -> SessionSummary:
+        """The session's row, from its whole log."""
+        known = self.read_metadata(session_id)
+        start = start_summary(session_id, known["created_at"], known["metadata"])
+        return fold_session_summary(start, self.iter_events(session_id))
+
+    def list_session_summaries(
+        self,
+        *,
+        cwd: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        query: str | None = None,
+        include_children: bool = False,
+    ) -> list[SessionSummary]:
+        """A page of rows, the session last written to first; a session that cannot be read is a row with an `error`.
+
+        `query` filters by words in title, prompts, tags, model and id. The sessions of subagents are left out unless
+        `include_children`.
+        """
+        rows = (self._row(session_id) for session_id in self.list_sessions())
+        wanted = (row for row in rows if summary_matches(row, cwd=cwd, query=query, include_children=include_children))
+        return page_of(wanted, limit=limit, offset=offset)
+
+    def _row(self, session_id: str) -> SessionSummary:
+        try:
+            return self.read_summary(session_id)
+        except (SessionError, InvalidEventError) as error:
+            return failed_summary(session_id, error)
+
+    def list_children(self, session_id: str) -> list[str]:
+        """The ids of the sessions that this session's Task calls started."""
+        return [
+            row.id
+            for row in self.list_session_summaries(include_children=True)
+            if row.is_child and row.parent == session_id
+        ]
+
+    def search(self, query: str, *, limit: int = 50) -> list[SearchHit]:
+        """Events that hold every word of `query`, newest session first. A plain scan of all logs."""
+        words = search_words(query)
+        hits: list[SearchHit] = []
+        for session_id in self.list_sessions() if words else ():
+            hits.extend(scan_events(session_id, self.iter_events(session_id), words, limit - len(hits)))
+            if len(hits) >= limit:
+                break
+        return hits
+
+    # --- whole sessions, derived -------------------------------------------------------------------------------------
+
+    def list_blobs(self, session_id: str) -> list[str]:
+        """The digests of the session's blobs: derived, those that its log names and the store has.
+
+        Raises `SessionNotFoundError`.
+        """
+        named: dict[str, None] = {}
+        for event in self.iter_events(session_id):
+            named.update(dict.fromkeys(_DIGEST.findall(dumps_event(event))))
+        return [digest for digest in named if self._has_blob(session_id, digest)]
+
+    def _has_blob(self, session_id: str, sha256: str) -> bool:
+        try:
+            self.read_blob(session_id, sha256)
+        except StorageError:
+            return False
+        return True
+
+    def import_session(
+        self,
+        session_id: str,
+        events: Iterable[Event],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: float | None = None,
+        blobs: Iterable[bytes] = (),
+    ) -> str:
+        """A new session with these events as they are: `seq` from 1 without a hole, and `ts`, are kept. Complete or absent.
+
+        Raises `SessionExistsError`, `OptionsError`, and `InvalidEventError` for a hole. Derived like this the times are new,
+        and the death of the process leaves a part behind; the stores of this package do it in one transaction.
+        """
+        self.create_session(metadata=metadata, session_id=session_id)
+        try:
+            for data in blobs:
+                self.put_blob(session_id, data)
+            with self.open_writer(session_id) as writer:
+                writer.append(list(check_sequence(events)))
+        except BaseException:
+            self.delete_session(session_id)
+            raise
+        return session_id
+
+    def copy_session(
+        self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
+    ) -> str:
+        """A new session: the source's events up to `at_seq` as they are, then `tail`, and the blobs. Complete or absent."""
+        head = self.iter_events(source_id, limit=at_seq)
+        now = time.time()
+        stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
+        blobs = (self.read_blob(source_id, digest) for digest in self.list_blobs(source_id))
+        return self.import_session(
+            target_id,
+            (event for part in (head, stamped) for event in part),
+            metadata=metadata,
+            created_at=now,
+            blobs=blobs,
+        )
+
     def close(self) -> None:
         """Let go of connections and handles; the store can be opened again."""
+
+
+def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list[Event]:
+    """The events as they are stored: numbered from `first_seq` on, with the time."""
+    return [_stamp(event, first_seq + index, now) for index, event in enumerate(events)]
+
+
+def _stamp(event: Event, seq: int, now: float) -> Event:
+    if isinstance(event, UnknownEvent):
+        return UnknownEvent({**event.data, "seq": seq, "ts": now})
+    return replace(event, seq=seq, ts=now)
+
+
+def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events; raises `InvalidEventError` where `seq` is not 1, 2, 3 ..."""
+    for expected, event in enumerate(events, start=1):
+        if event.seq != expected:
+            raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: a log has no holes")
+        yield event
+
+
+def needs_barrier(event: Event) -> bool:
+    """Whether the event must be on disk before the run goes on, at the durability level `barrier`."""
+    return event.type in _ALWAYS_DURABLE or (isinstance(event, ToolStarted) and event.effect != "read")
+
+
+def check_session_id(session_id: str) -> str:
+    """The id, if every store can keep it apart from others; raises `OptionsError`.
+
+    Accepted are 1 to 200 printable characters; a file store accepts fewer.
+    """
+    if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
+        raise OptionsError(f"session id {session_id!r} cannot be used: an id has 1 to {MAX_ID_CHARS} characters")
+    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in session_id):
+        raise OptionsError(f"session id {session_id!r} cannot be used: it holds control or surrogate characters")
+    return session_id

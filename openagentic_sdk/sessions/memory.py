@@ -9,25 +9,35 @@ from __future__ import annotations
 import hashlib
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import SessionExistsError, SessionLockedError, SessionNotFoundError, StorageError
+from ..errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
-from .base import SessionStore, SessionWriter
+from .base import SessionStore, SessionWriter, check_sequence, check_session_id, stamp_events
+from .summary import SessionSummary, fold_session_summary, start_summary
 
 
 @dataclass
 class _Session:
     created_at: float
     metadata: str
+    summary: SessionSummary
     updated: int
     lines: list[str] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    epoch: int = 0
+    held: bool = False
 
 
 class MemorySessionStore(SessionStore):
@@ -38,22 +48,24 @@ class MemorySessionStore(SessionStore):
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._sessions: dict[str, _Session] = {}
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._writes = 0
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        session_id = session_id or uuid.uuid4().hex
-        with self._guard:
-            if session_id in self._sessions:
-                raise SessionExistsError(session_id)
-            self._sessions[session_id] = _Session(self._clock.now(), dumps_json(dict(metadata or {})), self._tick())
-        return session_id
+        return self._add(session_id or uuid.uuid4().hex, self._clock.now(), dumps_json(dict(metadata or {})), [], {})
 
     def open_writer(self, session_id: str) -> SessionWriter:
-        session = self._session(session_id)
-        if not session.lock.acquire(blocking=False):
-            raise SessionLockedError(session_id, "another run in this process")
-        return _MemoryWriter(self, session_id, session)
+        with self._guard:
+            if self._session(session_id).held:
+                raise SessionLockedError(session_id, "another run in this process")
+            return self.take_over(session_id)
+
+    def take_over(self, session_id: str) -> SessionWriter:
+        with self._guard:
+            session = self._session(session_id)
+            session.held = True
+            session.epoch += 1
+            return _MemoryWriter(self, session_id, session)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         lines = self._session(session_id).lines[after_seq:]
@@ -74,11 +86,14 @@ class MemorySessionStore(SessionStore):
         with self._guard:
             return sorted(self._sessions, key=lambda name: self._sessions[name].updated, reverse=True)
 
+    def read_summary(self, session_id: str) -> SessionSummary:
+        return self._session(session_id).summary
+
     def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions
 
     def delete_session(self, session_id: str) -> None:
-        with self.open_writer(session_id), self._guard:
+        with self._guard, self.open_writer(session_id):
             del self._sessions[session_id]
 
     def put_blob(self, session_id: str, data: bytes) -> str:
@@ -92,12 +107,52 @@ class MemorySessionStore(SessionStore):
         except KeyError:
             raise StorageError(f"session {session_id!r} has no blob {sha256}", session_id=session_id) from None
 
-    def _append(self, session: _Session, events: Sequence[Event]) -> list[Event]:
-        now, first = self._clock.now(), len(session.lines) + 1
-        stamped = [replace(event, seq=first + i, ts=now) for i, event in enumerate(events)]
-        session.lines.extend([dumps_event(event) for event in stamped])
-        session.updated = self._tick()
-        return stamped
+    def list_blobs(self, session_id: str) -> list[str]:
+        return sorted(self._session(session_id).blobs)
+
+    def import_session(
+        self,
+        session_id: str,
+        events: Iterable[Event],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: float | None = None,
+        blobs: Iterable[bytes] = (),
+    ) -> str:
+        kept = list(check_sequence(events))
+        stored = {hashlib.sha256(data).hexdigest(): bytes(data) for data in blobs}
+        created_at = self._clock.now() if created_at is None else created_at
+        return self._add(session_id, created_at, dumps_json(dict(metadata or {})), kept, stored)
+
+    def _add(
+        self, session_id: str, created_at: float, metadata: str, events: list[Event], blobs: dict[str, bytes]
+    ) -> str:
+        lines = [dumps_event(event) for event in events]
+        start = start_summary(check_session_id(session_id), created_at, loads_json(metadata))
+        summary = fold_session_summary(start, events)
+        with self._guard:
+            if session_id in self._sessions:
+                raise SessionExistsError(session_id)
+            self._sessions[session_id] = _Session(created_at, metadata, summary, self._tick(), lines, blobs)
+        return session_id
+
+    def _append(self, writer: _MemoryWriter, session: _Session, events: Sequence[Event]) -> list[Event]:
+        with self._guard:
+            last_seq = len(session.lines)
+            if session.epoch != writer.epoch:
+                raise LeaseLostError(writer.session_id, writer.last_seq, last_seq)
+            if self._sessions.get(writer.session_id) is not session:
+                raise ConcurrencyError(writer.session_id, writer.last_seq, 0)
+            stamped = stamp_events(events, first_seq=last_seq + 1, now=self._clock.now())
+            session.lines.extend([dumps_event(event) for event in stamped])
+            session.summary = fold_session_summary(session.summary, stamped)
+            session.updated = self._tick()
+            return stamped
+
+    def _release(self, writer: _MemoryWriter, session: _Session) -> None:
+        with self._guard:
+            if session.epoch == writer.epoch:
+                session.held = False
 
     def _session(self, session_id: str) -> _Session:
         try:
@@ -113,20 +168,24 @@ class MemorySessionStore(SessionStore):
 class _MemoryWriter(SessionWriter):
     def __init__(self, store: MemorySessionStore, session_id: str, session: _Session) -> None:
         self.session_id = session_id
+        self.epoch = session.epoch
         self._store = store
         self._session = session
+        self._seq = len(session.lines)
         self._open = True
 
     @property
     def last_seq(self) -> int:
-        return len(self._session.lines)
+        return self._seq
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         if not self._open:
             raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
-        return self._store._append(self._session, events)
+        stored = self._store._append(self, self._session, events)
+        self._seq += len(stored)
+        return stored
 
     def close(self) -> None:
         if self._open:
             self._open = False
-            self._session.lock.release()
+            self._store._release(self, self._session)

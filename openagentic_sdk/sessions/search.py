@@ -1,0 +1,100 @@
+"""Find words in what was said and done: pure functions over events, shared by every store's search.
+
+A word matches where a word of the text begins with it, without regard to case and accents. This is also how SQLite's full
+text index reads, so both ways of searching give the same hits.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..events import AssistantMessage, AssistantReasoning, Event, SessionMeta, ToolResult, ToolUse, UserMessage
+from .summary import plain_line
+
+CONTEXT_CHARS = 120
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True)
+class SearchHit:
+    """One event that was found: where it stands, what kind it is, and the words in their context, on one line."""
+
+    session_id: str
+    seq: int
+    type: str
+    context: str
+
+
+def search_words(query: str) -> list[str]:
+    """The words that a query asks for, as they are compared."""
+    return _WORD.findall(_folded(query))
+
+
+def event_text(event: Event) -> str:
+    """What can be found of an event: what people, the model and tools said. Empty for bookkeeping."""
+    if isinstance(event, UserMessage | AssistantMessage | AssistantReasoning):
+        return event.text
+    if isinstance(event, ToolUse):
+        return f"{event.name}\n" + "\n".join(_strings(event.input))
+    if isinstance(event, ToolResult):
+        return "\n".join((*_strings(event.output), *_strings(event.error_message)))
+    if isinstance(event, SessionMeta):
+        return "\n".join((event.title or "", *(event.tags or ())))
+    return ""
+
+
+def scan_events(session_id: str, events: Iterable[Event], words: Sequence[str], limit: int) -> list[SearchHit]:
+    """The first `limit` of the events whose text holds all the words."""
+    hits: list[SearchHit] = []
+    for event in events:
+        if len(hits) >= limit:
+            break
+        text = event_text(event)
+        if text and text_matches(text, words):
+            hits.append(SearchHit(session_id, event.seq or 0, event.type, context_of(text, words)))
+    return hits
+
+
+def text_matches(text: str, words: Sequence[str]) -> bool:
+    """Whether for each word some word of the text begins with it."""
+    folded = _folded(text)
+    if not all(word in folded for word in words):
+        return False
+    return all(_place_of(word, folded) is not None for word in words)
+
+
+def context_of(text: str, words: Sequence[str]) -> str:
+    """The line of text around the first word that is found."""
+    place = min((match for word in words if (match := _place_of(word, text.casefold())) is not None), default=0)
+    begin = max(0, place - CONTEXT_CHARS // 3)
+    line = plain_line(text[begin : begin + 2 * CONTEXT_CHARS], CONTEXT_CHARS)
+    return f"…{line}" if begin else line
+
+
+def _place_of(word: str, folded: str) -> int | None:
+    match = re.search(rf"(?<![^\W_]){re.escape(word)}", folded)
+    return match.start() if match else None
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    marks_apart = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(char for char in marks_apart if not unicodedata.combining(char))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text inside a JSON value, without recursion: values nest as deep as a hostile tool likes."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+        elif isinstance(item, list | tuple):
+            stack.extend(reversed(item))
