@@ -15,6 +15,7 @@
     |  |- LogCorruptError                    a record is damaged in a way that no crash explains
     |- ProviderError                         the model's side failed
     |  |- ProviderHTTPError                  an answer that is an error, with its status
+    |  |  |- ContextLengthError              the prompt is longer than the model's window
     |  |- ProviderConnectionError            no answer: refused, unreachable, cut
     |  |- ProviderTimeoutError               no answer in time
     |  |- ProviderResponseError              an answer that cannot be understood
@@ -171,6 +172,10 @@ class ProviderHTTPError(ProviderError):
         self.headers = headers or {}
         self.body = body
         self.retryable = retryable
+
+
+class ContextLengthError(ProviderHTTPError):
+    """The prompt is longer than the model's window: the same request never succeeds, a compacted one may."""
 
 
 class ProviderConnectionError(ProviderError):
