@@ -24,6 +24,7 @@
     |- ToolError                             a tool could not do it; the model reads the text
     |  |- ToolNotFoundError
     |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
+    |  |- AddressRefusedError (ValueError)   a URL that leads where nothing may be fetched
     |- SkillNotFoundError (FileNotFoundError)
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
     |- ScriptError                           a scripted model was asked for something that its script does not hold
@@ -121,7 +122,14 @@ class LeaseLostError(ConcurrencyError):
 
 
 class StorageError(SessionError):
-    """The disk or the server behind a store refused; what was acknowledged before is safe."""
+    """The disk or the server behind a store refused; what was acknowledged before is safe.
+
+    `retryable` says that the same writer may be used again when the cause (a full disk) is gone; otherwise open a new one.
+    """
+
+    def __init__(self, message: str, *, session_id: str | None = None, retryable: bool = False) -> None:
+        super().__init__(message, session_id=session_id)
+        self.retryable = retryable
 
 
 class LogCorruptError(SessionError):
@@ -238,6 +246,15 @@ class ToolInputError(ToolError, ValueError):
     def __init__(self, message: str, *, path: str = "") -> None:
         super().__init__(message)
         self.path = path
+
+
+class AddressRefusedError(ToolError, ValueError):
+    """A URL that leads, or may lead, where nothing may be fetched; nothing was sent. `reason` says what is wrong with it."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"{url!r} is not fetched: {reason}")
+        self.url = url
+        self.reason = reason
 
 
 class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
