@@ -1,0 +1,54 @@
+"""One writer per session, by a lock that the kernel holds and gives back when the holder dies.
+
+No PID file, no clock, no time limit. The lock belongs to the open file, so a second handle in the same process is refused
+like one of another process. On network file systems such locks are best effort; the log's size check stands behind them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Windows locks byte ranges, and a locked byte cannot be read: lock one that no log ever reaches.
+_WINDOWS_LOCK_BYTE = 0x7FFF_FFFF
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(fd: int) -> bool:
+        """Take the exclusive lock on an open file. False when another handle has it."""
+        os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        except PermissionError:
+            return False
+        return True
+
+    def wait_for_lock(fd: int) -> None:
+        """Take the exclusive lock, however long that takes: only for moments."""
+        os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_LOCK, 1)
+
+    def unlock(fd: int) -> None:
+        """Give the lock back."""
+        os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
+        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
+
+else:
+    import fcntl
+
+    def try_lock(fd: int) -> bool:
+        """Take the exclusive lock on an open file. False when another handle has it."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def wait_for_lock(fd: int) -> None:
+        """Take the exclusive lock, however long that takes: only for moments."""
+        fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def unlock(fd: int) -> None:
+        """Give the lock back, also when a forked child still holds a copy of the handle."""
+        fcntl.flock(fd, fcntl.LOCK_UN)

@@ -1,0 +1,279 @@
+"""One session's log: a file of JSON lines that is only ever appended to.
+
+    append -> encode -> number and seal -> one write -> (barrier: one fdatasync) -> acknowledged
+
+What `append` has returned survives the death of the process at level `flush`, the death of the machine at level `fsync`,
+and at level `barrier` the death of the machine for every event that matters after the fact (`line.is_barrier`) and all
+before it. A write that fails is taken back; a disk whose state cannot be known any more is not written to again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+from ..clock import Clock
+from ..errors import (
+    ConcurrencyError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ..events import Event, LogRecovered
+from ..serialization import dumps_json
+from .base import SessionWriter
+from .disk import BINARY, NO_FOLLOW, Disk
+from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
+from .lock import try_lock, unlock
+from .scan import LogEnd, find_end, read_range
+
+DURABILITY_LEVELS = ("flush", "barrier", "fsync")
+
+# Opening a log checks what is not known to be on disk, so at level `flush` the disk is asked now and then as well.
+MAX_UNSYNCED_BYTES = 4 << 20
+
+# After these the disk still knows what it holds, so a write can be taken back and tried again later.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EAGAIN})
+
+
+class LogWriter(SessionWriter):
+    """The one writer of a log; made by `open_log`. May be shared by threads: those that wait for the disk share a sync."""
+
+    def __init__(self, disk: Disk, fd: int, end: LogEnd, *, session_id: str, durability: str, clock: Clock) -> None:
+        self.session_id = session_id
+        self._disk = disk
+        self._fd = fd
+        self._durability = durability
+        self._clock = clock
+        self._pid = os.getpid()
+        self._end = end.position.offset
+        self._seq = end.position.seq
+        self._crc = end.position.crc
+        self._durable_seq = end.dur
+        self._durable_end = end.durable_offset
+        self._unusable: str | None = None
+        self._write_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
+
+    @property
+    def last_seq(self) -> int:
+        return self._seq
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        bodies = [encode_event(event) for event in events]
+        if not bodies:
+            return []
+        with self._write_lock:
+            self._check_handle()
+            stamped = self._write_batch(events, bodies)
+            seq = self._seq
+        if self._must_sync(events):
+            self._sync(seq)
+        return stamped
+
+    def sync(self) -> None:
+        """Put everything that was appended on disk, whatever the durability level. Raises `StorageError`."""
+        with self._write_lock:
+            self._check_handle()
+            seq = self._seq
+        self._sync(seq)
+
+    def close(self) -> None:
+        with self._write_lock, self._sync_lock:
+            if self._fd < 0:
+                return
+            fd, self._fd = self._fd, -1
+            if os.getpid() == self._pid:
+                # A forked child may hold a copy of the handle: closing ours would not give the lock back.
+                unlock(fd)
+            self._disk.close(fd)
+
+    def _write_batch(self, events: Sequence[Event], bodies: Sequence[str]) -> list[Event]:
+        now = self._clock.now()
+        ts = dumps_json(now)
+        seq, crc, lines, stamped = self._seq, self._crc, [], []
+        for event, body in zip(events, bodies, strict=True):
+            seq += 1
+            line, crc = seal_line(body, seq=seq, ts=ts, dur=self._durable_seq, crc=crc)
+            lines.append(line)
+            stamped.append(stamp_event(event, seq, now))
+        data = b"".join(lines)
+        self._write(data)
+        self._end, self._seq, self._crc = self._end + len(data), seq, crc
+        return stamped
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = self._disk.write(self._fd, data)
+            if written != len(data):
+                raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
+        except OSError as error:
+            self._take_back(error)
+            raise self._storage_error("could not be appended to", error) from error
+        except BaseException:  # Ctrl-C in the middle: what was not acknowledged must not be there
+            self._take_back(InterruptedError(errno.EINTR, "interrupted"))
+            raise
+
+    def _take_back(self, cause: OSError) -> None:
+        """Cut off what a failed write left, or give the handle up when the disk cannot say what it holds."""
+        if cause.errno not in _NO_ROOM:
+            self._unusable = f"a write failed ({cause.strerror})"
+            return
+        try:
+            self._disk.ftruncate(self._fd, self._end)
+            # Without this, a power loss could mix old bytes of the cut line with new ones.
+            self._disk.fdatasync(self._fd)
+        except OSError as error:
+            self._unusable = f"a failed write could not be taken back ({error.strerror})"
+
+    def _must_sync(self, events: Sequence[Event]) -> bool:
+        if self._durability == "fsync":
+            return True
+        if self._durability == "barrier" and any(map(is_barrier, events)):
+            return True
+        return self._end - self._durable_end > MAX_UNSYNCED_BYTES
+
+    def _sync(self, seq: int) -> None:
+        """Have everything up to `seq` on disk. One thread asks the disk, those that came meanwhile find it done."""
+        with self._sync_lock:
+            if self._durable_seq >= seq:
+                return
+            with self._write_lock:
+                self._check_usable()
+                target_seq, target_end = self._seq, self._end
+            try:
+                self._disk.fdatasync(self._fd)
+            except OSError as error:
+                # The kernel may have dropped the pages and would call the next attempt a success: never retry.
+                self._unusable = f"fdatasync failed ({error.strerror})"
+                raise self._storage_error("could not be put on disk", error) from error
+            self._durable_seq, self._durable_end = target_seq, target_end
+
+    def _check_handle(self) -> None:
+        self._check_usable()
+        if os.getpid() != self._pid:
+            raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
+        stat = self._disk.fstat(self._fd)
+        if stat.st_nlink == 0:
+            self._unusable = "its file was deleted"
+            self._check_usable()
+        if stat.st_size != self._end:
+            self._unusable = "somebody wrote to it in spite of the lock"
+            raise ConcurrencyError(
+                self.session_id, self._seq, find_end(self._disk, self._fd, self.session_id).position.seq
+            )
+
+    def _check_usable(self) -> None:
+        if self._fd < 0:
+            raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
+        if self._unusable:
+            raise StorageError(
+                f"session {self.session_id!r} is not written to any more, since {self._unusable}: open it again",
+                session_id=self.session_id,
+            )
+
+    def _storage_error(self, what: str, error: OSError) -> StorageError:
+        todo = "open the session again" if self._unusable else "make room and try again"
+        return StorageError(
+            f"session {self.session_id!r} {what}: {error.strerror or error}; {todo}",
+            session_id=self.session_id,
+            retryable=self._unusable is None,
+        )
+
+
+def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+    """Become the one writer of an existing log; a torn tail is moved aside and reported in the log.
+
+    Raises `SessionNotFoundError`, `SessionLockedError`, `LogCorruptError`, and `StorageError` when the disk refuses or the
+    log was written by a newer version.
+    """
+    fd = _open_locked(path, session_id, disk)
+    try:
+        return _repaired_writer(fd, path, session_id, durability, clock, disk)
+    except BaseException:  # whatever happened, the lock must not stay behind
+        unlock(fd)
+        disk.close(fd)
+        raise
+
+
+def _open_locked(path: Path, session_id: str, disk: Disk) -> int:
+    try:
+        fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+    except FileNotFoundError:
+        raise SessionNotFoundError(session_id, str(path.parent.parent)) from None
+    except OSError as error:
+        raise StorageError(
+            f"session {session_id!r} cannot be opened for writing: {error.strerror}", session_id=session_id
+        ) from error
+    if not try_lock(fd):
+        disk.close(fd)
+        raise SessionLockedError(session_id)
+    if disk.fstat(fd).st_nlink == 0:
+        disk.close(fd)
+        raise SessionNotFoundError(session_id, str(path.parent.parent))
+    return fd
+
+
+def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+    try:
+        end = find_end(disk, fd, session_id)
+        if end.version > FORMAT_VERSION:
+            raise StorageError(
+                f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: "
+                "it can be read, and a newer version can go on with it",
+                session_id=session_id,
+            )
+        recovered = _cut_torn_tail(disk, fd, path, end) if end.torn_bytes else None
+        if not end.position.terminated:
+            end = _add_newline(disk, fd, end)
+    except OSError as error:
+        raise StorageError(
+            f"session {session_id!r} cannot be opened for writing: {error.strerror or error}", session_id=session_id
+        ) from error
+    writer = LogWriter(disk, fd, end, session_id=session_id, durability=durability, clock=clock)
+    if recovered:
+        writer.append([recovered])
+        writer.sync()
+    return writer
+
+
+def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> LogRecovered:
+    """Move what stands behind the last good line into a file of its own, on disk before the log is cut."""
+    offset = end.position.offset
+    torn = read_range(disk, fd, offset, end.size)
+    aside = path.with_name(f"{path.name}.torn-{offset}-{crc32(torn):08x}")
+    write_durably(disk, aside, torn)
+    disk.ftruncate(fd, offset)
+    disk.fdatasync(fd)
+    return LogRecovered(bytes=len(torn), offset=offset, moved_to=aside.name)
+
+
+def _add_newline(disk: Disk, fd: int, end: LogEnd) -> LogEnd:
+    if disk.write(fd, b"\n") != 1:
+        raise OSError(errno.ENOSPC, "the last line's newline could not be written")
+    return replace(end, position=replace(end.position, offset=end.position.offset + 1, terminated=True))
+
+
+def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a whole file so that after a crash it is there complete or not at all. Raises `OSError`.
+
+    Without `sync`, only the death of the process counts as a crash.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    fd = disk.open(str(unfinished), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY | NO_FOLLOW, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[disk.write(fd, view) :]
+        if sync:
+            disk.fdatasync(fd)
+    finally:
+        disk.close(fd)
+    disk.replace(str(unfinished), str(path))
+    if sync:
+        disk.fsync_folder(str(path.parent))
