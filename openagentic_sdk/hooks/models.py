@@ -36,8 +36,10 @@ class HookMatcher:
     """A hook and when it runs.
 
     `tool_name_pattern` is one or more fnmatch patterns joined by `|`; it counts only at points that concern a tool.
-    `timeout_s` bounds one run. `fail_closed` says what a hook that fails or is too slow means: True stops what was about
-    to happen, False goes on as if it had said nothing, None is closed at the points that can block.
+    `tool_name_regex`, when set, counts instead of it: a regular expression that is found anywhere in the name.
+    `timeout_s` bounds one run, None means the engine's default. `fail_closed` says what a hook that fails or is too slow
+    means: True stops what was about to happen, False goes on as if it had said nothing, None is closed at the points that
+    stand before an effect.
     """
 
     name: str
@@ -45,3 +47,4 @@ class HookMatcher:
     hook: HookCallable | None = None
     timeout_s: float | None = None
     fail_closed: bool | None = None
+    tool_name_regex: str | None = None
