@@ -1,0 +1,239 @@
+"""The Edit tool: replace exact text in a file, and nothing else in it.
+
+The law of the file: never fuzzy. Text that is not there character by character is an error that shows the nearest place;
+bytes outside the replaced places come back as they were, byte order mark and line ends included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ToolError
+from ..events import ToolUse
+from .base import BlockingTool, ToolContext, ToolOutput
+from .encoding import Encoding, binary_kind, decode, encode, is_binary
+from .nearest import explain_missing
+from .schema import validate
+from .workspace import (
+    ResolvedPath,
+    change_lock,
+    digest_bytes,
+    digest_file,
+    missing_file,
+    read_snapshot,
+    refuse_if_stale,
+    replace_file,
+    resolve_path,
+    shown_path,
+)
+
+_EDIT_FIELDS: Mapping[str, Any] = {
+    "old": {
+        "type": "string",
+        "description": "The exact text to replace, as it stands in the file, without line numbers",
+    },
+    "new": {"type": "string", "description": "The text to put there"},
+    "old_string": {"type": "string", "description": "Another name for old"},
+    "new_string": {"type": "string", "description": "Another name for new"},
+    "count": {
+        "type": "integer",
+        "minimum": 0,
+        "description": "Replace only the first so many places; 0 is all. Without it, old must stand in exactly one place",
+    },
+    "replace_all": {"type": "boolean", "description": "Replace every place, like count 0"},
+    "before": {"type": "string", "description": "Only places that have this text somewhere before them"},
+    "after": {"type": "string", "description": "Only places that have this text somewhere after them"},
+}
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One replacement. `count` is how many places at most, 0 for all, None for exactly one."""
+
+    old: str
+    new: str
+    count: int | None
+    before: str
+    after: str
+
+
+class EditTool(BlockingTool):
+    """Replace exact text: `{"file_path", "replacements", "lines", "sha256"}`; `lines` is where the changed places now are.
+
+    Several `edits` apply one after the other to the result of the one before, all of them or none. Raises `ValueError`
+    when a text or an anchor is not there, or is there more often than asked for; `ToolError` when the file changed after
+    the model read it.
+    """
+
+    name = "Edit"
+    description = (
+        "Replace exact text in a file. `old` must match character by character, white space included, and stand in one "
+        "place only, unless count or replace_all is set; more surrounding lines, or the anchors before and after, make it "
+        "unique. Several changes of one file go into `edits`: all are made or none."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "file_path": {"type": "string", "description": "The file, absolute or relative to the working directory"},
+            **_EDIT_FIELDS,
+            "edits": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": "object", "properties": _EDIT_FIELDS},
+                "description": "Several changes in their order, instead of old and new",
+            },
+        },
+        "required": ["file_path"],
+    }
+    effect = "unsafe"
+
+    def __init__(self, *, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes = max_bytes
+
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+        validate(input, self.input_schema)
+        changes = _changes(input)
+        path = resolve_path(input["file_path"], ctx.cwd)
+        with change_lock:
+            snapshot = read_snapshot(path.real, self._max_bytes)
+            if snapshot is None:
+                raise missing_file(path, ctx.cwd)
+            refuse_if_stale(path, snapshot.sha256, ctx)
+            text, encoding = _decode_text(snapshot.data, path, ctx)
+            edited, places = _apply(text, changes, shown_path(path.lexical, ctx.cwd))
+            data = _encode_text(edited, encoding)
+            notes = replace_file(path.real, data, snapshot.status)
+        sha256 = digest_bytes(data)
+        output = {
+            "file_path": shown_path(path.lexical, ctx.cwd),
+            "replacements": len(places),
+            "lines": [edited.count("\n", 0, place) + 1 for place in places[:20]],
+            "sha256": sha256,
+        }
+        if notes:
+            output["note"] = "; ".join(notes)
+        return ToolOutput(output, {"files": {path.real: sha256}})
+
+    async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
+        """After a crash: a file that is still what the model last saw was not edited; otherwise nobody knows."""
+        path = resolve_path(call.input["file_path"], ctx.cwd)
+        now = digest_file(path.real)
+        if now is None or now != ctx.observed_files.get(path.real):
+            return None
+        text = f"interrupted before {shown_path(path.lexical, ctx.cwd)} was changed; it is as before: repeat the call"
+        return ToolOutput(text, is_error=True)
+
+
+def _changes(input: Mapping[str, Any]) -> list[_Change]:
+    edits = input.get("edits")
+    if edits and any(input.get(key) is not None for key in ("old", "old_string", "new", "new_string")):
+        raise ValueError("give either old and new, or edits, not both")
+    return [_change(edit) for edit in edits or [input]]
+
+
+def _change(edit: Mapping[str, Any]) -> _Change:
+    old, new = edit.get("old", edit.get("old_string")), edit.get("new", edit.get("new_string"))
+    if old is None or new is None:
+        raise ValueError("an edit needs `old` (the exact text to replace) and `new` (the text to put there)")
+    if old == "":
+        raise ValueError(
+            "`old` is empty: to add text, replace a line by itself and the new text; to create a file use Write"
+        )
+    if old == new:
+        raise ValueError("`old` and `new` are the same: nothing would change")
+    count = 0 if edit.get("replace_all") else edit.get("count")
+    return _Change(old, new, count, edit.get("before") or "", edit.get("after") or "")
+
+
+def _decode_text(data: bytes, path: ResolvedPath, ctx: ToolContext) -> tuple[str, Encoding]:
+    if is_binary(data[:8_192]):
+        raise ToolError(f"{shown_path(path.lexical, ctx.cwd)} is {binary_kind(data)}, not text: it cannot be edited")
+    return decode(data)
+
+
+def _encode_text(text: str, encoding: Encoding) -> bytes:
+    try:
+        return encode(text, encoding)
+    except UnicodeEncodeError as error:
+        character = text[error.start]
+        raise ValueError(
+            f"the file is {encoding.codec} text, which cannot hold {character!a}: nothing was changed"
+        ) from None
+
+
+def _apply(text: str, changes: list[_Change], name: str) -> tuple[str, list[int]]:
+    """The text after all changes, and where in it each replaced place begins."""
+    places: list[int] = []
+    for number, change in enumerate(changes, 1):
+        label = f"edit {number} of {len(changes)}: " if len(changes) > 1 else ""
+        try:
+            text, places = _apply_one(text, change, places, name)
+        except ValueError as error:
+            raise ValueError(f"{label}{error}; nothing was changed") from None
+    return text, sorted(places)
+
+
+def _apply_one(text: str, change: _Change, places: list[int], name: str) -> tuple[str, list[int]]:
+    change = _with_line_ends(text, change)
+    found = _occurrences(text, change.old)
+    if not found:
+        raise ValueError(f"`old` is not in {name}. {explain_missing(text, change.old)}")
+    chosen = _choose(text, found, change, name)
+    pieces, end, moved, grown = [], 0, [], len(change.new) - len(change.old)
+    for number, start in enumerate(chosen):
+        pieces += [text[end:start], change.new]
+        end = start + len(change.old)
+        moved.append(start + number * grown)
+    shifted = [place + grown * sum(start < place for start in chosen) for place in places]
+    return "".join([*pieces, text[end:]]), shifted + moved
+
+
+def _with_line_ends(text: str, change: _Change) -> _Change:
+    """In a file with CRLF line ends a newline of the model means one of them, unless its text matches as it is."""
+    if "\r\n" not in text or "\r" in change.old or "\r" in change.new:
+        return change
+    if "\n" in change.old and change.old in text:
+        return change
+    if "\n" not in change.old and text.count("\r\n") != text.count("\n"):
+        return change
+    old, new = change.old.replace("\n", "\r\n"), change.new.replace("\n", "\r\n")
+    return _Change(old, new, change.count, change.before, change.after)
+
+
+def _occurrences(text: str, old: str) -> list[int]:
+    found, start = [], text.find(old)
+    while start >= 0:
+        found.append(start)
+        start = text.find(old, start + len(old))
+    return found
+
+
+def _choose(text: str, found: list[int], change: _Change, name: str) -> list[int]:
+    """The places that fit the anchors, as many of them as asked for."""
+    chosen = [start for start in found if _is_anchored(text, start, change)]
+    if not chosen:
+        raise ValueError(_explain_anchors(text, found, change, name))
+    if change.count is not None:
+        return chosen[: change.count or None]
+    if len(chosen) > 1:
+        lines = ", ".join(str(text.count("\n", 0, start) + 1) for start in chosen[:10])
+        raise ValueError(
+            f"`old` stands in {len(chosen)} places in {name} (lines {lines}{', …' if len(chosen) > 10 else ''}): add "
+            "surrounding lines to it, set before or after, or set replace_all"
+        )
+    return chosen
+
+
+def _is_anchored(text: str, start: int, change: _Change) -> bool:
+    precedes = not change.before or text.find(change.before, 0, start) >= 0
+    return precedes and (not change.after or text.find(change.after, start + len(change.old)) >= 0)
+
+
+def _explain_anchors(text: str, found: list[int], change: _Change, name: str) -> str:
+    for label, anchor in (("before", change.before), ("after", change.after)):
+        if anchor and anchor not in text:
+            return f"the anchor `{label}` is not in {name}. {explain_missing(text, anchor)}"
+    lines = ", ".join(str(text.count("\n", 0, start) + 1) for start in found[:10])
+    return f"`old` stands in {name} (line {lines}), but nowhere between the anchors given as before and after"

@@ -1,0 +1,87 @@
+"""Why a text was not found in a file: what differs, and the place that comes nearest.
+
+Only for the words of an error; nothing is ever changed on the ground of likeness.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_LINES = 20_000
+MAX_CANDIDATES = 200
+MAX_SHOWN_LINES = 12
+MIN_RATIO = 0.5
+
+_NUMBERED = re.compile(r"\s*\d+(\t|→)")
+_SPACES = re.compile(r"\s+")
+
+
+def explain_missing(text: str, old: str) -> str:
+    """One or two sentences: a known reason when there is one, then the nearest place with its line numbers."""
+    wanted = old.splitlines()
+    if all(_NUMBERED.match(line) for line in wanted):
+        return "Its lines begin with line numbers: leave out the numbers and tabs that Read shows before each line"
+    lines = text.splitlines()[:MAX_LINES]
+    start = _same_but_spaces(lines, wanted)
+    if start is not None:
+        return (
+            f"Only white space differs from lines {start + 1}-{start + len(wanted)}, which are "
+            f"(spaces, tabs and ends made visible): {_visible(lines[start : start + len(wanted)])}"
+        )
+    if old.casefold() in text.casefold():
+        return "It is there with other upper and lower case: copy it exactly"
+    return _nearest(lines, wanted)
+
+
+def _same_but_spaces(lines: list[str], wanted: list[str]) -> int | None:
+    """Where the same lines stand when white space does not count; a single line may also be a part of one."""
+    target = [_squeeze(line) for line in wanted]
+    if not any(target):
+        return None
+    squeezed = [_squeeze(line) for line in lines]
+    for start in range(len(squeezed) - len(target) + 1):
+        if len(target) == 1:
+            if target[0] in squeezed[start]:
+                return start
+        elif squeezed[start : start + len(target)] == target:
+            return start
+    return None
+
+
+def _squeeze(line: str) -> str:
+    return _SPACES.sub("", line)
+
+
+def _nearest(lines: list[str], wanted: list[str]) -> str:
+    from difflib import SequenceMatcher
+
+    best, ratio = 0, 0.0
+    target = "\n".join(wanted)[:4_000]
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(target)
+    for start in _candidates(lines, wanted):
+        matcher.set_seq1("\n".join(lines[start : start + len(wanted)])[:4_000])
+        if matcher.quick_ratio() > ratio and (found := matcher.ratio()) > ratio:
+            best, ratio = start, found
+    if ratio < MIN_RATIO:
+        return "Nothing in it looks alike: Read the file again"
+    end = best + min(len(wanted), MAX_SHOWN_LINES)
+    return f"The nearest text is at line {best + 1} ({ratio:.0%} alike): {_visible(lines[best:end])}"
+
+
+def _candidates(lines: list[str], wanted: list[str]) -> list[int]:
+    """Where the nearest place may begin: the windows that share most words with the text, a few hundred at most."""
+    words = set(re.findall(r"\w+", "\n".join(wanted)))
+    shared = [len(words.intersection(re.findall(r"\w+", line[:500]))) for line in lines]
+    size = len(wanted)
+    total = sum(shared[:size])
+    scores = [(total, 0)]
+    for start in range(1, max(1, len(lines) - size + 1)):
+        total += shared[start + size - 1] - shared[start - 1]
+        scores.append((total, -start))
+    return [-start for score, start in sorted(scores, reverse=True)[:MAX_CANDIDATES] if score]
+
+
+def _visible(lines: list[str]) -> str:
+    shown = [line[:300] for line in lines[:MAX_SHOWN_LINES]]
+    return repr("\n".join(shown))

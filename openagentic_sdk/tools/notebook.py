@@ -1,0 +1,59 @@
+"""A Jupyter notebook as lines of text: each cell with its number and kind, its source, and its outputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+MAX_OUTPUT_CHARS = 10_000
+
+
+def notebook_lines(data: bytes) -> list[str] | None:
+    """The cells as lines, or None when this is no notebook (nbformat 4: an object with a list of `cells`)."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    cells = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(cells, list):
+        return None
+    return [line for number, cell in enumerate(cells, 1) if isinstance(cell, dict) for line in _cell(number, cell)]
+
+
+def _cell(number: int, cell: dict[str, Any]) -> Iterator[str]:
+    kind = cell.get("cell_type") or "unknown"
+    yield f"[cell {number}, {kind}]"
+    yield from _text(cell.get("source")).splitlines()
+    outputs = cell.get("outputs")
+    for output in outputs if isinstance(outputs, list) else ():
+        if isinstance(output, dict):
+            yield f"[output of cell {number}]"
+            yield from _output(output)
+
+
+def _output(output: dict[str, Any]) -> Iterator[str]:
+    text = _output_text(output)
+    yield from text[:MAX_OUTPUT_CHARS].splitlines()
+    if len(text) > MAX_OUTPUT_CHARS:
+        yield f"… (+{len(text) - MAX_OUTPUT_CHARS:,} characters)"
+
+
+def _output_text(output: dict[str, Any]) -> str:
+    if output.get("output_type") == "stream":
+        return _text(output.get("text"))
+    if output.get("output_type") == "error":
+        return f"{output.get('ename')}: {output.get('evalue')}"
+    data = output.get("data")
+    if not isinstance(data, dict):
+        return ""
+    others = [kind for kind in data if kind != "text/plain"]
+    shown = _text(data.get("text/plain"))
+    return f"{shown}\n({', '.join(others)} not shown)" if others else shown
+
+
+def _text(value: Any) -> str:
+    """nbformat writes a text as one string or as a list of lines."""
+    if isinstance(value, list):
+        return "".join(part for part in value if isinstance(part, str))
+    return value if isinstance(value, str) else ""

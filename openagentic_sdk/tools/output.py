@@ -1,0 +1,105 @@
+"""Fit text into what a model can read: a window of numbered lines, each of bounded length, with words on what was cut.
+
+Pure and streaming: text goes in piece by piece, and no more of it is kept than what will be shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class LineWindow:
+    """The lines `first` to `first + limit - 1` of a text that is fed in pieces. Lines are counted from 1.
+
+    A line ends at a newline (one carriage return before it is no part of it) and keeps at most `max_line_chars`. The window
+    closes early when it holds `max_chars`.
+    """
+
+    first: int
+    limit: int
+    max_line_chars: int
+    max_chars: int
+    lines: list[str] = field(default_factory=list)
+    cut_lines: int = 0
+    closed: bool = False
+    ended_early: bool = False
+    _number: int = 1  # of the line that is being put together
+    _head: str = ""
+    _length: int = 0
+    _chars: int = 0
+
+    def feed(self, text: str) -> None:
+        start = 0
+        while start < len(text) and not self.closed and self._number < self.first:
+            found = text.find("\n", start)
+            self._length += (len(text) if found < 0 else found) - start
+            start = len(text) if found < 0 else found + 1
+            if found >= 0:
+                self._next_line()
+        while start < len(text) and not self.closed:
+            found = text.find("\n", start)
+            self._extend(text, start, len(text) if found < 0 else found)
+            start = len(text) if found < 0 else found + 1
+            if found >= 0:
+                self._keep_line()
+        if start < len(text):
+            self._number += text.count("\n", start)
+            last = text.rfind("\n", start)
+            self._length = len(text) - last - 1 if last >= 0 else self._length + len(text) - start
+
+    def finish(self) -> int:
+        """Say that the text has ended; returns how many lines it has."""
+        if self._length == 0:
+            return self._number - 1
+        total = self._number
+        if not self.closed and self._number >= self.first:
+            self._keep_line()
+        return total
+
+    @property
+    def last(self) -> int:
+        """The number of the last line in the window; `first - 1` when it is empty."""
+        return self.first + len(self.lines) - 1
+
+    def _extend(self, text: str, start: int, end: int) -> None:
+        # One more than is shown, so that a carriage return at the limit can still be told from text.
+        room = self.max_line_chars + 1 - len(self._head)
+        if room > 0:
+            self._head += text[start : min(end, start + room)]
+        self._length += end - start
+
+    def _keep_line(self) -> None:
+        line = self._head
+        if self._length == len(line) and line.endswith("\r"):
+            line = line[:-1]
+        elif self._length > self.max_line_chars:
+            line = cut_line(line, self._length, self.max_line_chars)
+            self.cut_lines += 1
+        if self.lines and self._chars + len(line) > self.max_chars:
+            self.closed = self.ended_early = True
+        else:
+            self.lines.append(line)
+            self._chars += len(line) + 1
+            self.closed = len(self.lines) >= self.limit
+        self._next_line()
+
+    def _next_line(self) -> None:
+        self._number += 1
+        self._head = ""
+        self._length = 0
+
+
+def cut_line(head: str, length: int, max_chars: int) -> str:
+    """The start of a line of `length` characters, and how many are not shown."""
+    return f"{head[:max_chars]}… (+{length - max_chars:,} characters)" if length > max_chars else head
+
+
+def number_lines(lines: list[str], first: int) -> str:
+    """The lines with their numbers in front, a tab between, as `cat -n` writes them."""
+    return "\n".join(f"{number:>6}\t{line}" for number, line in enumerate(lines, first))
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 line`, `2 lines`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

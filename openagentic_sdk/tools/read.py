@@ -1,0 +1,246 @@
+"""The Read tool: a window of a text file with line numbers, an image as data, a notebook as cells.
+
+The law of the file: a file passes through in pieces and is never held whole, except images and notebooks up to their limits.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ToolError
+from .base import BlockingTool, ToolContext, ToolOutput
+from .encoding import HEAD_BYTES, LATIN1, UTF8, Encoding, binary_kind, image_media_type, is_binary, marked_encoding
+from .notebook import notebook_lines
+from .output import LineWindow, number_lines, plural
+from .schema import validate
+from .workspace import (
+    CHUNK_BYTES,
+    ResolvedPath,
+    check_cancelled,
+    iter_bytes,
+    missing_file,
+    open_file,
+    resolve_path,
+    shown_path,
+)
+
+_BLOB = re.compile(r"blob:([0-9a-f]{64})\Z")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Something with bytes: where it is in words, its size, its first bytes, and how to read it from the start."""
+
+    name: str
+    size: int
+    head: bytes
+    chunks: Callable[[], Iterator[bytes]]
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """What one pass over a text found. `total_lines` and `sha256` are None when the pass stopped before the end."""
+
+    window: LineWindow
+    encoding: Encoding
+    total_lines: int | None
+    sha256: str | None
+
+
+class ReadTool(BlockingTool):
+    """Read a file.
+
+    A text file gives `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`; `content` has
+    line numbers, `note` says what was left out and how to go on. `total_lines` is None for a file of more than
+    `max_scan_bytes`, which is read only as far as needed. An image gives `{"type": "image", "media_type", "data", ...}`, a
+    notebook its cells as text. Folders, devices and binary files are refused.
+    """
+
+    name = "Read"
+    description = (
+        "Read a file. Text comes with line numbers (a number and a tab before each line; they are not part of the file). "
+        "Large files come in windows: use offset and limit to go on where the note says. Images are shown as images, "
+        "notebooks as cells. Also takes 'blob:<sha256>' for a stored output. For folders use Glob."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "file_path": {"type": "string", "description": "The file, absolute or relative to the working directory"},
+            "offset": {"type": "integer", "minimum": 0, "description": "The first line to read, counted from 1"},
+            "limit": {"type": "integer", "minimum": 1, "description": "How many lines to read"},
+        },
+        "required": ["file_path"],
+    }
+    effect = "read"
+
+    def __init__(
+        self,
+        *,
+        max_lines: int = 2_000,
+        max_line_chars: int = 2_000,
+        max_output_chars: int = 250_000,
+        max_scan_bytes: int = 256 << 20,
+        max_image_bytes: int = 5 << 20,
+        max_notebook_bytes: int = 32 << 20,
+    ) -> None:
+        self._max_lines = max_lines
+        self._max_line_chars = max_line_chars
+        self._max_output_chars = max_output_chars
+        self._max_scan_bytes = max_scan_bytes
+        self._max_image_bytes = max_image_bytes
+        self._max_notebook_bytes = max_notebook_bytes
+
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        validate(input, self.input_schema)
+        blob = _BLOB.match(input["file_path"])
+        if blob:
+            return ToolOutput(self._read_source(_blob_source(blob[1], ctx), input, ctx)[0])
+        path = resolve_path(input["file_path"], ctx.cwd)
+        try:
+            with open_file(path.real) as fd:
+                output, sha256 = self._read_source(_file_source(fd, path, ctx), input, ctx)
+        except FileNotFoundError:
+            raise missing_file(path, ctx.cwd) from None
+        return ToolOutput(output, {"files": {path.real: sha256}} if sha256 else None)
+
+    def _read_source(
+        self, source: _Source, input: Mapping[str, Any], ctx: ToolContext
+    ) -> tuple[dict[str, Any], str | None]:
+        media_type = image_media_type(source.head)
+        if media_type:
+            return self._read_image(source, media_type)
+        if is_binary(source.head):
+            raise ToolError(
+                f"{source.name} is {binary_kind(source.head)} ({plural(source.size, 'byte')}), not text: "
+                "use a program that understands it"
+            )
+        scan = self._scan(source, self._window(input), ctx)
+        if source.name.endswith(".ipynb"):
+            return self._read_notebook(source, input, scan)
+        return self._describe(source.name, scan), scan.sha256
+
+    def _window(self, input: Mapping[str, Any]) -> LineWindow:
+        return LineWindow(
+            max(1, int(input.get("offset") or 1)),
+            int(input.get("limit") or self._max_lines),
+            self._max_line_chars,
+            self._max_output_chars,
+        )
+
+    def _scan(self, source: _Source, window: LineWindow, ctx: ToolContext) -> _Scan:
+        marked = marked_encoding(source.head)
+        for encoding in (marked, LATIN1) if marked else (UTF8, LATIN1):
+            fresh = LineWindow(window.first, window.limit, window.max_line_chars, window.max_chars)
+            try:
+                return self._scan_as(source, encoding, fresh, ctx)
+            except UnicodeDecodeError:
+                continue
+        raise AssertionError("Latin-1 decodes everything")
+
+    def _scan_as(self, source: _Source, encoding: Encoding, window: LineWindow, ctx: ToolContext) -> _Scan:
+        digest = hashlib.sha256()
+        decoder = codecs.getincrementaldecoder(encoding.codec)()
+        whole = source.size <= self._max_scan_bytes
+        skip = len(encoding.bom)
+        for chunk in source.chunks():
+            check_cancelled(ctx)
+            digest.update(chunk)
+            window.feed(decoder.decode(chunk[skip:]))
+            skip = 0
+            if window.closed and not whole:
+                return _Scan(window, encoding, None, None)
+        window.feed(decoder.decode(b"", True))
+        return _Scan(window, encoding, window.finish(), digest.hexdigest())
+
+    def _describe(self, name: str, scan: _Scan) -> dict[str, Any]:
+        window, total = scan.window, scan.total_lines
+        truncated = bool(window.cut_lines) or total is None or window.last < total or window.first > 1
+        return {
+            "file_path": name,
+            "content": number_lines(window.lines, window.first),
+            "start_line": window.first if window.lines else 0,
+            "end_line": window.last if window.lines else 0,
+            "total_lines": total,
+            "truncated": truncated,
+            "note": self._note(scan),
+        }
+
+    def _note(self, scan: _Scan) -> str:
+        window, total = scan.window, scan.total_lines
+        notes = [_position(window, total)]
+        if window.cut_lines:
+            notes.append(f"{plural(window.cut_lines, 'line')} cut at {self._max_line_chars:,} characters")
+        if scan.encoding.note:
+            notes.append(scan.encoding.note)
+        return "; ".join(notes)
+
+    def _read_image(self, source: _Source, media_type: str) -> tuple[dict[str, Any], str | None]:
+        if source.size > self._max_image_bytes:
+            raise ToolError(
+                f"{source.name} is an image of {source.size:,} bytes, more than the {self._max_image_bytes:,} that can be "
+                "shown: make a smaller copy and read that"
+            )
+        data = b"".join(source.chunks())
+        output = {
+            "type": "image",
+            "media_type": media_type,
+            "data": base64.b64encode(data).decode("ascii"),
+            "file_path": source.name,
+            "bytes": len(data),
+        }
+        return output, hashlib.sha256(data).hexdigest()
+
+    def _read_notebook(
+        self, source: _Source, input: Mapping[str, Any], scan: _Scan
+    ) -> tuple[dict[str, Any], str | None]:
+        """The cells as text; a notebook that is too large or no JSON is shown as the text file that it is."""
+        if source.size > self._max_notebook_bytes:
+            return self._describe(source.name, scan), scan.sha256
+        lines = notebook_lines(b"".join(source.chunks()))
+        if lines is None:
+            return self._describe(source.name, scan), scan.sha256
+        window = self._window(input)
+        for line in lines:
+            window.feed(line + "\n")
+        cells = _Scan(window, scan.encoding, window.finish(), scan.sha256)
+        output = self._describe(source.name, cells)
+        output["note"] += "; cells of a notebook, the line numbers are not those of the file"
+        return output, scan.sha256
+
+
+def _position(window: LineWindow, total: int | None) -> str:
+    """Where the window stands in the file, and how to go on."""
+    if total == 0:
+        return "the file is empty"
+    if total is not None and window.first > total:
+        return f"offset {window.first} is past the end: the file has {plural(total, 'line')}"
+    if window.last == total:
+        return f"end of file, {plural(total, 'line')}"
+    whole = f"{total:,}" if total is not None else "an unknown number (the file is large)"
+    return f"lines {window.first}-{window.last} of {whole}; go on with offset={window.last + 1}"
+
+
+def _file_source(fd: int, path: ResolvedPath, ctx: ToolContext) -> _Source:
+    def chunks() -> Iterator[bytes]:
+        os.lseek(fd, 0, os.SEEK_SET)
+        return iter_bytes(fd)
+
+    return _Source(shown_path(path.lexical, ctx.cwd), os.fstat(fd).st_size, os.pread(fd, HEAD_BYTES, 0), chunks)
+
+
+def _blob_source(sha256: str, ctx: ToolContext) -> _Source:
+    if ctx.read_blob is None:
+        raise ToolError(f"blob:{sha256} cannot be read here: there is no session that holds stored outputs")
+    data = ctx.read_blob(sha256)
+
+    def chunks() -> Iterator[bytes]:
+        return (data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES))
+
+    return _Source(f"blob:{sha256}", len(data), data[:HEAD_BYTES], chunks)

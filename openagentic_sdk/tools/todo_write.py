@@ -1,0 +1,71 @@
+"""The TodoWrite tool: the model's to-do list, replaced whole by each call and kept as an event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..events import TodoUpdated
+from .base import Tool, ToolContext
+from .schema import validate
+
+STATUSES = ("pending", "in_progress", "completed")
+
+
+class TodoWriteTool(Tool):
+    """Replace the to-do list: `{"todos": [...], "counts": {status: n}}`. Records a `todo.updated` event."""
+
+    name = "TodoWrite"
+    description = (
+        "Keep a to-do list for work of several steps. Each call replaces the whole list. Keep one item in_progress while "
+        "you work on it and mark it completed as soon as it is done. An empty list clears it."
+    )
+    input_schema: Mapping[str, Any]
+    effect = "idempotent"
+
+    def __init__(self, *, max_items: int = 200, max_item_chars: int = 2_000) -> None:
+        item = {
+            "type": "object",
+            "properties": {
+                "content": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": max_item_chars,
+                    "description": "What is to be done",
+                },
+                "status": {"type": "string", "enum": list(STATUSES), "description": "How far it is"},
+                "activeForm": {
+                    "type": "string",
+                    "maxLength": max_item_chars,
+                    "description": "The same as something being done ('Running the tests')",
+                },
+            },
+            "required": ["content", "status"],
+        }
+        self.input_schema = {
+            "type": "object",
+            "properties": {
+                "todos": {
+                    "type": "array",
+                    "items": item,
+                    "maxItems": max_items,
+                    "description": "The whole list as it now stands",
+                }
+            },
+            "required": ["todos"],
+        }
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        todos = [_item(entry) for entry in input["todos"]]
+        if ctx.record is not None:
+            await ctx.record(TodoUpdated(todos=todos))
+        statuses = [todo["status"] for todo in todos]
+        return {"todos": todos, "counts": {status: statuses.count(status) for status in STATUSES}}
+
+
+def _item(entry: Mapping[str, Any]) -> dict[str, str]:
+    item = {"content": entry["content"], "status": entry["status"]}
+    if entry.get("activeForm"):
+        item["activeForm"] = entry["activeForm"]
+    return item

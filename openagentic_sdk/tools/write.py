@@ -1,0 +1,107 @@
+"""The Write tool: a whole file in one step, never over something that the model has not seen.
+
+Its effect class is `unsafe`, with a `reconcile` that looks: after a crash the file itself says whether the call was carried
+out, and a blind repetition could undo what somebody wrote in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ToolError
+from ..events import ToolUse
+from .base import BlockingTool, ToolContext, ToolOutput
+from .schema import validate
+from .workspace import (
+    ResolvedPath,
+    change_lock,
+    digest_bytes,
+    digest_file,
+    file_status,
+    refuse_if_stale,
+    replace_file,
+    resolve_path,
+    shown_path,
+)
+
+
+class WriteTool(BlockingTool):
+    """Create a file, or replace one when `overwrite` is set: `{"file_path", "bytes_written", "created", "sha256"}`.
+
+    Raises `FileExistsError` when the file exists and `overwrite` is not set, and `ToolError` when the file changed after the
+    model read or wrote it (`ctx.observed_files`).
+    """
+
+    name = "Write"
+    description = (
+        "Create a file with this content; folders that are missing are made. Replaces an existing file only with "
+        "overwrite=true, and not when it changed since you read it. To change parts of a file use Edit."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "file_path": {"type": "string", "description": "The file, absolute or relative to the working directory"},
+            "content": {"type": "string", "description": "The whole content, written as UTF-8 exactly as given"},
+            "overwrite": {"type": "boolean", "description": "Replace the file when it exists (default false)"},
+        },
+        "required": ["file_path", "content"],
+    }
+    effect = "unsafe"
+
+    def __init__(self, *, max_bytes: int = 64 << 20) -> None:
+        self._max_bytes = max_bytes
+
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+        validate(input, self.input_schema)
+        path = resolve_path(input["file_path"], ctx.cwd)
+        data = self._encode(input["content"])
+        with change_lock:
+            before = file_status(path.real)
+            if before is not None and not input.get("overwrite"):
+                shown = shown_path(path.lexical, ctx.cwd)
+                raise FileExistsError(
+                    f"{shown} exists: Read it and set overwrite to replace it, or use Edit to change it"
+                )
+            if path.real in ctx.observed_files:
+                refuse_if_stale(path, digest_file(path.real), ctx)
+            notes = replace_file(path.real, data, before)
+        return _written(path, data, ctx, created=before is None, notes=notes)
+
+    async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
+        """After a crash: the file holds the content (done), or what the model last saw (not done), or nobody knows."""
+        path = resolve_path(call.input["file_path"], ctx.cwd)
+        data = self._encode(call.input["content"])
+        now = digest_file(path.real)
+        if now == digest_bytes(data):
+            return _written(path, data, ctx, created=False, notes=["found in place after an interruption"])
+        if now is not None and now == ctx.observed_files.get(path.real):
+            text = (
+                f"interrupted before {shown_path(path.lexical, ctx.cwd)} was written; it is unchanged: repeat the call"
+            )
+            return ToolOutput(text, is_error=True)
+        return None
+
+    def _encode(self, content: str) -> bytes:
+        try:
+            data = content.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ToolError(
+                f"content cannot be written as UTF-8: a lone surrogate at character {error.start}"
+            ) from None
+        if len(data) > self._max_bytes:
+            raise ToolError(f"content has {len(data):,} bytes, more than {self._max_bytes:,}: write it in parts")
+        return data
+
+
+def _written(path: ResolvedPath, data: bytes, ctx: ToolContext, *, created: bool, notes: list[str]) -> ToolOutput:
+    sha256 = digest_bytes(data)
+    output = {
+        "file_path": shown_path(path.lexical, ctx.cwd),
+        "bytes_written": len(data),
+        "created": created,
+        "sha256": sha256,
+    }
+    if notes:
+        output["note"] = "; ".join(notes)
+    return ToolOutput(output, {"files": {path.real: sha256}})
