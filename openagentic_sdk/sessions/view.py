@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,19 @@ from ..events import (
     ModelResponse,
     PermissionDecision,
     Result,
+    SessionForked,
+    SkillActivated,
+    SkillDeactivated,
     SubagentFinished,
     SubagentStarted,
+    SystemInit,
     ToolResult,
     ToolStarted,
     ToolUse,
     UserMessage,
 )
 from .rebuild import Conversation
-from .usage import add_usage
+from .usage import Usage, add_usage
 
 
 @dataclass
@@ -40,7 +44,7 @@ class SessionView:
     """The state of a session, as a fold over its events.
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
-    one call had no price. `steps` counts model requests. `prompts` maps a request id to the `seq` of its prompt.
+    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts` maps a request id to the `seq` of its prompt.
     """
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -49,14 +53,14 @@ class SessionView:
         self.calls: dict[str, CallRecord] = {}
         self.context: ModelContext | None = None
         self.steps = 0
-        self.usage: dict[str, Any] = {}
+        self.usage: Usage | None = None
         self.cost_usd: float | None = 0.0
         self.observed_files: dict[str, str] = {}
         self.prompts: dict[str, int] = {}
         self.results: list[Result] = []
         self.last_text = ""
         self.open_subagents: dict[str, SubagentStarted] = {}
-        self._last_prompt_seq = 0
+        self.skill_events: list[Event] = []
 
     def apply(self, event: Event) -> None:
         """Take one more stored event into account."""
@@ -85,9 +89,16 @@ class SessionView:
     @property
     def tokens(self) -> int:
         """Input and output tokens spent so far."""
-        return int(self.usage.get("input_tokens") or 0) + int(self.usage.get("output_tokens") or 0)
+        return 0 if self.usage is None else self.usage["input_tokens"] + self.usage["output_tokens"]
 
     # --- folds -------------------------------------------------------------------------------------------------------
+
+    def _init(self, event: SystemInit) -> None:
+        self.last_text = ""
+
+    def _forked(self, event: SessionForked) -> None:
+        """What the copied events cost was paid by the session that they came from."""
+        self.usage, self.cost_usd = None, 0.0
 
     def _prompt(self, event: UserMessage) -> None:
         if event.request_id is not None:
@@ -100,7 +111,8 @@ class SessionView:
         self.steps = max(self.steps, event.step)
 
     def _response(self, event: ModelResponse) -> None:
-        self._spend(event.usage, event.cost_usd)
+        if event.complete or event.usage is not None:
+            self._spend(event.usage, event.cost_usd)
 
     def _message(self, event: AssistantMessage) -> None:
         self.last_text = event.text
@@ -131,15 +143,19 @@ class SessionView:
         self.open_subagents.pop(event.child_session_id, None)
         self._spend(event.usage, event.cost_usd)
 
+    def _skill(self, event: Event) -> None:
+        self.skill_events.append(event)
+
     def _result(self, event: Result) -> None:
         self.results.append(event)
 
     def _spend(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
-        self.usage = add_usage(self.usage, usage or {})
+        self.usage = add_usage(self.usage, usage)
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
 
 
-_FOLDS: Mapping[str, Any] = {
+_FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
+    SystemInit.type: SessionView._init,
     UserMessage.type: SessionView._prompt,
     ModelContext.type: SessionView._model_context,
     ModelRequest.type: SessionView._request,
@@ -152,4 +168,7 @@ _FOLDS: Mapping[str, Any] = {
     SubagentStarted.type: SessionView._subagent_started,
     SubagentFinished.type: SessionView._subagent_finished,
     Result.type: SessionView._result,
+    SessionForked.type: SessionView._forked,
+    SkillActivated.type: SessionView._skill,
+    SkillDeactivated.type: SessionView._skill,
 }

@@ -1,0 +1,101 @@
+"""The front door: `query()` gives the events of a run as they happen, `run()` what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .assemble import build_agent, run_request
+from .events import Event, Result
+from .options import OpenAgenticOptions
+from .runtime.channel import EventChannel
+from .runtime.loop import Prompt, run_session
+from .runtime.opening import open_run
+from .runtime.recorder import settled
+from .runtime.subagent import run_subagent
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What came of a run. `events` are all events that were shown but deltas, those of subagents included.
+
+    `stop_reason`, `usage`, `cost_usd` and the error fields are those of the `result` event, see `events.Result`.
+    """
+
+    final_text: str
+    session_id: str
+    events: Sequence[Event]
+    usage: Any
+    cost_usd: float | None
+    stop_reason: str
+    steps: int = 0
+    duration_s: float | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    structured_output: Any = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the run came to its own end."""
+        return self.stop_reason == "end"
+
+
+async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:
+    """Run a prompt; yields each event after it is stored, `system.init` first and `result` last.
+
+    `prompt` is a str, or an async iterable of prompts that run one after the other on one session. The run waits while the
+    caller handles an event. Closing the generator, leaving the loop or cancelling the task ends the run: its calls are
+    cancelled and closed in the log, and the session can be resumed.
+
+    Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
+    event; after it, failures are a `result` whose `stop_reason` is `error`.
+    """
+    channel = EventChannel()
+    agent = build_agent(options)
+    run = await open_run(agent, run_request(options, agent), channel, run_subagent)
+    task = asyncio.create_task(run_session(run, prompt))
+    task.add_done_callback(lambda _: channel.close())
+    try:
+        while (event := await channel.receive()) is not None:
+            yield event
+        await task
+    finally:
+        channel.close()
+        task.cancel()
+        _, cancelled = await settled(_ended(task))
+        await run.recorder.close()
+        if cancelled is not None:
+            raise cancelled
+
+
+async def _ended(task: asyncio.Task[Result]) -> None:
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()
+
+
+async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
+    """Run a prompt to its end. Raises what `query()` raises."""
+    events: list[Event] = []
+    result: Result | None = None
+    async for event in query(prompt=prompt, options=options):
+        if event.seq is not None or isinstance(event, Result):
+            events.append(event)
+        if isinstance(event, Result) and event.parent_tool_use_id is None:
+            result = event
+    assert result is not None, "a run ends with a result"
+    return RunResult(
+        final_text=result.final_text,
+        session_id=result.session_id,
+        events=events,
+        usage=result.usage,
+        cost_usd=result.cost_usd,
+        stop_reason=result.stop_reason,
+        steps=result.steps,
+        duration_s=result.duration_s,
+        error_type=result.error_type,
+        error_message=result.error_message,
+        structured_output=result.structured_output,
+    )

@@ -1,0 +1,153 @@
+"""What a run works with: a frozen bundle of collaborators, and the mutable state of one run."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..clock import Clock
+from ..events import Event, UserAnswer, UserQuestion
+from ..hooks.engine import HookEngine
+from ..permissions.gate import PermissionGate
+from ..providers.base import Provider
+from ..sessions.base import SessionStore
+from ..sessions.request import RequestDigest
+from ..sessions.view import SessionView
+from ..tools.base import SubagentResult
+from ..tools.registry import ToolRegistry
+from .limits import Budget, Deadline
+from .recorder import Recorder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """Everything that stays the same while an agent runs. Built by `assemble`, the only place that picks classes.
+
+    `system_prompt` makes the system prompt from the skill events of the log. `child` builds the agent
+    of a subagent by its name and raises `ToolError` for a name that is not known. `expand_prompt` turns `/name args` into
+    the text of a command. `cost` prices the usage of one call, None when the price is not known.
+    """
+
+    provider: Provider
+    model: str
+    tools: ToolRegistry
+    hooks: HookEngine
+    gate: PermissionGate
+    store: SessionStore
+    clock: Clock
+    cwd: str
+    project_dir: str
+    system_prompt: Callable[[Sequence[Event]], str]
+    child: Callable[[str], Agent]
+    expand_prompt: Callable[[str], str]
+    cost: Callable[[Mapping[str, Any] | None, str], float | None]
+    name: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    agent_names: tuple[str, ...] = ()
+    workspace_roots: tuple[str, ...] = ()
+    max_steps: int = 50
+    max_depth: int = 3
+    blob_bytes: int = 256 * 1024
+    continue_unsaved: bool = False
+    compact_at_tokens: int | None = None
+    redact: Callable[[str], str] | None = None
+    session_dir: Callable[[str], str | None] = lambda session_id: None
+    grants: Callable[[Sequence[Event]], Sequence[str]] = lambda skill_events: ()
+    initial_events: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """What the caller wants of one run: a new session or an old one, and how much of the old one the model sees."""
+
+    resume: str | None = None
+    session_id: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    request_id: str | None = None
+    max_events: int | None = None
+    max_bytes: int | None = None
+    timeout_s: float | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+
+
+# Starts a subagent: (the parent's run, the Task call, the subagent's name, its prompt).
+Spawn = Callable[["Run", str, str, str], Awaitable[SubagentResult]]
+
+
+@dataclass
+class Run:
+    """One run of an agent on one session.
+
+    `resources` is shared by the calls of this run (background shells and the like); what has a `close` is closed at its
+    end. `inbox` holds messages that a person sent while the run was going on.
+    """
+
+    agent: Agent
+    session_id: str
+    recorder: Recorder
+    view: SessionView
+    budget: Budget
+    deadline: Deadline
+    spawn: Spawn
+    depth: int = 0
+    request: RunRequest = field(default_factory=lambda: RunRequest())
+    began_at: float = 0.0
+    steps: int = 0
+    resources: dict[str, Any] = field(default_factory=dict)
+    inbox: deque[str] = field(default_factory=deque)
+    notes: list[str] = field(default_factory=list)
+    digest: RequestDigest = field(default_factory=RequestDigest)
+
+    system: dict[str, Any] = field(default_factory=dict)
+
+    async def record(self, *events: Event) -> list[Event]:
+        """Store the events as one batch, then show them to the caller."""
+        return await self.recorder.append(*events)
+
+    def system_message(self, prompt: str) -> list[dict[str, Any]]:
+        """The system prompt as the first message: the same object until the text changes, none for an empty prompt."""
+        if self.system.get("content") != prompt:
+            self.system = {"role": "system", "content": prompt}
+        return [self.system] if prompt else []
+
+    def hook_context(self, **more: Any) -> dict[str, Any]:
+        """What every hook is told about where it runs."""
+        agent = self.agent
+        return {
+            "session_id": self.session_id,
+            "cwd": agent.cwd,
+            "project_dir": agent.project_dir,
+            "agent_name": agent.name,
+            "model": agent.model,
+            **more,
+        }
+
+    def gate_context(self, tool_use_id: str, effect: str | None = None, hook_wish: str | None = None) -> dict[str, Any]:
+        """What the permission gate is told about a call besides its name and input."""
+        return {
+            **self.hook_context(tool_use_id=tool_use_id),
+            "workspace_roots": self.agent.workspace_roots,
+            "effect": effect,
+            "ask": self.ask,
+            "hook_permission": hook_wish,
+            "grants": self.agent.grants(self.view.skill_events),
+        }
+
+    async def ask(self, question: UserQuestion) -> str:
+        """Put a question to a person; question and answer are in the log."""
+        await self.record(question)
+        answer = await self.agent.gate.answer(question)
+        await self.record(UserAnswer(question.question_id, answer))
+        return answer
+
+
+class RunStopped(Exception):
+    """The run ends here, in order: `reason` is its `stop_reason`, the text says why."""
+
+    def __init__(self, reason: str, message: str = "") -> None:
+        super().__init__(message or reason)
+        self.reason = reason
+        self.message = message

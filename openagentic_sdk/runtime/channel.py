@@ -1,0 +1,56 @@
+"""Hand events from a run to its caller, one at a time.
+
+The run waits until the caller comes back for the next event. So a caller that thinks slows the run down, a caller that
+stops at an event stops the run right there, and nothing is buffered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from ..events import Event
+
+
+class EventChannel:
+    """Many senders (a run and its subagents), one receiver."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Event, asyncio.Future[None]]] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+        self._in_hand: asyncio.Future[None] | None = None
+        self._closed = False
+
+    async def send(self, event: Event) -> None:
+        """Show one event and wait until the receiver asks for the next. Returns at once when nobody listens any more."""
+        if self._closed:
+            return
+        handled = asyncio.get_running_loop().create_future()
+        self._waiting.append((event, handled))
+        _release(self._arrival)
+        await handled
+
+    async def receive(self) -> Event | None:
+        """The next event, or None after `close` when none is left."""
+        _release(self._in_hand)
+        self._in_hand = None
+        while not self._waiting:
+            if self._closed:
+                return None
+            self._arrival = asyncio.get_running_loop().create_future()
+            await self._arrival
+        event, self._in_hand = self._waiting.popleft()
+        return event
+
+    def close(self) -> None:
+        """No more events: senders go on, the receiver gets what is left."""
+        self._closed = True
+        _release(self._arrival)
+        _release(self._in_hand)
+        for _, handled in self._waiting:
+            _release(handled)
+
+
+def _release(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)

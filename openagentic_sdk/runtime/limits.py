@@ -1,0 +1,57 @@
+"""When a run has had enough: time, tokens and money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..clock import Clock
+
+
+@dataclass
+class Budget:
+    """What a session and all of its subagents may spend together; None is no limit.
+
+    `cost_usd` becomes None for good when a call had no known price.
+    """
+
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    tokens: int = 0
+    cost_usd: float | None = 0.0
+
+    def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
+        """Take one call's usage into account."""
+        usage = usage or {}
+        self.tokens += int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
+        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+
+    def complaint(self) -> str | None:
+        """Why no further call may be made, or None."""
+        if self.max_tokens is not None and self.tokens >= self.max_tokens:
+            return f"{self.tokens} tokens are spent, max_tokens is {self.max_tokens}"
+        if self.max_cost_usd is None:
+            return None
+        if self.cost_usd is None:
+            return f"max_cost_usd is {self.max_cost_usd} and a call had no known price: add its model to `prices`"
+        if self.cost_usd >= self.max_cost_usd:
+            return f"{self.cost_usd:.4f} USD are spent, max_cost_usd is {self.max_cost_usd}"
+        return None
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The moment, on the clock's monotonic scale, when a run and its subagents must end; None is never."""
+
+    clock: Clock
+    at: float | None = None
+
+    @classmethod
+    def after(cls, clock: Clock, timeout_s: float | None) -> Deadline:
+        """A deadline `timeout_s` seconds from now."""
+        return cls(clock, None if timeout_s is None else clock.monotonic() + timeout_s)
+
+    def remaining_s(self) -> float | None:
+        """Seconds left, never below 0; None without a deadline."""
+        return None if self.at is None else max(0.0, self.at - self.clock.monotonic())

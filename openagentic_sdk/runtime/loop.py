@@ -1,0 +1,265 @@
+"""A run from its first event to its last: ask the model, run its tools, until it has nothing more to ask for."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from ..errors import InvalidEventError, OptionsError, StorageError
+from ..events import HookEvent, Result, SystemInit, ToolResult, UserMessage
+from ..tools.base import run_in_thread
+from ..version import __version__
+from .agent import Run, RunStopped
+from .compact import compact_when_full
+from .model_step import Reply, ask_model
+from .recorder import settled
+from .settle import settle_open_calls
+from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """A resource of a run that wants to be closed at its end, in a thread."""
+
+    def close(self) -> None: ...
+
+
+Prompt = str | AsyncIterable[str | Mapping[str, Any]]
+
+
+async def run_session(run: Run, prompt: Prompt) -> Result:
+    """Run a prompt, or one after the other of an async iterable, on an opened session; returns the `result`.
+
+    The first event is `system.init` and the last one `result`, whatever happens in between. Raises only `CancelledError`,
+    after the session is closed.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    try:
+        ending = await _converse_in_time(run, prompt)
+    except asyncio.CancelledError as error:
+        cancelled = error
+        ending = RunStopped("interrupted")
+    result = await _close(run, ending, hand_over=cancelled is None)
+    if cancelled is not None:
+        raise cancelled
+    return result
+
+
+async def _converse_in_time(run: Run, prompt: Prompt) -> RunStopped:
+    """The conversation, ended by its own end, a limit, a hook or an error; says which."""
+    try:
+        async with asyncio.timeout(run.deadline.remaining_s()) as timer:
+            await _converse(run, prompt)
+    except RunStopped as stopped:
+        return stopped
+    except TimeoutError as error:
+        return RunStopped("timeout", "timeout_s is over") if timer.expired() else _failure(error)
+    except Exception as error:  # noqa: BLE001 - a provider, hook or prompt source may raise anything; the result says so
+        return _failure(error)
+    return RunStopped("end")
+
+
+def _failure(error: Exception) -> RunStopped:
+    stopped = RunStopped("error", str(error) or type(error).__name__)
+    stopped.__cause__ = error
+    return stopped
+
+
+async def _converse(run: Run, prompt: Prompt) -> None:
+    await run.record(_init(run), *run.agent.initial_events)
+    await _hooks_at(run, "session_start", await run.agent.hooks.run_session_start(context=run.hook_context()))
+    await settle_open_calls(run)
+    async for text in _texts(prompt):
+        if await accept_prompt(run, text):
+            await run_turn(run)
+
+
+def _init(run: Run) -> SystemInit:
+    agent, conversation = run.agent, run.view.conversation
+    return SystemInit(
+        run.session_id,
+        agent.cwd,
+        __version__,
+        model=agent.model,
+        provider=agent.provider.name,
+        permission_mode=agent.gate.mode,
+        tools=agent.tools.names(),
+        agents=list(agent.agent_names),
+        messages_from_seq=conversation.cut_seq(run.request.max_events, run.request.max_bytes),
+        durability=agent.store.durability,
+    )
+
+
+async def _texts(prompt: Prompt) -> AsyncIterator[str]:
+    if isinstance(prompt, str):
+        yield prompt
+        return
+    async for item in prompt:
+        yield item if isinstance(item, str) else _text_of(item)
+
+
+def _text_of(item: Mapping[str, Any]) -> str:
+    for key in ("text", "content"):
+        if isinstance(item.get(key), str):
+            return str(item[key])
+    raise OptionsError(f"a prompt is a str or a dict with 'text' or 'content', not {item!r}")
+
+
+async def accept_prompt(run: Run, text: str) -> bool:
+    """Record a prompt, as hooks and commands made it. False when this request id was answered before."""
+    request_id = run.request.request_id
+    if request_id is not None and request_id in run.view.prompts:
+        answered = run.view.result_of(request_id)
+        if answered is not None:
+            run.view.last_text = answered.final_text
+        return answered is None
+    text, events, decision = await run.agent.hooks.run_user_prompt_submit(
+        prompt=run.agent.expand_prompt(text), context=run.hook_context()
+    )
+    await run.record(*events)
+    if decision is not None and decision.block:
+        raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
+    await run.record(UserMessage(text, request_id=request_id))
+    if decision is not None and decision.additional_context:
+        await run.record(UserMessage(decision.additional_context, origin="hook"))
+    return True
+
+
+async def run_turn(run: Run) -> None:
+    """From a prompt to the answer that asks for nothing more."""
+    while True:
+        await _deliver_messages(run)
+        _check_limits(run)
+        await compact_when_full(run)
+        reply = await ask_model(run)
+        run.steps += 1
+        if reply.calls:
+            await run_calls(run, reply.calls)
+        elif not run.inbox and await _may_stop(run, reply):
+            return
+
+
+async def _deliver_messages(run: Run) -> None:
+    """What hooks added and what a person sent while the last step ran."""
+    while run.notes:
+        await run.record(UserMessage(run.notes.pop(0), origin="hook"))
+    while run.inbox:
+        await run.record(UserMessage(run.inbox.popleft(), origin="steering"))
+
+
+def _check_limits(run: Run) -> None:
+    if run.steps >= run.agent.max_steps:
+        raise RunStopped("max_steps", f"max_steps is {run.agent.max_steps}: raise it, or resume the session")
+    if run.deadline.remaining_s() == 0:
+        raise RunStopped("timeout", "timeout_s is over")
+    complaint = run.budget.complaint()
+    if complaint is not None:
+        raise RunStopped("budget", complaint)
+
+
+async def _may_stop(run: Run, reply: Reply) -> bool:
+    """Ask the stop hooks; one that blocks gives the model its reason and another turn."""
+    events, decision = await run.agent.hooks.run_stop(context=run.hook_context(final_text=reply.text))
+    await run.record(*events)
+    if decision is None or not decision.block:
+        return True
+    await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
+    return False
+
+
+async def _hooks_at(run: Run, point: str, outcome: tuple[Sequence[HookEvent], Any]) -> None:
+    events, decision = outcome
+    await run.record(*events)
+    if decision is not None and decision.block:
+        raise RunStopped(f"blocked:{point}", decision.block_reason or "")
+    if decision is not None and decision.additional_context:
+        run.notes.append(decision.additional_context)
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+async def _close(run: Run, ending: RunStopped, *, hand_over: bool) -> Result:
+    """Close every call, run the last hooks, record the result, give the lock back, and only then show the result.
+
+    A caller may stop listening at the result and resume at once, so the lock must be free by then.
+    """
+    closing, cancelled = await settled(_record_ending(run, ending))
+    result = closing.result()
+    if hand_over and cancelled is None:
+        await run.recorder.channel.send(result)
+    if cancelled is not None:
+        raise cancelled
+    return result
+
+
+async def _record_ending(run: Run, ending: RunStopped) -> Result:
+    try:
+        await _close_resources(run)
+        ending = await _last_events(run, ending)
+        return await _record_result(run, ending)
+    finally:
+        await run.recorder.close()
+
+
+async def _close_resources(run: Run) -> None:
+    for resource in run.resources.values():
+        if isinstance(resource, Closable):
+            await run_in_thread(resource.close, threading.Event())
+
+
+async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
+    """Results of calls that are still open, and the session_end hooks; a store that refuses changes the ending."""
+    try:
+        await run.recorder.store(*_results_of_open_calls(run))
+        events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
+        await _store_and_show(run, events, ending)
+    except StorageError as error:
+        return ending if ending.reason == "error" else _failure(error)
+    return ending
+
+
+async def _store_and_show(run: Run, events: Sequence[HookEvent], ending: RunStopped) -> None:
+    for event in await run.recorder.store(*events):
+        if ending.reason != "interrupted":
+            await run.recorder.channel.send(event)
+
+
+def _results_of_open_calls(run: Run) -> list[ToolResult]:
+    return [
+        cancelled_result(record.use.tool_use_id, NOT_STARTED if record.started is None else CUT_SHORT)
+        for record in run.view.open_calls()
+    ]
+
+
+async def _record_result(run: Run, ending: RunStopped) -> Result:
+    result = _result(run, ending)
+    try:
+        stored = await run.recorder.store(result)
+    except (StorageError, InvalidEventError):
+        return result if not result.saved else _unsaved(result)
+    final = stored[0]
+    assert isinstance(final, Result)
+    return final
+
+
+def _result(run: Run, ending: RunStopped) -> Result:
+    view, error = run.view, ending.__cause__
+    return Result(
+        view.last_text,
+        run.session_id,
+        ending.reason,
+        usage=view.usage,
+        cost_usd=view.cost_usd,
+        steps=run.steps,
+        duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
+        error_type=type(error).__name__ if error is not None else None,
+        error_message=ending.message or None,
+        saved=run.recorder.saved,
+    )
+
+
+def _unsaved(result: Result) -> Result:
+    return Result(**{**vars(result), "saved": False})

@@ -1,0 +1,251 @@
+"""One model call: the request as the log tells it, the answer as it comes, both in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import IncompleteResponseError
+from ..events import (
+    AssistantDelta,
+    AssistantMessage,
+    AssistantReasoning,
+    Event,
+    ModelContext,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    ReasoningDelta,
+    ToolUse,
+)
+from ..providers import base as wire
+from ..sessions.usage import normalize_usage
+from .agent import Run, RunStopped
+from .recorder import settled
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a model call: its text, and the calls as they stand in the log."""
+
+    text: str
+    calls: tuple[ToolUse, ...] = ()
+    output: wire.ModelOutput = field(default_factory=lambda: wire.ModelOutput(None))
+
+
+async def ask_model(run: Run) -> Reply:
+    """Send the conversation, show the answer as it comes, and record it.
+
+    Raises what the provider raised, after recording what had come; `RunStopped` when a hook blocks.
+    """
+    request = await _record_request(run)
+    answer = _Answer(run, request)
+    try:
+        output = await answer.receive()
+    except BaseException as error:
+        await answer.record_failure(error)
+        raise
+    calls = await answer.record(output)
+    _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hook_context())
+    await run.record(*events)
+    if decision is not None and decision.block:
+        raise RunStopped("blocked:after_model_call", decision.block_reason or "")
+    return Reply(output.assistant_text or "", calls, output)
+
+
+@dataclass(frozen=True)
+class _Request:
+    step: int
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]]
+
+
+async def _record_request(run: Run) -> _Request:
+    agent = run.agent
+    context = ModelContext(
+        agent.model,
+        agent.provider.name,
+        agent.system_prompt(run.view.skill_events),
+        agent.tools.specs(),
+    )
+    if run.view.context is None or _differs(run.view.context, context):
+        await run.record(context)
+    system = run.system_message(context.system_prompt)
+    messages: Sequence[Mapping[str, Any]] = [*system, *run.view.conversation.messages()]
+    sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hook_context())
+    await run.record(*events)
+    if decision is not None and decision.block:
+        raise RunStopped("blocked:before_model_call", decision.block_reason or "")
+    step = run.view.steps + 1
+    await run.record(
+        ModelRequest(
+            step=step,
+            attempt=1,
+            request_sha256=run.digest.of(agent.model, sent, context.tools),
+            message_count=len(sent),
+            messages=None if sent is messages else sent,
+        )
+    )
+    return _Request(step, sent, context.tools)
+
+
+def _differs(old: ModelContext, new: ModelContext) -> bool:
+    return (old.model, old.provider, old.system_prompt, list(old.tools)) != (
+        new.model,
+        new.provider,
+        new.system_prompt,
+        list(new.tools),
+    )
+
+
+class _Answer:
+    """An answer on its way: what has come so far, and when."""
+
+    def __init__(self, run: Run, request: _Request) -> None:
+        self._run = run
+        self._request = request
+        self._clock = run.agent.clock
+        self._asked_at = self._clock.monotonic()
+        self._first_at: float | None = None
+        self._attempt = 1
+        self._model = run.agent.model
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[wire.ToolCall] = []
+
+    async def receive(self) -> wire.ModelOutput:
+        """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
+        agent, request = self._run.agent, self._request
+        provider = agent.provider
+        if isinstance(provider, wire.StreamingProvider):
+            stream = provider.stream(
+                model=agent.model, messages=request.messages, tools=request.tools, api_key=agent.api_key
+            )
+            return await self._fold(stream)
+        output = await provider.complete(
+            model=agent.model, messages=request.messages, tools=request.tools, api_key=agent.api_key
+        )
+        return self._complete(output)
+
+    async def _fold(self, stream: AsyncIterator[Any]) -> wire.ModelOutput:
+        if isinstance(stream, AsyncGenerator):
+            async with aclosing(stream):
+                return await self._fold_items(stream)
+        return await self._fold_items(stream)
+
+    async def _fold_items(self, stream: AsyncIterator[Any]) -> wire.ModelOutput:
+        async for item in stream:
+            event = wire.read_stream_event(item)
+            if isinstance(event, wire.TextDelta) and event.delta:
+                self._piece(self._text, event.delta)
+                await self._run.recorder.show(AssistantDelta(event.delta))
+            elif isinstance(event, wire.ReasoningDelta) and event.delta:
+                self._piece(self._reasoning, event.delta)
+                await self._run.recorder.show(ReasoningDelta(event.delta))
+            elif isinstance(event, wire.ToolCallReady):
+                self._first_at = self._first_at or self._clock.monotonic()
+                self._calls.append(event.tool_call)
+            elif isinstance(event, wire.Retrying):
+                await self._retry(event)
+            elif isinstance(event, wire.Done):
+                return self._complete(event.output or self._output(event))
+        raise IncompleteResponseError(
+            "the model's answer stopped before it was complete: send the prompt again", partial_text="".join(self._text)
+        )
+
+    def _piece(self, pieces: list[str], piece: str) -> None:
+        if self._first_at is None:
+            self._first_at = self._clock.monotonic()
+        pieces.append(piece)
+
+    async def _retry(self, event: wire.Retrying) -> None:
+        self._attempt = event.attempt + 1
+        self._model = event.model or self._model
+        retry = ModelRetry(self._request.step, event.attempt, event.reason, event.delay_s, event.model)
+        await self._run.record(retry)
+
+    def _output(self, done: wire.Done) -> wire.ModelOutput:
+        return wire.ModelOutput(
+            assistant_text="".join(self._text),
+            tool_calls=tuple(self._calls),
+            usage=done.usage,
+            finish_reason=done.finish_reason,
+            reasoning="".join(self._reasoning) or None,
+            extras=done.extras,
+            refusal=done.refusal,
+        )
+
+    def _complete(self, output: wire.ModelOutput) -> wire.ModelOutput:
+        if not output.complete:
+            self._text = [output.assistant_text or ""]
+            raise IncompleteResponseError(
+                f"the model's answer was cut (finish reason {output.finish_reason!r}): send the prompt again",
+                partial_text=output.assistant_text or "",
+            )
+        return output
+
+    async def record(self, output: wire.ModelOutput) -> tuple[ToolUse, ...]:
+        """The complete answer as one batch; returns its calls."""
+        run, provider = self._run, self._run.agent.provider.name
+        calls = self._tool_uses(output, provider)
+        events: list[Event] = [self._response(output.usage, output.finish_reason, output.model or self._model)]
+        if output.reasoning:
+            events.append(AssistantReasoning(output.reasoning))
+        if output.assistant_text or output.extras or not calls:
+            message = AssistantMessage(
+                output.assistant_text or "", refusal=output.refusal, provider=provider, extras=output.extras
+            )
+            events.append(message)
+        stored = await run.record(*events, *calls)
+        return tuple(event for event in stored if isinstance(event, ToolUse))
+
+    def _tool_uses(self, output: wire.ModelOutput, provider: str) -> list[ToolUse]:
+        taken = set(self._run.view.calls)
+        uses = []
+        for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
+            call_id = call.tool_use_id
+            if not call_id or call_id in taken:
+                call_id = f"call_{self._request.step}_{index}"
+            taken.add(call_id)
+            uses.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras))
+        return uses
+
+    def _response(self, usage: Mapping[str, Any] | None, finish_reason: str | None, model: str) -> ModelResponse:
+        run, now = self._run, self._clock.monotonic()
+        normal = normalize_usage(usage)
+        cost = run.agent.cost(normal, model)
+        run.budget.charge(normal, cost)
+        return ModelResponse(
+            step=self._request.step,
+            attempt=self._attempt,
+            finish_reason=finish_reason,
+            usage=normal,
+            cost_usd=cost,
+            first_token_s=None if self._first_at is None else round(self._first_at - self._asked_at, 6),
+            total_s=round(now - self._asked_at, 6),
+            model=model,
+            provider=run.agent.provider.name,
+        )
+
+    async def record_failure(self, error: BaseException) -> None:
+        """What had come before the answer failed or the run was cancelled: kept as an incomplete message."""
+        text = "".join(self._text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
+        cancelled = isinstance(error, asyncio.CancelledError)
+        response = ModelResponse(
+            step=self._request.step,
+            attempt=self._attempt,
+            complete=False,
+            total_s=round(self._clock.monotonic() - self._asked_at, 6),
+            model=self._model,
+            provider=self._run.agent.provider.name,
+            error_type="Cancelled" if cancelled else type(error).__name__,
+            error_message=None if cancelled else str(error),
+        )
+        partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if text else []
+        recording, _ = await settled(self._run.recorder.store(response, *partial))
+        for event in recording.result():
+            if not cancelled:
+                await self._run.recorder.channel.send(event)

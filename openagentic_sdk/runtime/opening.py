@@ -1,0 +1,104 @@
+"""Open a session for a run: a new one or an old one, locked, its log folded.
+
+Nothing is written here but a new session's metadata, so a refusal changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..events import Event
+from ..sessions.base import SessionWriter
+from ..sessions.view import SessionView
+from .agent import Agent, Run, RunRequest, Spawn
+from .channel import EventChannel
+from .limits import Budget, Deadline
+from .recorder import Recorder, off_loop
+
+
+async def open_run(
+    agent: Agent,
+    request: RunRequest,
+    channel: EventChannel,
+    spawn: Spawn,
+    *,
+    parent: Run | None = None,
+    parent_tool_use_id: str | None = None,
+) -> Run:
+    """Become the one run of a session.
+
+    Raises `SessionNotFoundError`, `SessionLockedError` or `LogCorruptError`, and then nothing was changed. A subagent
+    shares its parent's budget and deadline.
+    """
+    session_id, writer, view = await off_loop(agent.store.is_remote, _open_session, agent, request)
+    recorder = Recorder(
+        writer,
+        view,
+        channel,
+        is_remote=agent.store.is_remote,
+        continue_unsaved=agent.continue_unsaved,
+        parent_tool_use_id=parent_tool_use_id,
+        agent_name=agent.name,
+        redact=_redact_events(agent.redact),
+    )
+    deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
+    budget = parent.budget if parent else _budget(request, view)
+    return Run(
+        agent=agent,
+        session_id=session_id,
+        recorder=recorder,
+        view=view,
+        budget=budget,
+        deadline=deadline,
+        spawn=spawn,
+        request=request,
+        depth=parent.depth + 1 if parent else 0,
+        began_at=agent.clock.monotonic(),
+    )
+
+
+def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter, SessionView]:
+    store, view = agent.store, SessionView(provider=agent.provider.name)
+    if request.resume is None:
+        metadata = {
+            "cwd": agent.cwd,
+            "provider_name": agent.provider.name,
+            "model": agent.model,
+            **({"agent_name": agent.name} if agent.name else {}),
+            **request.metadata,
+        }
+        session_id = store.create_session(metadata=metadata, session_id=request.session_id)
+        return session_id, store.open_writer(session_id), view
+    writer = store.open_writer(request.resume)
+    try:
+        view.extend(store.iter_events(request.resume))
+    except BaseException:
+        writer.close()
+        raise
+    return request.resume, writer, view
+
+
+def _budget(request: RunRequest, view: SessionView) -> Budget:
+    return Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
+
+
+def _redact_events(redact: Callable[[str], str] | None) -> Callable[[Event], Event] | None:
+    if redact is None:
+        return None
+
+    def redact_event(event: Event) -> Event:
+        changed = {name: _redact_value(redact, value) for name, value in vars(event).items()}
+        return type(event)(**changed)
+
+    return redact_event
+
+
+def _redact_value(redact: Callable[[str], str], value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redact_value(redact, item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_redact_value(redact, item) for item in value]
+    return value

@@ -1,0 +1,56 @@
+"""Make a tool's output storable, and small enough for the log.
+
+A value that JSON cannot say becomes text that says so. An output above `blob_bytes` goes to a blob beside the log first; the
+model then sees its beginning and end, and how to read the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from ..errors import InvalidEventError
+from ..events import ToolResult
+from ..serialization import dumps_json
+from .agent import Run
+from .recorder import off_loop, settled
+
+SHOWN_CHARS = 8_000
+
+
+async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
+    """The result as it can be stored."""
+    result, size = _storable(result)
+    if size <= run.agent.blob_bytes:
+        return result
+    text = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False, indent=1)
+    data = text.encode("utf-8", "surrogatepass")
+    storing, cancelled = await settled(
+        off_loop(run.agent.store.is_remote, run.agent.store.put_blob, run.session_id, data)
+    )
+    sha256 = storing.result()
+    if cancelled is not None:
+        raise cancelled
+    return replace(result, output=_excerpt(text, len(data), sha256))
+
+
+def _storable(result: ToolResult) -> tuple[ToolResult, int]:
+    try:
+        return result, len(dumps_json(result.output))
+    except InvalidEventError as error:
+        text = f"the tool's output is no JSON value ({error}); as text: {result.output!r}"
+        return replace(result, output=text), len(text)
+
+
+def _excerpt(text: str, size: int, sha256: str) -> dict[str, Any]:
+    head, tail = text[: SHOWN_CHARS * 3 // 4], text[-SHOWN_CHARS // 4 :]
+    return {
+        "truncated": True,
+        "bytes": size,
+        "head": head,
+        "tail": tail,
+        "blob": sha256,
+        "note": f'{size} bytes are too many to show. Read {{"file_path": "blob:{sha256}", "offset": ..., "limit": ...}} '
+        "gives any part of it.",
+    }

@@ -1,0 +1,112 @@
+"""The only writer of a session's log: number, stamp and store an event, then show it.
+
+The law of this file: nobody sees an event before it is stored. When the store refuses, the run stops before its next
+effect, or goes on unsaved and says so, as the options want.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import StorageError
+from ..events import Event, SystemNotice
+from ..sessions.base import SessionWriter
+from ..sessions.view import SessionView
+from .channel import EventChannel
+
+
+class Recorder:
+    """Appends to one session and shows the stored events on a channel."""
+
+    def __init__(
+        self,
+        writer: SessionWriter,
+        view: SessionView,
+        channel: EventChannel,
+        *,
+        is_remote: bool = False,
+        continue_unsaved: bool = False,
+        parent_tool_use_id: str | None = None,
+        agent_name: str | None = None,
+        redact: Callable[[Event], Event] | None = None,
+    ) -> None:
+        self.channel = channel
+        self.saved = True
+        self._writer = writer
+        self._view = view
+        self._is_remote = is_remote
+        self._continue_unsaved = continue_unsaved
+        self._origin = {"parent_tool_use_id": parent_tool_use_id, "agent_name": agent_name}
+        self._is_child = parent_tool_use_id is not None or agent_name is not None
+        self._redact = redact
+        self._said_unsaved = False
+
+    async def append(self, *events: Event) -> list[Event]:
+        """Store the events as one batch and show them; returns them as they were stored."""
+        stored = await self.store(*events)
+        for event in stored:
+            await self.channel.send(event)
+        return stored
+
+    async def store(self, *events: Event) -> list[Event]:
+        """Store without showing. A cancellation waits until the store has answered."""
+        batch = [self._stamp(event) for event in events]
+        if not batch:
+            return []
+        writing, cancelled = await settled(off_loop(self._is_remote, self._writer.append, batch))
+        try:
+            stored: list[Event] = writing.result()
+        except StorageError as error:
+            self.saved = False
+            if not self._continue_unsaved:
+                raise
+            stored = await self._go_on_unsaved(batch, error)
+        for event in stored:
+            self._view.apply(event)
+        if cancelled is not None:
+            raise cancelled
+        return stored
+
+    async def show(self, event: Event) -> None:
+        """Show an event that is never stored."""
+        await self.channel.send(self._stamp(event))
+
+    async def close(self) -> None:
+        """Give the session's lock back; closing twice is allowed."""
+        closing, cancelled = await settled(off_loop(self._is_remote, self._writer.close))
+        closing.result()
+        if cancelled is not None:
+            raise cancelled
+
+    def _stamp(self, event: Event) -> Event:
+        if self._redact is not None:
+            event = self._redact(event)
+        return replace(event, **self._origin) if self._is_child else event
+
+    async def _go_on_unsaved(self, batch: Sequence[Event], error: StorageError) -> list[Event]:
+        if not self._said_unsaved:
+            self._said_unsaved = True
+            await self.show(SystemNotice("unsaved", f"this run is not being saved any more: {error}"))
+        return list(batch)
+
+
+async def off_loop(is_remote: bool, call: Callable[..., Any], *args: Any) -> Any:
+    """Call a store: at once, or in a thread when it talks to a network."""
+    if not is_remote:
+        return call(*args)
+    return await asyncio.to_thread(call, *args)
+
+
+async def settled(work: Coroutine[Any, Any, Any]) -> tuple[asyncio.Task[Any], asyncio.CancelledError | None]:
+    """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return task, cancelled

@@ -1,0 +1,87 @@
+"""Close what a crash left open, before a resumed session goes on.
+
+A call that was asked for and never started runs now, through the whole gate again. A call that started and has no result
+is in doubt: it runs again only when it was and still is read-only or idempotent, and at most `MAX_ATTEMPTS` times in all;
+else the tool may know what came of it (`reconcile`); else the model is told, once, that it may or may not have run.
+"""
+
+from __future__ import annotations
+
+from ..errors import SessionError
+from ..events import SubagentFinished, SubagentStarted, ToolResult
+from ..sessions.view import CallRecord, SessionView
+from ..tools.base import Tool
+from .agent import Run
+from .recorder import off_loop
+from .tool_context import tool_context
+from .tool_step import run_calls
+
+MAX_ATTEMPTS = 3
+REPEATABLE = ("read", "idempotent")
+UNKNOWN = (
+    "The process died while this call was running: it may or may not have run. "
+    "Check what it would have changed before repeating it."
+)
+
+
+async def settle_open_calls(run: Run) -> None:
+    """Give every call of an earlier run that the model still waits for its result, in order."""
+    for started in list(run.view.open_subagents.values()):
+        await _settle_subagent(run, started)
+    for record in run.view.open_calls():
+        await _settle_call(run, record)
+
+
+async def _settle_call(run: Run, record: CallRecord) -> None:
+    tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
+    if record.started is None or _may_repeat(record, tool):
+        await run_calls(run, [record.use])
+        return
+    known = None if tool is None else await _reconcile(run, record, tool)
+    await run.record(known or unknown_result(record))
+
+
+def _may_repeat(record: CallRecord, tool: Tool | None) -> bool:
+    assert record.started is not None
+    return (
+        tool is not None
+        and tool.effect in REPEATABLE
+        and record.started.effect in REPEATABLE
+        and record.attempts < MAX_ATTEMPTS
+    )
+
+
+async def _reconcile(run: Run, record: CallRecord, tool: Tool) -> ToolResult | None:
+    try:
+        output = await tool.reconcile(record.use, tool_context(run, record.use))
+    except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
+        return None
+    return None if output is None else ToolResult(record.use.tool_use_id, output)
+
+
+def unknown_result(record: CallRecord) -> ToolResult:
+    """The result of a call in doubt."""
+    return ToolResult(
+        record.use.tool_use_id, is_error=True, error_type="UnknownOutcome", error_message=UNKNOWN, outcome="unknown"
+    )
+
+
+async def _settle_subagent(run: Run, started: SubagentStarted) -> None:
+    """Count what a subagent spent before the crash: its log knows, the parent's does not."""
+    store = run.agent.store
+    try:
+        events = await off_loop(store.is_remote, store.read_events, started.child_session_id)
+    except SessionError:
+        events = []
+    child = SessionView().extend(events)
+    run.budget.charge(child.usage, child.cost_usd)
+    await run.record(
+        SubagentFinished(
+            started.tool_use_id,
+            started.name,
+            started.child_session_id,
+            "interrupted",
+            usage=child.usage,
+            cost_usd=child.cost_usd,
+        )
+    )

@@ -1,0 +1,60 @@
+"""Run a subagent: a session of its own, linked both ways, of which the parent sees the last text only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ToolError
+from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
+from ..tools.base import SubagentResult
+from .agent import Run, RunRequest
+from .loop import run_session
+from .opening import open_run
+from .recorder import settled
+
+
+async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> SubagentResult:
+    """Run a subagent to its end. Its events reach the caller as they happen, marked with the call and its name.
+
+    Raises `ToolError` for a name that is not known or when a hook blocks. Budget, deadline, hooks and permissions are
+    the parent's.
+    """
+    agent = run.agent.child(name)
+    await _hooks(run, await run.agent.hooks.run_subagent_start(context=run.hook_context(subagent=name, prompt=prompt)))
+    request = RunRequest(metadata=_links(run, tool_use_id))
+    child = await open_run(
+        agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
+    )
+    try:
+        await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
+        result = await run_session(child, prompt)
+    except asyncio.CancelledError:
+        ended, _ = await settled(run.recorder.store(_finished(child, tool_use_id, name, "interrupted")))
+        ended.exception()
+        raise
+    finally:
+        await child.recorder.close()
+    await run.record(_finished(child, tool_use_id, name, result.stop_reason))
+    await _hooks(run, await run.agent.hooks.run_subagent_stop(context=run.hook_context(subagent=name)))
+    return _outcome(child, result)
+
+
+def _links(run: Run, tool_use_id: str) -> Mapping[str, Any]:
+    return {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
+
+
+def _finished(child: Run, tool_use_id: str, name: str, stop_reason: str) -> Event:
+    return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, child.view.usage, child.view.cost_usd)
+
+
+def _outcome(child: Run, result: Result) -> SubagentResult:
+    return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)
+
+
+async def _hooks(run: Run, outcome: tuple[list[HookEvent], Any]) -> None:
+    events, decision = outcome
+    await run.record(*events)
+    if decision is not None and decision.block:
+        raise ToolError(decision.block_reason or "a hook blocked this subagent")

@@ -1,0 +1,49 @@
+"""What one call is given: the session's services, cut down to what a tool may use."""
+
+from __future__ import annotations
+
+import uuid
+
+from ..errors import ToolError
+from ..events import Event, ToolUse, UserQuestion
+from ..tools.base import SubagentResult, ToolContext
+from .agent import Run
+
+
+def tool_context(run: Run, use: ToolUse) -> ToolContext:
+    """The context of one call of one run."""
+    agent = run.agent
+
+    async def record(event: Event) -> None:
+        await run.record(event)
+
+    async def ask(prompt: str, choices: tuple[str, ...]) -> str:
+        question = UserQuestion(uuid.uuid4().hex, prompt, choices, "question", use.tool_use_id)
+        return await run.ask(question)
+
+    async def spawn(name: str, prompt: str) -> SubagentResult:
+        if run.depth >= agent.max_depth:
+            raise ToolError(f"subagents may be {agent.max_depth} deep and this one is: do the work here instead")
+        return await run.spawn(run, use.tool_use_id, name, prompt)
+
+    async def permits_path(path: str, write: bool) -> bool:
+        return await agent.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
+
+    return ToolContext(
+        cwd=agent.cwd,
+        project_dir=agent.project_dir,
+        workspace_roots=agent.workspace_roots,
+        session_id=run.session_id,
+        session_dir=agent.session_dir(run.session_id),
+        tool_use_id=use.tool_use_id,
+        idempotency_key=f"{run.session_id}:{use.tool_use_id}",
+        agent_name=agent.name,
+        observed_files=run.view.observed_files,
+        history=lambda: run.view.events,
+        record=record,
+        ask_user=ask,
+        spawn=spawn,
+        permits_path=permits_path,
+        read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
+        run_resources=run.resources,
+    )

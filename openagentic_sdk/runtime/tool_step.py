@@ -1,0 +1,261 @@
+"""Run the calls of one answer: find, validate, hook, permit, start, execute, finish.
+
+The law of this file: a call is in the log as started, and on disk, before it takes effect; every call gets exactly one
+result, whatever happens; results stand in the order in which the model asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import StorageError, ToolError, ToolInputError
+from ..events import Event, HookEvent, PermissionDecision, ToolResult, ToolStarted, ToolUse
+from ..sessions.request import json_sha256
+from ..tools.base import Tool, ToolOutput
+from ..tools.schema import validate
+from .agent import Run
+from .outputs import shrink_output
+from .recorder import settled
+from .tool_context import tool_context
+
+NOT_STARTED = "The run was interrupted before this call started: it did not run."
+CUT_SHORT = (
+    "The run was interrupted while this call was running: it may have taken effect in part. Check before repeating."
+)
+
+
+async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:
+    """Answer all the calls: neighbours that may run in parallel together, the others one after the other."""
+    for group in _groups(run, calls):
+        await _run_group(run, group)
+
+
+def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
+    group: list[ToolUse] = []
+    for use in calls:
+        parallel = use.name in run.agent.tools and run.agent.tools.get(use.name).parallel
+        if group and not parallel:
+            yield group
+            group = []
+        group.append(use)
+        if not parallel:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+@dataclass(frozen=True)
+class Permitted:
+    """A call that may run: its tool, and the input as hooks and people left it."""
+
+    use: ToolUse
+    tool: Tool
+    input: Mapping[str, Any]
+
+
+async def _run_group(run: Run, group: Sequence[ToolUse]) -> None:
+    ready = [await prepare(run, use) for use in group]
+    work = {
+        item.use.tool_use_id: asyncio.create_task(execute(run, item)) for item in ready if isinstance(item, Permitted)
+    }
+    try:
+        for item in ready:
+            await _finish(run, item, work)
+    except BaseException:
+        await _cut_short(run, ready, work)
+        raise
+
+
+async def _finish(run: Run, item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]) -> None:
+    if isinstance(item, ToolResult):
+        await run.record(item)
+        return
+    result = await work[item.use.tool_use_id]
+    await record_result(run, item, result)
+
+
+async def _cut_short(
+    run: Run, ready: Sequence[Permitted | ToolResult], work: Mapping[str, asyncio.Task[ToolResult]]
+) -> None:
+    """End what is still running, wait for it, and record what came of each call."""
+    for task in work.values():
+        task.cancel()
+    if work:
+        _, _ = await settled(_wait_for(work.values()))
+    results = [_outcome_of(item, work) for item in ready]
+    missing = [result for result in results if run.view.calls[result.tool_use_id].result is None]
+    recording, _ = await settled(run.recorder.store(*missing))
+    recording.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
+
+
+async def _wait_for(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:
+    await asyncio.wait(tasks)
+
+
+def _outcome_of(item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]) -> ToolResult:
+    if isinstance(item, ToolResult):
+        return item
+    task = work[item.use.tool_use_id]
+    if task.cancelled() or task.exception() is not None:
+        return cancelled_result(item.use.tool_use_id, CUT_SHORT)
+    return task.result()
+
+
+def cancelled_result(tool_use_id: str, text: str) -> ToolResult:
+    """The result of a call that a cancellation ended."""
+    return ToolResult(tool_use_id, is_error=True, error_type="Cancelled", error_message=text, outcome="cancelled")
+
+
+# --- before the call runs --------------------------------------------------------------------------------------------
+
+
+async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
+    """Everything up to `tool.started`. Gives the result at once for a call that does not run."""
+    try:
+        tool = run.agent.tools.get(use.name)
+        input = _arguments(use, tool)
+        hooked, hook_events, decision = await run.agent.hooks.run_pre_tool_use(
+            tool_name=use.name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
+        )
+        await run.record(*hook_events)
+        if decision is not None and decision.block:
+            return await _blocked(run, use, input, hook_events, decision.block_reason)
+        if hooked is not input:
+            validate(hooked, tool.input_schema, f"{use.name}, as a hook changed it")
+    except ToolError as error:
+        return error_result(use.tool_use_id, error)
+    if decision is not None and decision.additional_context:
+        run.notes.append(decision.additional_context)
+    wish = None if decision is None else decision.permission
+    return await _permit(run, Permitted(use, tool, hooked), wish)
+
+
+def _arguments(use: ToolUse, tool: Tool) -> Mapping[str, Any]:
+    if use.raw_arguments is not None:
+        quoted = use.raw_arguments if len(use.raw_arguments) <= 500 else use.raw_arguments[:500] + "..."
+        raise ToolInputError(
+            f"{use.name}: the arguments are no JSON object, so it did not run; what came is {quoted!r}"
+        )
+    validate(use.input, tool.input_schema, use.name)
+    return use.input
+
+
+async def _blocked(
+    run: Run, use: ToolUse, input: Mapping[str, Any], events: Sequence[HookEvent], reason: str | None
+) -> ToolResult:
+    hook = next((event.name for event in events if event.action == "block"), None)
+    text = reason or "a hook blocked this call"
+    await run.record(
+        PermissionDecision(
+            use.tool_use_id, use.name, False, run.agent.gate.mode, json_sha256(dict(input)), text, hook=hook
+        )
+    )
+    return ToolResult(use.tool_use_id, is_error=True, error_type="HookBlocked", error_message=text, outcome="denied")
+
+
+async def _permit(run: Run, call: Permitted, hook_wish: str | None) -> Permitted | ToolResult:
+    use, gate = call.use, run.agent.gate
+    approval = await gate.approve(use.name, call.input, run.gate_context(use.tool_use_id, call.tool.effect, hook_wish))
+    if approval.updated_input is not None:
+        call = Permitted(use, call.tool, approval.updated_input)
+    decision = PermissionDecision(
+        use.tool_use_id,
+        use.name,
+        approval.allowed,
+        approval.mode,
+        json_sha256(dict(call.input)),
+        approval.reason,
+        rule=approval.rule,
+        source=approval.source,
+        hook=approval.hook,
+        answered_by=approval.answered_by,
+        waited_s=approval.waited_s,
+        policy_sha256=approval.policy_sha256,
+        details=approval.details,
+    )
+    if not approval.allowed:
+        await run.record(decision)
+        return ToolResult(
+            use.tool_use_id,
+            is_error=True,
+            error_type="PermissionDenied",
+            error_message=approval.reason,
+            outcome="denied",
+        )
+    await run.record(decision, _started(run, call))
+    return call
+
+
+def _started(run: Run, call: Permitted) -> ToolStarted:
+    use = call.use
+    return ToolStarted(
+        use.tool_use_id,
+        use.name,
+        call.tool.effect,
+        json_sha256(dict(call.input)),
+        idempotency_key=f"{run.session_id}:{use.tool_use_id}",
+        attempt=run.view.calls[use.tool_use_id].attempts + 1,
+        input=None if call.input is use.input else call.input,
+    )
+
+
+# --- the call itself, and after it -----------------------------------------------------------------------------------
+
+
+async def execute(run: Run, call: Permitted) -> ToolResult:
+    """Run the tool; whatever it raises is a result for the model."""
+    clock = run.agent.clock
+    began = clock.monotonic()
+    use_id = call.use.tool_use_id
+    try:
+        output = await call.tool.run(call.input, tool_context(run, call.use))
+    except StorageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a tool may raise anything; the loop must survive it
+        result = error_result(use_id, error)
+    else:
+        result = _answered(use_id, output)
+    return _with_duration(result, clock.monotonic() - began)
+
+
+def _answered(use_id: str, output: Any) -> ToolResult:
+    if not isinstance(output, ToolOutput):
+        return ToolResult(use_id, output)
+    outcome = "error" if output.is_error else "ok"
+    return ToolResult(use_id, output.output, is_error=output.is_error, outcome=outcome, meta=output.meta)
+
+
+def error_result(use_id: str, error: Exception) -> ToolResult:
+    """An exception as the model reads it."""
+    text = str(error) or type(error).__name__
+    return ToolResult(use_id, is_error=True, error_type=type(error).__name__, error_message=text, outcome="error")
+
+
+def _with_duration(result: ToolResult, seconds: float) -> ToolResult:
+    return replace(result, duration_s=round(seconds, 6))
+
+
+async def record_result(run: Run, call: Permitted, result: ToolResult) -> None:
+    """Let hooks see the result, make it fit, and record it."""
+    output, hook_events, decision = await run.agent.hooks.run_post_tool_use(
+        tool_name=call.use.name,
+        tool_output=result.output,
+        context=run.hook_context(
+            tool_use_id=call.use.tool_use_id, tool_input=call.input, error_message=result.error_message
+        ),
+    )
+    events: list[Event] = list(hook_events)
+    if decision is not None and decision.block:
+        text = decision.block_reason or "a hook withheld this result"
+        result = ToolResult(
+            result.tool_use_id, is_error=True, error_type="HookBlocked", error_message=text, outcome="error"
+        )
+    elif output is not result.output:
+        result = replace(result, output=output)
+    if decision is not None and decision.additional_context:
+        run.notes.append(decision.additional_context)
+    await run.record(*events, await shrink_output(run, result))

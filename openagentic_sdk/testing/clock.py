@@ -1,0 +1,34 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class FakeClock:
+    """Time as a test wants it. Sleeping moves the clock at once, so nothing waits; `slept` keeps each sleep's seconds."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self._now = now
+        self._monotonic = 0.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    async def sleep(self, delay_s: float) -> None:
+        self.slept.append(delay_s)
+        self.advance(delay_s)
+        await asyncio.sleep(0)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+        self._monotonic += seconds
+
+    def set_now(self, now: float) -> None:
+        """Set the wall clock, as a person or a time server may; monotonic time does not move."""
+        self._now = now

@@ -1,0 +1,256 @@
+"""A model that plays from a script: for tests, examples, and a first run without a network.
+
+A script is a list of turns, as Python objects or as a JSON file `{"name": ..., "turns": [...]}`. Each turn answers one
+request and may hold
+
+    text        what the model says
+    tool_calls  [{"name": ..., "arguments": {...}, "id": ...}]; without an id, one is made from the turn and position.
+                `"raw_arguments": "..."` instead of arguments plays a call whose arguments are no JSON object
+    reasoning   the model's reasoning
+    deltas      how the text is cut: a number of characters per piece (default 12), or a list of sizes; 0 sends it whole
+    usage       {"input_tokens": ..., "output_tokens": ...}; counted from the texts, four characters a token, when absent;
+                null plays an endpoint that does not say
+    delay_s     seconds before each piece
+    error       {"message": ..., "type": "http" | "connection" | "timeout" | "incomplete", "status": ..., "after": n}: fails,
+                after n characters of the text
+    finish_reason  default "tool_calls" or "stop"
+    expect      what the request must look like, or the run fails with the difference:
+                  "last": text that the last message must contain, or a list of such texts
+                  "contains": text or texts that some message must contain; "lacks": that none may contain
+                  "tool_results": {name of the tool: text} that the newest result of that tool must contain
+                  "messages": how many messages there must be; "tools": names of tools that must be offered
+    agent       plays only for the subagent whose system prompt contains this text
+
+A script that has no turn left, or whose `expect` does not hold, fails with `ScriptError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..clock import Clock, SystemClock
+from ..errors import (
+    IncompleteResponseError,
+    ProviderConnectionError,
+    ProviderError,
+    ProviderHTTPError,
+    ProviderTimeoutError,
+    ScriptError,
+)
+from ..providers.base import Done, Message, ModelOutput, ReasoningDelta, TextDelta, ToolCall, ToolCallReady, ToolSpec
+
+_KEYS = frozenset(
+    ("text", "tool_calls", "reasoning", "deltas", "usage", "delay_s", "error", "finish_reason", "expect", "agent")
+)
+_PIECE_CHARS = 12
+
+
+class ScriptedProvider:
+    """Plays one turn per request, in order. `requests` keeps what was asked, for tests to look at."""
+
+    def __init__(
+        self,
+        turns: Iterable[Mapping[str, Any] | str] = (),
+        *,
+        name: str = "scripted",
+        source: str = "script",
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.requests: list[dict[str, Any]] = []
+        self._source = source
+        self._clock = clock or SystemClock()
+        checked = [(index, _checked(turn, index, source)) for index, turn in enumerate(turns, 1)]
+        self._total = len(checked)
+        self._turns = deque((index, turn) for index, turn in checked if not turn.get("agent"))
+        self._agent_turns = [(index, turn) for index, turn in checked if turn.get("agent")]
+        self._counted = (0, 0)
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, clock: Clock | None = None) -> ScriptedProvider:
+        """A provider that plays a JSON file. Raises `ScriptError` when it cannot be read as a script."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ScriptError(f"the script {os.fspath(path)!r} cannot be read: {error}") from None
+        turns = data.get("turns") if isinstance(data, dict) else data
+        if not isinstance(turns, list):
+            raise ScriptError(f'the script {os.fspath(path)!r} needs {{"turns": [...]}}')
+        name = data.get("name", "scripted") if isinstance(data, dict) else "scripted"
+        return cls(turns, name=str(name), source=os.fspath(path), clock=clock)
+
+    @property
+    def turns_left(self) -> int:
+        """How many turns were not played yet."""
+        return len(self._turns) + len(self._agent_turns)
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        """The next turn, whole."""
+        output = ModelOutput(None)
+        async for event in self.stream(model=model, messages=messages, tools=tools, api_key=api_key):
+            if isinstance(event, Done) and event.output is not None:
+                output = event.output
+        return output
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncIterator[Any]:
+        """The next turn, piece by piece."""
+        index, turn = self._next_turn(messages)
+        self.requests.append({"model": model, "messages": list(messages), "tools": list(tools)})
+        _check_expectations(turn.get("expect") or {}, messages, tools, f"{self._source}, turn {index}")
+        text, error = str(turn.get("text") or ""), turn.get("error")
+        delay_s = float(turn.get("delay_s") or 0)
+        if turn.get("reasoning"):
+            yield ReasoningDelta(str(turn["reasoning"]))
+        shown = text if error is None else text[: int(error.get("after") or 0)]
+        for piece in _pieces(shown, turn.get("deltas", _PIECE_CHARS)):
+            await self._clock.sleep(delay_s)
+            yield TextDelta(piece)
+        if error is not None:
+            raise _error(error, shown)
+        calls = _calls(turn, index)
+        for call in calls:
+            yield ToolCallReady(call)
+        yield Done(output=self._output(turn, text, calls, messages))
+
+    def _next_turn(self, messages: Sequence[Message]) -> tuple[int, Mapping[str, Any]]:
+        system = str(messages[0].get("content")) if messages and messages[0].get("role") == "system" else ""
+        for position, (_, turn) in enumerate(self._agent_turns):
+            if turn["agent"] in system:
+                return self._agent_turns.pop(position)
+        if self._turns:
+            return self._turns.popleft()
+        raise ScriptError(
+            f"{self._source} has {self._total} turns and all are played: "
+            f"the model was asked once more, after {_show(messages[-1]) if messages else 'nothing'}"
+        )
+
+    def _output(
+        self, turn: Mapping[str, Any], text: str, calls: Sequence[ToolCall], messages: Sequence[Message]
+    ) -> ModelOutput:
+        return ModelOutput(
+            assistant_text=text,
+            tool_calls=calls,
+            usage=turn["usage"] if "usage" in turn else self._count_usage(text, calls, messages),
+            finish_reason=turn.get("finish_reason") or ("tool_calls" if calls else "stop"),
+            reasoning=turn.get("reasoning"),
+        )
+
+    def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
+        """Four characters a token. Messages that were counted for the request before are not counted again."""
+        known, chars = self._counted if len(messages) >= self._counted[0] else (0, 0)
+        chars += sum(len(str(message.get("content") or "")) for message in messages[known:])
+        self._counted = (len(messages), chars)
+        written = len(text) + sum(len(str(call.arguments)) for call in calls)
+        return {"input_tokens": chars // 4 + 1, "output_tokens": written // 4 + 1}
+
+
+def _checked(turn: Mapping[str, Any] | str, number: int, source: str) -> Mapping[str, Any]:
+    if isinstance(turn, str):
+        return {"text": turn}
+    unknown = set(turn) - _KEYS
+    if unknown:
+        raise ScriptError(
+            f"{source}, turn {number}: unknown key {sorted(unknown)[0]!r}; the keys are {', '.join(sorted(_KEYS))}"
+        )
+    return turn
+
+
+def _pieces(text: str, deltas: Any) -> Iterable[str]:
+    if isinstance(deltas, list):
+        start = 0
+        for size in deltas:
+            yield text[start : start + int(size)]
+            start += int(size)
+        text = text[start:]
+        deltas = 0
+    size = int(deltas or 0) or max(1, len(text))
+    for start in range(0, len(text), size):
+        yield text[start : start + size]
+
+
+def _calls(turn: Mapping[str, Any], index: int) -> list[ToolCall]:
+    calls = []
+    for position, call in enumerate(turn.get("tool_calls") or ()):
+        if isinstance(call, ToolCall):
+            calls.append(call)
+            continue
+        call_id = str(call.get("id") or f"call_{index}_{position + 1}")
+        calls.append(ToolCall(call_id, call["name"], call.get("arguments") or {}, call.get("raw_arguments")))
+    return calls
+
+
+def _error(error: Mapping[str, Any], partial: str) -> ProviderError:
+    message, kind = str(error.get("message") or "scripted error"), error.get("type") or "http"
+    if kind == "connection":
+        return ProviderConnectionError(message)
+    if kind == "timeout":
+        return ProviderTimeoutError(message, phase="idle")
+    if kind == "incomplete":
+        return IncompleteResponseError(message, partial_text=partial)
+    status = int(error.get("status") or 500)
+    return ProviderHTTPError(message, status=status, retryable=status >= 500 or status == 429)
+
+
+def _check_expectations(
+    expect: Mapping[str, Any], messages: Sequence[Message], tools: Sequence[ToolSpec], where: str
+) -> None:
+    texts = [_text(message) for message in messages]
+    for wanted in _list(expect.get("last")):
+        _require(
+            wanted in (texts[-1] if texts else ""), f"{where}: the last message must contain {wanted!r}", texts[-1:]
+        )
+    for wanted in _list(expect.get("contains")):
+        _require(any(wanted in text for text in texts), f"{where}: some message must contain {wanted!r}", texts)
+    for unwanted in _list(expect.get("lacks")):
+        _require(not any(unwanted in text for text in texts), f"{where}: no message may contain {unwanted!r}", texts)
+    if "messages" in expect:
+        _require(len(messages) == expect["messages"], f"{where}: there must be {expect['messages']} messages", texts)
+    offered = [tool["function"]["name"] for tool in tools]
+    for name in _list(expect.get("tools")):
+        _require(name in offered, f"{where}: the tool {name!r} must be offered", [", ".join(offered)])
+    for name, wanted in (expect.get("tool_results") or {}).items():
+        result = _newest_result(name, messages)
+        _require(str(wanted) in result, f"{where}: the newest result of {name} must contain {wanted!r}", [result])
+
+
+def _newest_result(name: str, messages: Sequence[Message]) -> str:
+    ids = [
+        call["id"]
+        for message in messages
+        for call in message.get("tool_calls") or ()
+        if call["function"]["name"] == name
+    ]
+    results = [_text(message) for message in messages if ids and message.get("tool_call_id") == ids[-1]]
+    return results[-1] if results else ""
+
+
+def _require(holds: bool, claim: str, actual: Sequence[str]) -> None:
+    if not holds:
+        shown = "\n".join(f"  {position}: {_clip(text)}" for position, text in enumerate(actual, 1)) or "  (nothing)"
+        raise ScriptError(f"{claim}; what came is\n{shown}")
+
+
+def _text(message: Message) -> str:
+    content = message.get("content")
+    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False) if content else ""
+
+
+def _list(value: Any) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def _show(message: Message) -> str:
+    return f"a {message.get('role')} message: {_clip(_text(message))}"
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= 400 else f"{text[:300]} ... {text[-80:]}"
