@@ -1,0 +1,140 @@
+"""Put one or more questions to the person behind the session.
+
+An answer is one of the choices or free text. Nobody to ask is an error that the model reads; it is never an empty answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ToolError, ToolInputError
+from .base import Tool, ToolContext
+from .schema import validate
+
+MAX_QUESTIONS = 4
+MAX_CHOICES = 12
+
+_CHOICES_SCHEMA = {
+    "type": "array",
+    "maxItems": MAX_CHOICES,
+    "items": {
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": {"label": {"type": "string"}, "description": {"type": "string"}},
+                "required": ["label"],
+            },
+        ]
+    },
+    "description": "Answers to choose from; the person may always answer in their own words.",
+}
+_QUESTION_FIELDS = {
+    "question": {
+        "type": "string",
+        "minLength": 1,
+        "description": "The question, whole and ending with a question mark.",
+    },
+    "choices": _CHOICES_SCHEMA,
+    "multi_select": {"type": "boolean", "description": "Whether several choices may be picked, separated by commas."},
+}
+_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        **_QUESTION_FIELDS,
+        "questions": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_QUESTIONS,
+            "items": {"type": "object", "properties": _QUESTION_FIELDS, "required": ["question"]},
+            "description": "Several questions, instead of `question` and `choices`.",
+        },
+    },
+    "required": [],
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question as it will be asked."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    multi_select: bool = False
+    descriptions: tuple[str, ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The text that the person reads: the question, what each choice means, and how to pick several."""
+        lines = [self.text, *self.descriptions]
+        if self.multi_select:
+            lines.append("(several answers: separate them by commas)")
+        return "\n".join(lines)
+
+
+class AskUserQuestionTool(Tool):
+    """Returns `{"question", "answer", "is_choice"}` for one question, `{"answers": [those]}` for `questions`."""
+
+    name = "AskUserQuestion"
+    description = (
+        "Ask the user when the work cannot go on sensibly without their decision. Give choices where you can; the user "
+        "may answer in their own words. Ask related questions in one call."
+    )
+    input_schema = _SCHEMA
+    effect = "unsafe"
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        questions = _questions(input)
+        answers = [await _ask(question, ctx) for question in questions]
+        return {"answers": answers} if "questions" in input else answers[0]
+
+
+def _questions(input: Mapping[str, Any]) -> list[Question]:
+    given: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])
+    if not given:
+        raise ToolInputError("there is no question: give `question`, or several in `questions`", path="question")
+    return [_question(item) for item in given]
+
+
+def _question(item: Mapping[str, Any]) -> Question:
+    choices = [{"label": choice} if isinstance(choice, str) else choice for choice in item.get("choices", ())]
+    return Question(
+        text=item["question"],
+        choices=tuple(choice["label"] for choice in choices),
+        multi_select=item.get("multi_select", False),
+        descriptions=tuple(f"{c['label']}: {c['description']}" for c in choices if c.get("description")),
+    )
+
+
+async def _ask(question: Question, ctx: ToolContext) -> dict[str, Any]:
+    if ctx.ask_user is None:
+        raise ToolError(
+            f"nobody can be asked {question.text!r} in this session: decide yourself and say what you assumed, "
+            "or stop and put the question in your answer"
+        )
+    said = (await ctx.ask_user(question.prompt, question.choices)).strip()
+    picked = _picked(said, question)
+    answer = ", ".join(picked) if picked else said
+    return {"question": question.text, "answer": answer, "is_choice": bool(picked)}
+
+
+def _picked(said: str, question: Question) -> list[str]:
+    """The choices that an answer names, by text or by number; empty when it is free text."""
+    whole = _choice(said, question.choices)
+    if whole is not None:
+        return [whole]
+    parts = [_choice(part.strip(), question.choices) for part in said.split(",")] if question.multi_select else []
+    named = [part for part in parts if part is not None]
+    return named if named and len(named) == len(parts) else []
+
+
+def _choice(said: str, choices: tuple[str, ...]) -> str | None:
+    for choice in choices:
+        if said.casefold() == choice.casefold():
+            return choice
+    if said.isascii() and said.isdigit() and 1 <= int(said[:9]) <= len(choices):
+        return choices[int(said[:9]) - 1]
+    return None

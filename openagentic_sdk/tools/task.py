@@ -1,0 +1,73 @@
+"""Give a piece of work to a subagent, which has its own session and context.
+
+How a subagent is built and run is the runtime's business: this tool only checks the name and calls `ctx.spawn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ToolError, ToolInputError
+from .base import Tool, ToolContext, ToolOutput
+from .schema import validate
+
+
+class TaskTool(Tool):
+    """Returns `{"agent", "child_session_id", "final_text", "result", "stop_reason"}`; `result` is `final_text` again.
+
+    `agents` maps the names that may be asked for to what each is for. A subagent that ended with an error gives an error
+    result with the same fields.
+    """
+
+    name = "Task"
+    effect = "unsafe"
+
+    def __init__(self, agents: Mapping[str, str] | None = None) -> None:
+        self.agents = dict(agents or {})
+        self.description = _describe(self.agents)
+        self.input_schema = _schema(self.agents)
+
+    @property
+    def parallel(self) -> bool:
+        return True
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+        self._check_agent(input.get("agent"))
+        validate(input, self.input_schema)
+        if ctx.spawn is None:
+            raise ToolError("no subagent can be started here: do the work yourself, in this conversation")
+        done = await ctx.spawn(input["agent"], input["prompt"])
+        output = {
+            "agent": input["agent"],
+            "child_session_id": done.child_session_id,
+            "final_text": done.final_text,
+            "result": done.final_text,
+            "stop_reason": done.stop_reason,
+        }
+        if done.error_message is not None:
+            output["error_message"] = done.error_message
+        return ToolOutput(output, is_error=done.stop_reason == "error")
+
+    def _check_agent(self, agent: Any) -> None:
+        if isinstance(agent, str) and agent not in self.agents:
+            known = ", ".join(sorted(self.agents)) or "(none)"
+            raise ToolInputError(f"there is no agent {agent!r}: the agents are {known}", path="agent")
+
+
+def _describe(agents: Mapping[str, str]) -> str:
+    lines = [
+        "Start a subagent on a piece of work of its own. It sees only `prompt`, nothing of this conversation, and "
+        "returns one text: say everything it needs and what to give back. Calls of one answer run at the same time.",
+        "Agents:",
+        *(f"- {name}: {purpose}" for name, purpose in agents.items()),
+    ]
+    return "\n".join(lines) if agents else f"{lines[0]}\nThere are no agents here."
+
+
+def _schema(agents: Mapping[str, str]) -> dict[str, Any]:
+    agent: dict[str, Any] = {"type": "string", "description": "The agent's name."}
+    if agents:
+        agent["enum"] = list(agents)
+    prompt = {"type": "string", "minLength": 1, "description": "The work, with all that the agent must know."}
+    return {"type": "object", "properties": {"agent": agent, "prompt": prompt}, "required": ["agent", "prompt"]}

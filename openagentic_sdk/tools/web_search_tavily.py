@@ -1,0 +1,143 @@
+"""Search the web with the Tavily service.
+
+What comes back is text from strangers: four string fields per hit and nothing else reaches the model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import ToolError
+from .base import BlockingTool, ToolContext
+from .schema import validate
+
+SEARCH_URL = "https://api.tavily.com/search"
+KEY_VARIABLE = "TAVILY_API_KEY"
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+
+SearchTransport = Callable[[str, Mapping[str, str], Mapping[str, Any]], Mapping[str, Any]]
+
+_DOMAINS = {"type": "array", "items": {"type": "string"}, "maxItems": 50}
+_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "query": {"type": "string", "minLength": 1, "maxLength": 2000, "description": "What to search for."},
+        "max_results": {"type": "integer", "minimum": 1, "maximum": 20, "description": "How many hits at most."},
+        "allowed_domains": {**_DOMAINS, "description": "Only these domains."},
+        "blocked_domains": {**_DOMAINS, "description": "Not these domains."},
+    },
+    "required": ["query"],
+}
+
+
+class WebSearchTool(BlockingTool):
+    """Returns `{"query", "results": [{"title", "url", "content", "source"}]}`, all strings, at most `max_results`.
+
+    `transport(url, headers, payload)` returns the service's answer as a dict. `api_key` is `TAVILY_API_KEY` of the
+    environment when None, looked up at each call.
+    """
+
+    name = "WebSearch"
+    description = "Search the web. Returns titles, addresses and excerpts; use WebFetch to read a page whole."
+    input_schema = _SCHEMA
+    effect = "read"
+
+    def __init__(
+        self,
+        *,
+        transport: SearchTransport | None = None,
+        api_key: str | None = None,
+        max_results: int = 5,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._transport = transport or _PlainTransport(timeout_s)
+        self._api_key = api_key
+        self._max_results = max_results
+
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        max_results = input.get("max_results", self._max_results)
+        answer = self._transport(SEARCH_URL, self._headers(), _payload(input, max_results))
+        return {"query": input["query"], "results": _hits(answer)[:max_results]}
+
+    def _headers(self) -> dict[str, str]:
+        key = self._api_key or os.environ.get(KEY_VARIABLE, "")
+        if not key:
+            raise ToolError(
+                f"web search needs a key: set {KEY_VARIABLE} to one from tavily.com, or work without searching"
+            )
+        return {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+
+
+def _payload(input: Mapping[str, Any], max_results: int) -> dict[str, Any]:
+    payload: dict[str, Any] = {"query": input["query"], "max_results": max_results}
+    if input.get("allowed_domains"):
+        payload["include_domains"] = list(input["allowed_domains"])
+    if input.get("blocked_domains"):
+        payload["exclude_domains"] = list(input["blocked_domains"])
+    return payload
+
+
+def _hits(answer: Mapping[str, Any]) -> list[dict[str, str]]:
+    results = answer.get("results") if isinstance(answer, Mapping) else None
+    if not isinstance(results, list):
+        raise ToolError(f"the search service answered without a list of results ({_excerpt(answer)}): try again later")
+    return [_hit(result) for result in results if isinstance(result, Mapping)]
+
+
+def _hit(result: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "title": _text(result.get("title")),
+        "url": _text(result.get("url")),
+        "content": _text(result.get("content")) or _text(result.get("snippet")),
+        "source": "tavily",
+    }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _excerpt(answer: Any) -> str:
+    text = repr(answer)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+class _PlainTransport:
+    """POST with the standard library; certificates are checked against the system's roots."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+
+    def __call__(self, url: str, headers: Mapping[str, str], payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        import http.client
+        from urllib.parse import urlsplit
+
+        parts = urlsplit(url)
+        connection = http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=self._timeout_s)
+        try:
+            connection.request("POST", parts.path, json.dumps(payload).encode("utf-8"), dict(headers))
+            response = connection.getresponse()
+            body = response.read(MAX_ANSWER_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise ToolError(f"the search service cannot be reached ({error}): try again later") from error
+        finally:
+            connection.close()
+        return _parse_answer(response.status, body)
+
+
+def _parse_answer(status: int, body: bytes) -> Mapping[str, Any]:
+    if status != 200:
+        excerpt = body[:200].decode("utf-8", "replace")
+        advice = f"check {KEY_VARIABLE}" if status in (401, 403) else "try again later"
+        raise ToolError(f"the search service answered with status {status} ({excerpt}): {advice}")
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(
+            f"the search service answered with something that is no JSON ({error}): try again later"
+        ) from error
+    return answer if isinstance(answer, Mapping) else {}
