@@ -1,1 +1,1 @@
-"""The command."""
+"""The command `openagentic-sdk`: one module per subcommand, imported when it is the one that was asked for."""

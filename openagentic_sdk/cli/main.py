@@ -1,0 +1,114 @@
+"""Find the subcommand, run it, and turn whatever it raises into one sentence and an exit code.
+
+A subcommand is a module of this folder with `add_parser(subparsers)` and `run(args) -> int`. Help texts import none of
+them, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from .exits import FAILED, INTERRUPTED, USAGE
+
+COMMANDS = {
+    "run": "run one prompt to its end",
+    "chat": "talk with an agent, turn by turn",
+    "sessions": "list, read, check and repair sessions",
+    "skills": "list, read and check skills",
+    "doctor": "say what this machine and project offer, and what is missing",
+}
+_EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted"
+
+
+class Subcommand(Protocol):
+    """What a module of this folder offers."""
+
+    def add_parser(self, subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    command = _load(argv[0]) if argv and argv[0] in COMMANDS else None
+    try:
+        args = _parser(argv[0] if command else None, command).parse_args(argv)
+    except SystemExit as stop:  # argparse has printed its help or its complaint
+        return stop.code if isinstance(stop.code, int) else USAGE
+    if command is None:
+        raise AssertionError("argparse lets nothing through that is no subcommand")
+    return _run(command, args)
+
+
+def _parser(name: str | None, command: Subcommand | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="openagentic-sdk",
+        description="Run an LLM agent whose every step is a durable event.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action=_Version)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for other, summary in COMMANDS.items():
+        if command is not None and other == name:
+            command.add_parser(subparsers)
+        else:
+            subparsers.add_parser(other, help=summary, add_help=False)
+    return parser
+
+
+class _Version(argparse.Action):
+    """`--version`, which looks the number up only when it is asked for."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, help="print the version and exit")
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from ..version import __version__
+
+        print(f"{parser.prog} {__version__}")
+        parser.exit()
+
+
+def _load(name: str) -> Subcommand:
+    return cast(Subcommand, importlib.import_module(f".{name}", __package__))
+
+
+def _run(command: Subcommand, args: argparse.Namespace) -> int:
+    from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
+
+    _print_any_text()
+    try:
+        return command.run(args)
+    except (OptionsError, PermissionRuleError) as error:
+        return _complain(error, USAGE)
+    except OpenAgentSdkError as error:
+        return _complain(error, FAILED)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has left; the interpreter's last flush must not complain about it either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        return _complain(error, FAILED)
+
+
+def _print_any_text() -> None:
+    """Let no character that the terminal's encoding lacks end a run."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program have none
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _complain(error: Exception, code: int) -> int:
+    from .terminal import printable
+
+    print(f"openagentic-sdk: {printable(str(error))}", file=sys.stderr)
+    return code

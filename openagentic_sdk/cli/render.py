@@ -1,0 +1,331 @@
+"""Events as lines for people: streamed text, one line per tool call, questions, to-do lists, subagents set in.
+
+The same code prints a run while it happens and a stored session afterwards. What several subagents say at the same time
+is printed message by message, so that only the main agent's text streams.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..events import (
+    AssistantDelta,
+    AssistantMessage,
+    Event,
+    HookEvent,
+    LogRecovered,
+    ModelResponse,
+    ModelRetry,
+    ReasoningDelta,
+    Result,
+    SessionCompacted,
+    SessionForked,
+    SessionMeta,
+    SessionRewound,
+    SkillActivated,
+    SkillDeactivated,
+    SkillDrifted,
+    SubagentFinished,
+    SubagentStarted,
+    SystemInit,
+    SystemNotice,
+    TodoUpdated,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
+from ..sessions.usage import normalize_usage
+from .terminal import Screen, on_one_line, printable
+
+INDENT = "    "
+_MAX_ARGUMENT_CHARS = 100
+_MAX_ERROR_CHARS = 300
+# The argument that says most about a call, per tool; of other tools, the first text.
+_TELLING = {
+    "Bash": "command",
+    "Edit": "file_path",
+    "Glob": "pattern",
+    "Grep": "query",
+    "Read": "file_path",
+    "Task": "agent",
+    "WebFetch": "url",
+    "WebSearch": "query",
+    "Write": "file_path",
+}
+_OUTCOME_STYLES = {"ok": "green", "error": "red", "denied": "yellow", "cancelled": "yellow", "unknown": "yellow"}
+_MARKS = {"completed": "[x]", "in_progress": "[>]"}
+# What a person can do about a run that stopped before its end.
+_ADVICE = {
+    "max_steps": "it reached the limit of model calls: raise --max-steps, or go on with --resume {id}",
+    "timeout": "its time was up: raise --timeout, or go on with --resume {id}",
+    "budget": "its budget is spent: raise the limit, or go on with --resume {id}",
+    "interrupted": "it was interrupted: go on with --resume {id}",
+    "waiting": "it waits for an answer: go on with --resume {id}",
+}
+
+
+class EventPrinter:
+    """Prints events, in their order, on a screen. `transcript` also prints prompts, as a reader of a log wants them."""
+
+    def __init__(self, screen: Screen, *, transcript: bool = False) -> None:
+        self._screen = screen
+        self._transcript = transcript
+        self._cwd = ""
+        self._uses: dict[str, ToolUse] = {}
+        self._depths: dict[str, int] = {}  # of the agent that made each call
+        self._head_shown: str | None = None  # the call whose line is still open
+        self._streamed = False  # the main agent's text of this answer stands on the screen
+        self._thinking = False
+
+    def show(self, event: Event) -> None:
+        """Print one event; kinds that say nothing to a reader print nothing."""
+        printer = _PRINTERS.get(event.type)
+        if printer is not None:
+            printer(self, event)
+
+    def show_interruption(self, session_id: str | None) -> None:
+        """Say that the run was stopped from outside, and how to go on."""
+        where = f": go on with --resume {session_id}" if session_id else ""
+        self._line(f"Interrupted{where}", "yellow")
+
+    # --- lines -------------------------------------------------------------------------------------------------------
+
+    def _line(self, text: str, style: str | None = None, depth: int = 0) -> None:
+        self._head_shown = None
+        self._screen.line(self._styled(_indent(text, depth), style))
+
+    def _styled(self, text: str, style: str | None) -> str:
+        return self._screen.styled(text, style) if style else text
+
+    def _depth(self, event: Event) -> int:
+        if event.parent_tool_use_id is None:
+            return 0
+        return self._depths.get(event.parent_tool_use_id, 0) + 1
+
+    # --- text --------------------------------------------------------------------------------------------------------
+
+    def _init(self, event: SystemInit) -> None:
+        if event.parent_tool_use_id is None:
+            self._cwd = event.cwd
+
+    def _prompt(self, event: UserMessage) -> None:
+        depth = self._depth(event)
+        if depth == 0 and (self._transcript or event.origin != "user"):
+            self._line(f"> {printable(event.text)}".replace("\n", "\n  "), "bold")
+
+    def _delta(self, event: AssistantDelta) -> None:
+        if event.parent_tool_use_id is not None or not event.text_delta:
+            return
+        if not self._streamed:
+            self._screen.end_line()
+            self._head_shown = None
+        self._streamed = True
+        self._screen.write(printable(event.text_delta))
+
+    def _thought(self, event: ReasoningDelta) -> None:
+        if self._screen.is_terminal and not self._thinking and event.parent_tool_use_id is None:
+            self._line("thinking ...", "dim")
+        self._thinking = True
+
+    def _message(self, event: AssistantMessage) -> None:
+        depth = self._depth(event)
+        streamed = self._streamed and depth == 0
+        if depth == 0:
+            self._streamed = self._thinking = False
+        if streamed:
+            self._screen.end_line()
+        elif event.text:
+            speaker = f"{on_one_line(event.agent_name)}: " if event.agent_name and depth else ""
+            self._line(speaker + printable(event.text), depth=depth)
+        if event.incomplete:
+            self._line("(the answer was cut here)", "yellow", depth)
+
+    def _response(self, event: ModelResponse) -> None:
+        if event.error_message and not event.complete:
+            self._line(f"model: {on_one_line(event.error_message, _MAX_ERROR_CHARS)}", "red", self._depth(event))
+
+    def _retry(self, event: ModelRetry) -> None:
+        other = f" with {on_one_line(event.model)}" if event.model else ""
+        reason = on_one_line(event.reason, _MAX_ERROR_CHARS)
+        self._line(f"trying again{other} in {seconds(event.delay_s)}: {reason}", "yellow", self._depth(event))
+
+    # --- tool calls --------------------------------------------------------------------------------------------------
+
+    def _use(self, event: ToolUse) -> None:
+        self._uses[event.tool_use_id] = event
+        self._depths[event.tool_use_id] = self._depth(event)
+
+    def _started(self, event: ToolStarted) -> None:
+        """On a terminal, show a call while it runs; its outcome completes the line."""
+        if self._screen.is_terminal and event.tool_use_id in self._uses:
+            self._screen.end_line()
+            self._screen.write(self._head(event.tool_use_id))
+            self._head_shown = event.tool_use_id
+
+    def _result(self, event: ToolResult) -> None:
+        outcome = self._styled(event.outcome, _OUTCOME_STYLES.get(event.outcome, "yellow"))
+        took = f", {seconds(event.duration_s)}" if event.duration_s is not None else ""
+        why = f": {on_one_line(event.error_message, _MAX_ERROR_CHARS)}" if event.error_message else ""
+        tail = f" - {outcome}{took}{why}"
+        if self._head_shown == event.tool_use_id:
+            self._screen.write(tail + "\n")
+            self._head_shown = None
+        else:
+            self._line(self._head(event.tool_use_id) + tail)
+
+    def _head(self, tool_use_id: str) -> str:
+        use = self._uses.get(tool_use_id)
+        if use is None:
+            return f"  [call {on_one_line(tool_use_id)}]"
+        name = self._styled(f"[{on_one_line(use.name)}]", "cyan")
+        about = describe_input(use.name, use.input, self._cwd)
+        return _indent(f"  {name} {about}".rstrip(), self._depths[tool_use_id])
+
+    # --- people, skills, subagents -----------------------------------------------------------------------------------
+
+    def _question(self, event: UserQuestion) -> None:
+        choices = f" ({' / '.join(on_one_line(choice) for choice in event.choices)})" if event.choices else ""
+        self._line(f"? {printable(event.prompt)}{choices}", "yellow", self._depth(event))
+
+    def _answer(self, event: UserAnswer) -> None:
+        if self._transcript:
+            self._line(f"  {on_one_line(event.answered_by)}: {on_one_line(event.answer)}", depth=self._depth(event))
+
+    def _todos(self, event: TodoUpdated) -> None:
+        done = sum(todo.get("status") == "completed" for todo in event.todos)
+        rows = [f"  To do, {done} of {len(event.todos)} done"]
+        for todo in event.todos:
+            rows.append(f"    {_MARKS.get(str(todo.get('status')), '[ ]')} {on_one_line(str(todo.get('content', '')))}")
+        self._line("\n".join(rows), depth=self._depth(event))
+
+    def _note(self, event: Event, text: str, style: str = "dim") -> None:
+        self._line(f"  {text}", style, self._depth(event))
+
+    def _skill(self, event: SkillActivated) -> None:
+        self._note(event, f"skill {on_one_line(event.name)} is active")
+
+    def _skill_off(self, event: SkillDeactivated) -> None:
+        self._note(event, f"skill {on_one_line(event.name)} is no longer active")
+
+    def _skill_drift(self, event: SkillDrifted) -> None:
+        self._note(event, f"the file of skill {on_one_line(event.name)} has changed; its stored text stays", "yellow")
+
+    def _subagent(self, event: SubagentStarted) -> None:
+        prompt = on_one_line(event.prompt, _MAX_ARGUMENT_CHARS)
+        self._note(event, f"subagent {on_one_line(event.name)} begins in session {event.child_session_id}: {prompt}")
+
+    def _subagent_end(self, event: SubagentFinished) -> None:
+        stop = "" if event.stop_reason == "end" else f" ({on_one_line(event.stop_reason)})"
+        self._note(event, f"subagent {on_one_line(event.name)} ends{stop}")
+
+    # --- the session -------------------------------------------------------------------------------------------------
+
+    def _hook(self, event: HookEvent) -> None:
+        if event.action == "block" or event.error_message:
+            what = event.error_message or str(event.details.get("block_reason") or "blocked")
+            self._note(event, f"hook {on_one_line(event.name)} at {event.hook_point}: {on_one_line(what)}", "yellow")
+
+    def _notice(self, event: SystemNotice) -> None:
+        self._note(event, f"note: {on_one_line(event.message, _MAX_ERROR_CHARS)}", "yellow")
+
+    def _compacted(self, event: SessionCompacted) -> None:
+        self._note(event, f"the conversation up to event {event.up_to_seq} was summarised ({event.method})")
+
+    def _recovered(self, event: LogRecovered) -> None:
+        self._note(event, f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow")
+
+    def _forked(self, event: SessionForked) -> None:
+        self._note(event, f"forked from session {on_one_line(event.parent_session_id)} at event {event.parent_seq}")
+
+    def _rewound(self, event: SessionRewound) -> None:
+        self._note(event, f"everything after event {event.to_seq} was taken back")
+
+    def _meta(self, event: SessionMeta) -> None:
+        if event.title is not None:
+            self._note(event, f"titled {on_one_line(event.title)!r}")
+
+    def _end(self, event: Result) -> None:
+        if event.parent_tool_use_id is None:
+            self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
+
+
+def closing_line(event: Result) -> str:
+    """What a run leaves behind, in one line: why it ended, its session, steps, tokens, cost and time."""
+    parts = [f"session {on_one_line(event.session_id)}", f"{event.steps} {'step' if event.steps == 1 else 'steps'}"]
+    tokens = normalize_usage(event.usage)
+    parts.append(f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens" if tokens else "tokens unknown")
+    parts.append("cost unknown" if event.cost_usd is None else f"${event.cost_usd:.4f}")
+    if event.duration_s is not None:
+        parts.append(seconds(event.duration_s))
+    if event.stop_reason == "end":
+        return "Ended: " + ", ".join(parts)
+    return f"Stopped ({on_one_line(event.stop_reason)}): {', '.join(parts)}\n  {_explain(event)}"
+
+
+def _explain(event: Result) -> str:
+    advice = _ADVICE.get(event.stop_reason, "go on with --resume {id}").format(id=on_one_line(event.session_id))
+    saved = "" if event.saved else " (events of this run could not be stored)"
+    if event.error_message:
+        return f"{on_one_line(event.error_message)}{saved}"
+    return advice + saved
+
+
+def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> str:
+    """What a call is about, on one line: its telling argument, or all of them as JSON. Paths below `cwd` are shortened."""
+    value = arguments.get(_TELLING.get(name, ""))
+    if not isinstance(value, str):
+        value = next((each for each in arguments.values() if isinstance(each, str)), None)
+    if value is None:
+        value = json.dumps(dict(arguments), ensure_ascii=False) if arguments else ""
+    if cwd and value.startswith(cwd + os.sep):
+        value = value[len(cwd) + 1 :]
+    return on_one_line(value, _MAX_ARGUMENT_CHARS)
+
+
+def seconds(duration_s: float) -> str:
+    """A duration as people say it: `3 ms`, `1.4 s`, `2 min 5 s`."""
+    if duration_s < 0.9995:
+        return f"{duration_s * 1000:.0f} ms"
+    if duration_s < 60:
+        return f"{duration_s:.1f} s"
+    return f"{int(duration_s // 60)} min {int(duration_s % 60)} s"
+
+
+def _indent(text: str, depth: int) -> str:
+    return "\n".join(INDENT * depth + row for row in text.split("\n")) if depth else text
+
+
+_PRINTERS: Mapping[str, Callable[[EventPrinter, Any], None]] = {
+    AssistantDelta.type: EventPrinter._delta,
+    AssistantMessage.type: EventPrinter._message,
+    HookEvent.type: EventPrinter._hook,
+    LogRecovered.type: EventPrinter._recovered,
+    ModelResponse.type: EventPrinter._response,
+    ModelRetry.type: EventPrinter._retry,
+    ReasoningDelta.type: EventPrinter._thought,
+    Result.type: EventPrinter._end,
+    SessionCompacted.type: EventPrinter._compacted,
+    SessionForked.type: EventPrinter._forked,
+    SessionMeta.type: EventPrinter._meta,
+    SessionRewound.type: EventPrinter._rewound,
+    SkillActivated.type: EventPrinter._skill,
+    SkillDeactivated.type: EventPrinter._skill_off,
+    SkillDrifted.type: EventPrinter._skill_drift,
+    SubagentFinished.type: EventPrinter._subagent_end,
+    SubagentStarted.type: EventPrinter._subagent,
+    SystemInit.type: EventPrinter._init,
+    SystemNotice.type: EventPrinter._notice,
+    TodoUpdated.type: EventPrinter._todos,
+    ToolResult.type: EventPrinter._result,
+    ToolStarted.type: EventPrinter._started,
+    ToolUse.type: EventPrinter._use,
+    UserAnswer.type: EventPrinter._answer,
+    UserMessage.type: EventPrinter._prompt,
+    UserQuestion.type: EventPrinter._question,
+}

@@ -1,0 +1,138 @@
+"""`openagentic-sdk sessions ...`: what is stored, read, searched and tidied up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import OptionsError, SessionNotFoundError
+from ..serialization import dumps_event
+from ..sessions.base import SessionStore
+from ..sessions.summary import SessionSummary, summary_to_dict
+from .exits import FAILED, OK
+from .flags import add_store_flag, open_session_store
+from .render import EventPrinter
+from .terminal import Screen, on_one_line
+
+NEWEST = "newest"
+_ID_HELP = f"a session's id, or the start of it; {NEWEST} (the default) is the one last written to"
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("sessions", description="List, read, check and repair sessions.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_list(actions)
+    show = _add_action(actions, "show", _show, "print one session as a transcript")
+    show.add_argument("id", nargs="?", default=NEWEST, metavar="ID", help=_ID_HELP)
+    show.add_argument("--json", action="store_true", help="print the events as JSON lines")
+    search = _add_action(actions, "search", _search, "find words in all sessions")
+    search.add_argument("words", nargs="+", metavar="WORD")
+    search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N hits (default: %(default)s)")
+    delete = _add_action(actions, "delete", _delete, "remove a session for good")
+    delete.add_argument("id", metavar="ID", help="the whole id")
+
+
+def _add_list(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = _add_action(actions, "list", _list, "list the sessions, the one last written to first")
+    parser.add_argument(
+        "query", nargs="*", metavar="WORD", help="only those with these words in title, prompt, tag or id"
+    )
+    parser.add_argument("--cwd", metavar="DIR", help="only those of this folder")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (default: %(default)s)")
+    parser.add_argument("--children", action="store_true", help="also those of subagents")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per session")
+
+
+def _add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    action: Callable[[SessionStore, argparse.Namespace], int],
+    summary: str,
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+    parser.set_defaults(run_action=action)
+    add_store_flag(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_session_store(args.store)
+    try:
+        action: Callable[[SessionStore, argparse.Namespace], int] = args.run_action
+        return action(store, args)
+    finally:
+        store.close()
+
+
+def find_session(store: SessionStore, text: str) -> str:
+    """The id that a person meant: whole, its start, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
+    if store.session_exists(text):
+        return text
+    ids = store.list_sessions()
+    if text == NEWEST:
+        newest = store.list_session_summaries(limit=1)
+        if newest:
+            return newest[0].id
+        raise OptionsError("there is no session yet: `openagentic-sdk run` makes one")
+    found = [session_id for session_id in ids if session_id.startswith(text)]
+    if len(found) > 1:
+        raise OptionsError(f"{len(found)} sessions begin with {text!r}: give more of the id")
+    if not found or not text:
+        raise SessionNotFoundError(text)
+    return found[0]
+
+
+def _list(store: SessionStore, args: argparse.Namespace) -> int:
+    rows = store.list_session_summaries(
+        cwd=str(Path(args.cwd).expanduser().absolute()) if args.cwd else None,
+        limit=args.limit,
+        query=" ".join(args.query) or None,
+        include_children=args.children,
+    )
+    screen = Screen(sys.stdout)
+    for row in rows:
+        screen.line(json.dumps(summary_to_dict(row)) if args.json else _row(row, screen))
+    if not rows and not args.json:
+        screen.line("no sessions")
+    return OK
+
+
+def _row(row: SessionSummary, screen: Screen) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated)) if row.updated else " " * 16
+    head = f"{row.id:<32}  {when}  {row.events:>5} events"
+    if row.error is not None:
+        return f"{head}  {screen.styled(on_one_line(row.error), 'red')}"
+    state = "" if row.state == "idle" else screen.styled(f" ({row.state})", "yellow")
+    return f"{head}  {on_one_line(row.label, 80)}{state}"
+
+
+def _show(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id = find_session(store, args.id)
+    if args.json:
+        for event in store.iter_events(session_id):
+            print(dumps_event(event))
+        return OK
+    printer = EventPrinter(Screen(sys.stdout), transcript=True)
+    for event in store.iter_events(session_id):
+        printer.show(event)
+    return OK
+
+
+def _search(store: SessionStore, args: argparse.Namespace) -> int:
+    hits = store.search(" ".join(args.words), limit=args.limit)
+    screen = Screen(sys.stdout)
+    for hit in hits:
+        screen.line(f"{hit.session_id} {hit.seq:>5}  {hit.type:<17}  {on_one_line(hit.context)}")
+    if not hits:
+        screen.line("nothing found")
+    return OK if hits else FAILED
+
+
+def _delete(store: SessionStore, args: argparse.Namespace) -> int:
+    store.delete_session(args.id)
+    Screen(sys.stdout).line(f"deleted {on_one_line(args.id)}")
+    return OK

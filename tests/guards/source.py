@@ -1,0 +1,82 @@
+"""The package's source as the guards read it: modules, their trees, and what each imports, wherever in the file."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "openagentic_sdk"
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of source. `name` is its dotted name."""
+
+    name: str
+    path: Path
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The part of the package that it belongs to: a folder, or a module beside the folders; empty for the package."""
+        parts = self.name.split(".")
+        return parts[1] if len(parts) > 1 else ""
+
+
+@cache
+def package_modules() -> dict[str, Module]:
+    """Every module of the package by its dotted name."""
+    return {module.name: module for module in read_modules(PACKAGE)}
+
+
+def read_modules(folder: str) -> list[Module]:
+    """Every module below a folder of the repository."""
+    return [_read(path) for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def _read(path: Path) -> Module:
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+
+
+def imports_of(module: Module) -> Iterator[tuple[str, int]]:
+    """The dotted names that a module imports, with their lines; relative ones are resolved."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(module, node)
+            for alias in node.names:
+                yield (f"{base}.{alias.name}", node.lineno)
+
+
+def _base(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    if module.path.name != "__init__.py":
+        parts.pop()
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join([*parts, node.module] if node.module else parts)
+
+
+def ours_imported_by(module: Module) -> Iterator[tuple[str, int]]:
+    """The package's modules that a module imports; a name out of a module counts as that module."""
+    known = package_modules()
+    for name, line in imports_of(module):
+        target = name if name in known else name.rpartition(".")[0]
+        if target in known and target != module.name:
+            yield target, line
+
+
+def functions_of(module: Module) -> Iterator[tuple[str, int, int]]:
+    """Name, line and length in lines, without the docstring, of every function of a module."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            first = body[0].lineno if body else node.lineno
+            yield node.name, node.lineno, (node.end_lineno or first) - first + 1

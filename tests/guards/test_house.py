@@ -1,0 +1,200 @@
+"""The house rules that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import graphlib
+import importlib
+import re
+import subprocess
+import sys
+import unittest
+from collections.abc import Iterator
+
+from openagentic_sdk import errors
+
+from .source import (
+    PACKAGE,
+    ROOT,
+    Module,
+    functions_of,
+    imports_of,
+    ours_imported_by,
+    package_modules,
+    read_modules,
+)
+
+# From the top of the house to the ground, DESIGN section 2. Rooms in one row may not import each other.
+LAYERS = (
+    ("__main__",),
+    ("cli", "viewer", "server"),
+    ("api", "client", "runs"),
+    ("assemble",),
+    ("options",),
+    ("runtime",),
+    ("testing",),
+    ("mcp",),
+    ("providers", "tools", "hooks", "permissions"),
+    ("project",),
+    ("sessions", "skills"),
+    ("serialization",),
+    ("events",),
+    ("errors", "clock", "version"),
+)
+FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
+DRIVERS = {"redis": f"{PACKAGE}.sessions.redis", "psycopg": f"{PACKAGE}.sessions.postgres"}
+MAX_FUNCTION_LINES = 80
+SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes", "ssl"}
+
+
+class Layers(unittest.TestCase):
+    def test_every_room_stands_in_the_list_of_layers(self) -> None:
+        rooms = {module.room for module in package_modules().values()} - {""}
+        self.assertEqual(rooms - set(FLOOR), set())
+
+    def test_imports_point_down(self) -> None:
+        upward = [
+            f"{module.path}:{line} imports {target}"
+            for module in package_modules().values()
+            for target, line in ours_imported_by(module)
+            if not self._points_down(module.room, package_modules()[target].room)
+        ]
+        self.assertEqual(upward, [])
+
+    def _points_down(self, room: str, target: str) -> bool:
+        # The package itself names what it offers, and anybody may import the package's folder.
+        return "" in (room, target) or room == target or FLOOR[target] < FLOOR[room]
+
+    def test_there_is_no_import_knot_even_inside_functions(self) -> None:
+        graph = {
+            module.name: {target for target, _ in ours_imported_by(module) if not module.name.startswith(target + ".")}
+            for module in package_modules().values()
+        }
+        graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the knot
+
+    def test_every_import_is_ours_or_the_standard_librarys(self) -> None:
+        foreign = [
+            f"{module.path}:{line} imports {name}"
+            for module in [*package_modules().values(), *read_modules("examples"), *read_modules("benchmarks")]
+            for name, line in imports_of(module)
+            if name.split(".")[0] not in {*sys.stdlib_module_names, PACKAGE, "benchmarks"}
+            and DRIVERS.get(name.split(".")[0]) != module.name
+        ]
+        self.assertEqual(foreign, [])
+
+
+class Startup(unittest.TestCase):
+    def _loaded_by(self, *arguments: str) -> set[str]:
+        command = [sys.executable, "-X", "importtime", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        return {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+
+    def test_importing_the_package_loads_nothing_slow(self) -> None:
+        self.assertEqual(self._loaded_by("-c", f"import {PACKAGE}") & SLOW_TO_IMPORT, set())
+
+    def test_importing_what_everybody_needs_loads_nothing_slow(self) -> None:
+        loaded = self._loaded_by("-c", f"from {PACKAGE} import OpenAgenticOptions, query, run")
+        self.assertEqual(loaded & SLOW_TO_IMPORT, set())
+
+    def test_the_help_text_loads_nothing_slow(self) -> None:
+        self.assertEqual(self._loaded_by("-m", PACKAGE, "--help") & {*SLOW_TO_IMPORT, "asyncio"}, set())
+
+    def test_no_driver_is_loaded_by_naming_the_stores(self) -> None:
+        loaded = self._loaded_by("-c", f"import {PACKAGE}.sessions.store")
+        self.assertEqual(loaded & set(DRIVERS), set())
+
+
+class PublicNames(unittest.TestCase):
+    def test_all_is_sorted_wherever_it_stands(self) -> None:
+        for module in package_modules().values():
+            names = getattr(importlib.import_module(module.name), "__all__", None)
+            if names is not None and module.path.name != "__main__.py":
+                with self.subTest(module.name):
+                    self.assertEqual(list(names), sorted(names))
+
+    def test_every_public_name_exists_and_is_documented(self) -> None:
+        package = importlib.import_module(PACKAGE)
+        for name in package.__all__:
+            with self.subTest(name):
+                value = getattr(package, name)
+                self.assertTrue(isinstance(value, str) or (value.__doc__ or "").strip(), f"{name} has no docstring")
+
+    def test_every_module_says_what_it_is(self) -> None:
+        modules = [*package_modules().values(), *read_modules("examples"), *read_modules("benchmarks")]
+        silent = [str(module.path) for module in modules if not ast.get_docstring(module.tree)]
+        self.assertEqual(silent, [])
+
+
+class Errors(unittest.TestCase):
+    def _tree(self) -> dict[str, list[str]]:
+        """Each class of the drawn tree with the classes that it says it extends."""
+        bases: dict[str, list[str]] = {}
+        above: list[str] = []
+        for row in re.finditer(r"^ {4}((?:\|  )*(?:\|- )?)(\w+)(?: \((\w+)\))?", errors.__doc__ or "", re.MULTILINE):
+            branches, name, builtin_base = row.groups()
+            del above[len(branches) // 3 :]
+            bases[name] = above[-1:] + ([builtin_base] if builtin_base else [])
+            above.append(name)
+        return bases
+
+    def test_the_drawn_tree_is_the_real_one(self) -> None:
+        real = {
+            name: [base.__name__ for base in value.__bases__ if base is not Exception]
+            for name, value in vars(errors).items()
+            if isinstance(value, type) and issubclass(value, Exception)
+        }
+        self.assertEqual(self._tree(), real)
+
+    def test_an_exception_outside_the_tree_is_a_signal_that_never_leaves_its_room(self) -> None:
+        signals = {f"{module.name}.{name}": module.room for module, name in self._exceptions_elsewhere()}
+        for module in package_modules().values():
+            for name, line in imports_of(module):
+                if name in signals:
+                    with self.subTest(f"{module.path}:{line}"):
+                        self.assertEqual(module.room, signals[name], f"{name} belongs into errors.py")
+        for signal in signals:
+            with self.subTest(signal):
+                self.assertFalse(signal.endswith("Error"), "errors stand in errors.py; a signal is no error")
+
+    def _exceptions_elsewhere(self) -> Iterator[tuple[Module, str]]:
+        known = {name for space in (builtins, errors) for name, value in vars(space).items() if _is_exception(value)}
+        for module in package_modules().values():
+            for node in ast.walk(module.tree):
+                bases = node.bases if isinstance(node, ast.ClassDef) and module.name != errors.__name__ else []
+                if known & {ast.unparse(base).rpartition(".")[2] for base in bases}:
+                    yield module, node.name
+
+
+def _is_exception(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
+
+
+class Shape(unittest.TestCase):
+    def test_no_function_is_too_long_to_hold(self) -> None:
+        long = [
+            f"{module.path}:{line} {name} has {length} lines"
+            for module in package_modules().values()
+            for name, line, length in functions_of(module)
+            if length > MAX_FUNCTION_LINES
+        ]
+        self.assertEqual(long, [])
+
+    def test_no_test_uses_mocks(self) -> None:
+        mocked = [
+            f"{module.path}:{line}"
+            for module in read_modules("tests")
+            for name, line in imports_of(module)
+            if name.startswith(("unittest.mock", "mock"))
+        ]
+        self.assertEqual(mocked, [])
+
+    def test_every_test_folder_is_found_by_the_test_command(self) -> None:
+        homeless = {
+            path.parent for path in (ROOT / "tests").rglob("test_*.py") if not (path.parent / "__init__.py").exists()
+        }
+        self.assertEqual(homeless, set())
+
+
+if __name__ == "__main__":
+    unittest.main()
