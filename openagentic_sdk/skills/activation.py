@@ -1,0 +1,162 @@
+"""Which skills are active, and what they allow: pure folds over a session's events, and the event that makes one active.
+
+What is active follows from the log alone. The text stands in the event, so that a resumed or compacted session keeps it
+whether or not the file is still there; a file that changed is reported and never brings grants again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..events import Event, SessionRewound, SkillActivated, SkillDeactivated, SkillDrifted, UserMessage
+from .index import SkillInfo
+from .parse import SkillDoc, name_key, printable
+from .render import fill_variables
+
+
+def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
+    """The skills that are active behind these events, in the order in which they became so."""
+    active: dict[str, SkillActivated] = {}
+    for event in _standing(events):
+        if isinstance(event, SkillActivated):
+            active[name_key(event.name)] = event
+        elif isinstance(event, SkillDeactivated):
+            active.pop(name_key(event.name), None)
+    return tuple(active.values())
+
+
+@dataclass(frozen=True)
+class SkillPolicy:
+    """What the active skills say about tools.
+
+    `grants` are rules that need no question in this turn, `disallowed_tools` rules for what is taken away while a skill is
+    active, `allowed_only` the only rules that apply (None: no skill restricts).
+    """
+
+    grants: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    allowed_only: tuple[str, ...] | None = None
+
+
+def skill_policy(events: Iterable[Event]) -> SkillPolicy:
+    """What holds for the next call. Grants end with the next prompt of a person, and when the skill's file has changed."""
+    standing = _standing(events)
+    active = active_skills(standing)
+    restricting = [skill.allowed_only for skill in active if skill.allowed_only is not None]
+    return SkillPolicy(
+        grants=_turn_grants(standing, {name_key(skill.name) for skill in active}),
+        disallowed_tools=_unique(rule for skill in active for rule in skill.disallowed_tools),
+        allowed_only=_unique(rule for rules in restricting for rule in rules) if restricting else None,
+    )
+
+
+def _turn_grants(events: Sequence[Event], active: set[str]) -> tuple[str, ...]:
+    grants: dict[str, Sequence[str]] = {}
+    for event in events:
+        if isinstance(event, UserMessage) and event.origin == "user":
+            grants.clear()
+        elif isinstance(event, SkillActivated):
+            grants[name_key(event.name)] = event.grants
+        elif isinstance(event, SkillDrifted):
+            grants.pop(name_key(event.name), None)
+    return _unique(rule for name, rules in grants.items() if name in active for rule in rules)
+
+
+def _standing(events: Iterable[Event]) -> list[Event]:
+    """The events that this module is about, without those that a rewind took back."""
+    kept: list[Event] = []
+    for event in events:
+        if isinstance(event, SessionRewound):
+            while kept and (kept[-1].seq or 0) > event.to_seq:
+                kept.pop()
+        elif isinstance(event, SkillActivated | SkillDeactivated | SkillDrifted | UserMessage):
+            kept.append(event)
+    return kept
+
+
+def _unique(rules: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(rules))
+
+
+# --- becoming active -------------------------------------------------------------------------------------------------
+
+# A rule this wide is a decision about the whole machine; a file does not get to make it.
+_TOO_WIDE = frozenset({"*", "bash", "bash(*)", "bash(:*)", "bash(**)", "mcp__*", "write", "edit", "task", "agent"})
+# These ask a person; answering for them would be the opposite of asking.
+_INTERACTIVE = frozenset({"askuserquestion"})
+
+
+def grantable(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The rules that a trusted skill may bring, and those that it may not because they are too wide."""
+    granted = tuple(rule for rule in rules if not _is_withheld(rule))
+    return granted, tuple(rule for rule in rules if _is_withheld(rule))
+
+
+def _is_withheld(rule: str) -> bool:
+    plain = "".join(rule.split()).casefold()
+    return (
+        plain in _TOO_WIDE or plain.split("(")[0] in _INTERACTIVE or (plain.endswith("(*)") and plain[:-3] in _TOO_WIDE)
+    )
+
+
+def activation_event(
+    info: SkillInfo,
+    doc: SkillDoc,
+    *,
+    arguments: str | None = None,
+    requested_by: str = "model",
+    trusted: bool = False,
+    enforce: bool = False,
+    tree_sha256: str | None = None,
+    variables: Mapping[str, str] | None = None,
+) -> SkillActivated:
+    """The event that makes a skill active.
+
+    Grants come only with `trusted`. With `enforce`, allowed-tools is all that may be used while the skill is active.
+    Arguments stay beside the instructions, so that a resumed session does not carry out an old request again.
+    """
+    body = render_body(info, doc, variables or {})
+    return SkillActivated(
+        name=info.name,
+        path=info.path,
+        scope=info.scope,
+        body=body,
+        body_sha256=sha256_text(body),
+        tree_sha256=tree_sha256,
+        arguments=arguments,
+        requested_by=requested_by,
+        grants=grantable(filled_rules(info, doc.allowed_tools, variables or {}))[0] if trusted else (),
+        disallowed_tools=doc.disallowed_tools,
+        allowed_only=doc.allowed_tools if enforce and doc.allowed_tools else None,
+    )
+
+
+def render_body(info: SkillInfo, doc: SkillDoc, variables: Mapping[str, str]) -> str:
+    """The instructions as the model reads them: paths filled in, hidden characters removed, arguments left open."""
+    return fill_variables(printable(doc.body), skill_variables(info, variables)).strip("\n")
+
+
+def filled_rules(info: SkillInfo, rules: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Rules with `${CLAUDE_SKILL_DIR}` and `${CLAUDE_PROJECT_DIR}` filled in."""
+    values = skill_variables(info, variables)
+    return tuple(fill_variables(rule, values) for rule in rules)
+
+
+def skill_variables(info: SkillInfo, variables: Mapping[str, str]) -> dict[str, str]:
+    """What `${...}` may stand for in this skill's text."""
+    return {**variables, "CLAUDE_SKILL_DIR": info.path.rpartition("/")[0]}
+
+
+def sha256_text(text: str) -> str:
+    """The digest of a text's UTF-8."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def drift_event(active: SkillActivated, body_now: str | None) -> SkillDrifted | None:
+    """The warning that an active skill's text is not what its file says now; None when it is. `body_now` None: gone."""
+    now = sha256_text(body_now) if body_now is not None else None
+    if now == active.body_sha256:
+        return None
+    return SkillDrifted(name=active.name, old_sha256=active.body_sha256, new_sha256=now)

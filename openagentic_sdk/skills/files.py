@@ -1,0 +1,165 @@
+"""Read small text files that strangers wrote: only regular ones, only inside a boundary, only up to a size."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# Entering these never finds a skill, only other people's code.
+SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
+
+
+class Refused(OSError):
+    """A file that is not read; the text says why."""
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Whether a real path is a real folder or lies below it."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
+    """A regular file of at most `max_bytes` whose real path is inside the real folder `boundary` (None: anywhere).
+
+    Raises `Refused`, or `OSError` as `open` does. A link that is exchanged while it is read is found out: the file that
+    was opened must be the file that was checked.
+    """
+    real = os.path.realpath(path)
+    if boundary is not None and not is_within(real, boundary):
+        raise Refused(f"{path} leads to {real}, outside of {boundary}")
+    # A FIFO would block the open for ever; a link in the last place was resolved above.
+    handle = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused(f"{path} is not a regular file")
+        if boundary is not None and os.path.realpath(real) != real:
+            raise Refused(f"{path} was exchanged while it was read")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise Refused(f"{path} is larger than {max_bytes} bytes")
+    return data
+
+
+def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
+    """Like `read_bytes`, as text; bytes that are no UTF-8 become U+FFFD. Raises `Refused` for a binary file."""
+    data = read_bytes(path, boundary=boundary, max_bytes=max_bytes)
+    if b"\0" in data:
+        raise Refused(f"{path} is a binary file")
+    return data.decode("utf-8", "replace")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How far a walk goes: folders below the root, and folders in all."""
+
+    max_depth: int = 6
+    max_folders: int = 2000
+
+
+def walk_files(
+    root: str, *, boundary: str, bounds: Bounds, problems: list[tuple[str, str]]
+) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """Folders below `root`, in the order of their paths, each with its entries that are no folders.
+
+    Links are followed while they stay inside the real folder `boundary`; a folder is entered once however many links lead
+    to it. What is left out stands in `problems` as (path, reason).
+    """
+    seen: set[tuple[int, int]] = set()
+    waiting = [(root, 0)]
+    while waiting:
+        folder, depth = waiting.pop()
+        if not _may_enter(folder, boundary, seen, problems):
+            continue
+        if len(seen) > bounds.max_folders:
+            problems.append((root, f"more than {bounds.max_folders} folders: the rest is not looked at"))
+            return
+        entries = _list_folder(folder, problems)
+        below = [entry for entry in entries if entry.is_dir() and not _is_skipped(entry.name)]
+        if below and depth >= bounds.max_depth:
+            problems.append((folder, f"folders more than {bounds.max_depth} levels down are not looked at"))
+            below = []
+        yield folder, [entry for entry in entries if not entry.is_dir()]
+        waiting.extend((entry.path, depth + 1) for entry in reversed(below))
+
+
+def _is_skipped(name: str) -> bool:
+    return name in SKIPPED_FOLDERS or name.startswith(".")
+
+
+def _may_enter(folder: str, boundary: str, seen: set[tuple[int, int]], problems: list[tuple[str, str]]) -> bool:
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return False
+    if (status.st_dev, status.st_ino) in seen:
+        return False
+    real = os.path.realpath(folder)
+    if not is_within(real, boundary):
+        problems.append((folder, f"leads to {real}, outside of {boundary}"))
+        return False
+    seen.add((status.st_dev, status.st_ino))
+    return True
+
+
+def _list_folder(folder: str, problems: list[tuple[str, str]]) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        problems.append((folder, f"cannot be listed: {error.strerror}"))
+        return []
+
+
+MAX_TREE_FILES = 5000
+MAX_TREE_BYTES = 64 * 1024 * 1024
+
+
+def tree_sha256(folder: str) -> str:
+    """One digest over the names and bytes of all regular files below a folder; links are named, not followed.
+
+    Raises `Refused` for more than `MAX_TREE_FILES` files or `MAX_TREE_BYTES` bytes.
+    """
+    digest = hashlib.sha256()
+    for name, path in sorted(_list_tree(folder)):
+        digest.update(f"{name}\0".encode("utf-8", "surrogateescape") + _digest_of(path))
+    return digest.hexdigest()
+
+
+def _list_tree(folder: str) -> list[tuple[str, str]]:
+    """The files and links below a folder: their names relative to it, and their paths."""
+    found: list[tuple[str, str]] = []
+    total = 0
+    waiting = [(folder, "")]
+    while waiting:
+        path, prefix = waiting.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    if not _is_skipped(entry.name):
+                        waiting.append((entry.path, f"{prefix}{entry.name}/"))
+                elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
+                    found.append((f"{prefix}{entry.name}", entry.path))
+                    total += entry.stat(follow_symlinks=False).st_size
+                if len(found) > MAX_TREE_FILES or total > MAX_TREE_BYTES:
+                    raise Refused(f"{folder} holds more than {MAX_TREE_FILES} files or {MAX_TREE_BYTES} bytes")
+    return found
+
+
+def _digest_of(path: str) -> bytes:
+    if os.path.islink(path):
+        return b"link " + hashlib.sha256(os.fsencode(os.readlink(path))).digest()
+    with open(path, "rb") as file:
+        return b"file " + hashlib.file_digest(file, "sha256").digest()
+
+
+def list_resources(folder: str, most: int) -> tuple[list[str], int]:
+    """The first `most` files below a skill's folder by name, its SKILL.md left out, and how many more there are."""
+    try:
+        names = sorted(name for name, _ in _list_tree(folder) if name.casefold() != "skill.md")
+    except OSError:
+        return [], 0
+    return names[:most], max(len(names) - most, 0)

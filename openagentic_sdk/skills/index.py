@@ -1,0 +1,293 @@
+"""Which skills there are, which of two with one name wins, and why.
+
+A skill is a folder with a SKILL.md below one of the roots that `skill_roots` names. Nothing is shadowed silently: the losers
+and everything that was left out stand beside the winners. The answer is sorted and depends on nothing but the files.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import SkillNotFoundError
+from .files import Bounds, Refused, read_text, walk_files
+from .frontmatter import Diagnostic
+from .parse import SkillDoc, name_key, parse_skill_markdown
+
+MAX_SKILL_BYTES = 1024 * 1024
+PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
+USER_FOLDERS = (".claude/skills", ".agents/skills", ".openagentic-sdk/skills")
+# A change within this time of the last one may leave the same time stamp, as in git's index.
+_SAME_TICK_NS = 20_000_000
+
+
+@dataclass(frozen=True)
+class SkillInfo:
+    """One skill, without its text.
+
+    `path` is the absolute path of its SKILL.md, `folder` the name of the folder that holds it, `scope` `project`, `user` or
+    `path`. `root` is the folder of skills that it was found below, `boundary` the real folder that its files may not leave.
+    """
+
+    name: str
+    summary: str
+    path: str
+    scope: str = "path"
+    folder: str = ""
+    root: str = ""
+    boundary: str = ""
+    argument_hint: str = ""
+    model_invocable: bool = True
+    user_invocable: bool = True
+    paths: tuple[str, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The name with its scope, `project:commit`: an address that no other scope can take over."""
+        return f"{self.scope}:{self.name}"
+
+
+@dataclass(frozen=True)
+class Shadowed:
+    """A skill that is not listed, the one that is in its place, and the rule that decided."""
+
+    loser: SkillInfo
+    winner: SkillInfo
+    reason: str
+
+
+@dataclass(frozen=True)
+class SkillRoot:
+    """A folder to look for skills in. `boundary` is where links may lead; a lower `rank` wins."""
+
+    folder: str
+    scope: str
+    boundary: str
+    rank: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class IndexResult:
+    """The listed skills by name, those behind another one of the same name, and what is wrong with the files."""
+
+    skills: tuple[SkillInfo, ...]
+    shadowed: tuple[Shadowed, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def find(self, name: str) -> SkillInfo:
+        """The skill with this declared name, folder name or qualified id. Raises `SkillNotFoundError`."""
+        everything = (*self.skills, *(pair.loser for pair in self.shadowed))
+        wanted = name_key(name)
+        for keys in (_declared_key, _folder_key):
+            for skill in self.skills:
+                if keys(skill) == wanted:
+                    return skill
+        for skill in everything:
+            if wanted in (name_key(skill.id), name_key(f"{skill.scope}:{skill.folder}")):
+                return skill
+        raise SkillNotFoundError(name, [skill.name for skill in self.skills])
+
+
+def _declared_key(skill: SkillInfo) -> str:
+    return name_key(skill.name)
+
+
+def _folder_key(skill: SkillInfo) -> str:
+    return name_key(skill.folder)
+
+
+def index_skills(
+    project_dir: str | os.PathLike[str] | None = None,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    setting_sources: Iterable[str] = (),
+    paths: Sequence[str | os.PathLike[str]] = (),
+    home: str | os.PathLike[str] | None = None,
+    precedence: str = "project",
+) -> list[SkillInfo]:
+    """The skills of a project, by name; with `user` in `setting_sources` those of the user too.
+
+    `cwd`, a folder inside the project, adds the skills of the folders between it and the project's root. `paths` are more
+    folders of skills. `precedence` (`project` or `user`) says who wins when both have one name; `home` is the user's folder.
+    """
+    index = SkillIndex(
+        project_dir, cwd=cwd, setting_sources=setting_sources, paths=paths, home=home, precedence=precedence
+    )
+    return list(index.read().skills)
+
+
+def skill_roots(
+    project_dir: str | os.PathLike[str] | None,
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    setting_sources: Iterable[str] = (),
+    paths: Sequence[str | os.PathLike[str]] = (),
+    home: str | os.PathLike[str] | None = None,
+    precedence: str = "project",
+) -> list[SkillRoot]:
+    """Where skills are looked for, the winner of a clash first: explicit paths, then project and user as `precedence` says.
+
+    Within the project the folder nearest to `cwd` wins, and `.claude` before `.agents`.
+    """
+    order = {"project": (1, 2), "user": (2, 1)}[precedence]
+    explicit = [os.path.abspath(path) for path in paths]
+    roots = [SkillRoot(path, "path", os.path.realpath(path), (0, i)) for i, path in enumerate(explicit)]
+    if project_dir is not None:
+        boundary = os.path.realpath(project_dir)
+        nearest = folders_up(project_dir, cwd)
+        places = [os.path.join(folder, place) for folder in nearest for place in PROJECT_FOLDERS]
+        roots += [SkillRoot(place, "project", boundary, (order[0], i)) for i, place in enumerate(places)]
+    if "user" in setting_sources:
+        base = os.path.abspath(home) if home is not None else os.path.expanduser("~")
+        places = [os.path.join(base, place) for place in USER_FOLDERS]
+        roots += [SkillRoot(place, "user", os.path.realpath(base), (order[1], i)) for i, place in enumerate(places)]
+    return sorted(roots, key=lambda root: root.rank)
+
+
+def folders_up(project_dir: str | os.PathLike[str], cwd: str | os.PathLike[str] | None) -> list[str]:
+    """The folders from `cwd` up to the project's root, nearest first; only the root when `cwd` is not inside of it."""
+    root = os.path.abspath(project_dir)
+    folder = os.path.abspath(cwd) if cwd is not None else root
+    folders: list[str] = []
+    while folder != root:
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return [root]
+        folders.append(folder)
+        folder = parent
+    return [*folders, root]
+
+
+# What a file looked like when it was read: size, both times and identity.
+_Stamp = tuple[int, int, int, int]
+
+
+class SkillIndex:
+    """The skills of one project and user, read again only where a file changed since the last time."""
+
+    def __init__(
+        self,
+        project_dir: str | os.PathLike[str] | None = None,
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        setting_sources: Iterable[str] = (),
+        paths: Sequence[str | os.PathLike[str]] = (),
+        home: str | os.PathLike[str] | None = None,
+        precedence: str = "project",
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.roots = skill_roots(
+            project_dir, cwd=cwd, setting_sources=setting_sources, paths=paths, home=home, precedence=precedence
+        )
+        self._bounds = bounds or Bounds()
+        self._read: dict[str, tuple[_Stamp, SkillInfo]] = {}
+
+    def read(self) -> IndexResult:
+        """The skills as the files stand now."""
+        problems: list[Diagnostic] = []
+        found: list[tuple[SkillRoot, SkillInfo]] = []
+        seen: set[str] = set()
+        for root in self.roots:
+            for info in self._below(root, problems):
+                real = os.path.realpath(info.path)
+                if real not in seen:
+                    seen.add(real)
+                    found.append((root, info))
+        winners, shadowed = _settle(found)
+        notes = [replace(note, path=info.path) for info in winners for note in info.diagnostics]
+        clashes = [_clash(pair) for pair in shadowed]
+        return IndexResult(tuple(winners), tuple(shadowed), (*problems, *notes, *clashes))
+
+    def find(self, name: str) -> SkillInfo:
+        """Like `IndexResult.find`, on the files as they stand now."""
+        return self.read().find(name)
+
+    def _below(self, root: SkillRoot, problems: list[Diagnostic]) -> list[SkillInfo]:
+        if not os.path.isdir(root.folder):
+            return []
+        left_out: list[tuple[str, str]] = []
+        skills: list[SkillInfo] = []
+        for folder, entries in walk_files(root.folder, boundary=root.boundary, bounds=self._bounds, problems=left_out):
+            entry = _skill_file(entries)
+            if entry is None:
+                continue
+            try:
+                skills.append(self._info(entry.path, folder, root))
+            except OSError as error:
+                left_out.append((entry.path, str(error)))
+        problems.extend(Diagnostic("skill-left-out", reason, path=path, is_error=True) for path, reason in left_out)
+        return skills
+
+    def _info(self, path: str, folder: str, root: SkillRoot) -> SkillInfo:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused(f"{path} is not a regular file")
+        stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        known = self._read.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        text = read_text(path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
+        info = describe_skill(parse_skill_markdown(text, folder=os.path.basename(folder)), path, root)
+        self._read[path] = (stamp, info)
+        return info
+
+
+def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
+    """What the index keeps of a skill's text."""
+    return SkillInfo(
+        name=doc.name,
+        summary=doc.summary,
+        path=path,
+        scope=root.scope,
+        folder=os.path.basename(os.path.dirname(path)),
+        root=root.folder,
+        boundary=root.boundary,
+        argument_hint=doc.argument_hint,
+        model_invocable=not doc.disable_model_invocation,
+        user_invocable=doc.user_invocable,
+        paths=doc.paths,
+        diagnostics=doc.diagnostics,
+    )
+
+
+def load_skill(info: SkillInfo) -> SkillDoc:
+    """The text of a skill as its file stands now. Raises `OSError` when it cannot be read any more."""
+    text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
+    return parse_skill_markdown(text, folder=info.folder)
+
+
+def _skill_file(entries: Sequence[os.DirEntry[str]]) -> os.DirEntry[str] | None:
+    """SKILL.md, else the same name in other letters, as some published skills have it."""
+    named = [entry for entry in entries if entry.name.casefold() == "skill.md"]
+    return next((entry for entry in named if entry.name == "SKILL.md"), named[0] if named else None)
+
+
+def _settle(found: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:
+    """The first of each name wins; `found` is in the order of the roots, then of the paths."""
+    winners: dict[str, tuple[SkillRoot, SkillInfo]] = {}
+    shadowed: list[Shadowed] = []
+    for root, info in found:
+        key = name_key(info.name)
+        if key not in winners:
+            winners[key] = (root, info)
+            continue
+        winning_root, winner = winners[key]
+        shadowed.append(Shadowed(info, winner, _reason(winning_root, root)))
+    skills = sorted((info for _, info in winners.values()), key=lambda info: (info.name, info.path))
+    return skills, shadowed
+
+
+def _reason(winner: SkillRoot, loser: SkillRoot) -> str:
+    if winner.scope != loser.scope:
+        return f"skills of scope {winner.scope} come before those of scope {loser.scope}"
+    if winner.folder != loser.folder:
+        return f"{winner.folder} comes before {loser.folder}"
+    return "its path sorts first in the same folder of skills"
+
+
+def _clash(pair: Shadowed) -> Diagnostic:
+    message = f"{pair.loser.name!r} is hidden behind {pair.winner.path}: {pair.reason}"
+    return Diagnostic("skill-shadowed", message, path=pair.loser.path)

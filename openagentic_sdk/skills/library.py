@@ -1,0 +1,123 @@
+"""The skills that a run may use, and how far they are trusted: what the skill tools, the prompt and the loop share.
+
+Skills are trusted by nobody unless somebody says so; see `openagentic_sdk.project.trust` for the one who does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from ..events import Event, SkillActivated, SkillDrifted
+from .activation import activation_event, active_skills, drift_event, render_body
+from .files import Refused, tree_sha256
+from .index import SkillIndex, SkillInfo, load_skill
+from .parse import SkillDoc, name_key
+
+
+def trust_nobody(skill: SkillInfo) -> bool:
+    """Nothing in a file grants anything."""
+    return False
+
+
+class SkillLibrary:
+    """The indexes of the projects that a run touches, each kept until its files change.
+
+    `trusts` says whether a skill's allowed-tools are granted, `enforce` that they are all that may be used while it is
+    active. See `index_skills` for the other settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        setting_sources: Sequence[str] = (),
+        paths: Sequence[str] = (),
+        home: str | None = None,
+        precedence: str = "project",
+        trusts: Callable[[SkillInfo], bool] = trust_nobody,
+        enforce: bool = False,
+    ) -> None:
+        self.setting_sources = tuple(setting_sources)
+        self.trusts = trusts
+        self.enforce = enforce
+        self._paths = tuple(paths)
+        self._home = home
+        self._precedence = precedence
+        self._indexes: dict[tuple[str, str | None], SkillIndex] = {}
+
+    def index(self, project_dir: str, cwd: str | None = None) -> SkillIndex:
+        """The index of a project as seen from `cwd`."""
+        key = (os.path.abspath(project_dir), os.path.abspath(cwd) if cwd else None)
+        if key not in self._indexes:
+            self._indexes[key] = SkillIndex(
+                key[0],
+                cwd=key[1],
+                setting_sources=self.setting_sources,
+                paths=self._paths,
+                home=self._home,
+                precedence=self._precedence,
+            )
+        return self._indexes[key]
+
+    def activate(
+        self,
+        info: SkillInfo,
+        events: Sequence[Event],
+        *,
+        arguments: str | None = None,
+        requested_by: str = "model",
+        project_dir: str | None = None,
+        session_id: str | None = None,
+    ) -> tuple[SkillActivated | None, SkillDoc]:
+        """The event that makes a skill active, None when it is already so with the same text and arguments.
+
+        Raises `OSError` when its file cannot be read.
+        """
+        doc = load_skill(info)
+        event = activation_event(
+            info,
+            doc,
+            arguments=arguments or None,
+            requested_by=requested_by,
+            trusted=self.trusts(info),
+            enforce=self.enforce,
+            tree_sha256=_digest_folder(info),
+            variables=_variables(project_dir, session_id),
+        )
+        known = next((skill for skill in active_skills(events) if name_key(skill.name) == name_key(info.name)), None)
+        unchanged = known is not None and (known.body_sha256, known.arguments) == (event.body_sha256, event.arguments)
+        return (None if unchanged else event), doc
+
+    def find_drift(
+        self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None
+    ) -> list[SkillDrifted]:
+        """For a resumed session: which active skills' files changed or went since, and were not reported so yet."""
+        reported = {(e.name, e.new_sha256) for e in events if isinstance(e, SkillDrifted)}
+        found: list[SkillDrifted] = []
+        for skill in active_skills(events):
+            drift = drift_event(skill, _body_now(skill, _variables(project_dir, session_id)))
+            if drift is not None and (drift.name, drift.new_sha256) not in reported:
+                found.append(drift)
+        return found
+
+
+def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str]:
+    values = {"CLAUDE_PROJECT_DIR": project_dir, "CLAUDE_SESSION_ID": session_id}
+    return {name: value for name, value in values.items() if value}
+
+
+def _digest_folder(info: SkillInfo) -> str | None:
+    try:
+        return tree_sha256(os.path.dirname(info.path))
+    except Refused:
+        return None
+
+
+def _body_now(skill: SkillActivated, variables: dict[str, str]) -> str | None:
+    if not skill.path:
+        return None
+    info = SkillInfo(skill.name, "", skill.path, folder=os.path.basename(os.path.dirname(skill.path)))
+    try:
+        return render_body(info, load_skill(info), variables)
+    except OSError:
+        return None

@@ -1,0 +1,86 @@
+"""Put values into the placeholders of a skill's or a command's text, in one pass: a value is never looked at again.
+
+`$ARGUMENTS` is everything that was given, `$ARGUMENTS[0]` its first word. `$1` is the first word too, unless the text says
+`$0`: then counting starts there, and `$1` is the second. `$name` is the word of a declared name, and a backslash before any of these
+makes it plain text. Words are split as a shell does. Nothing is executed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+_VARIABLE = re.compile(r"\$\{([A-Z_]+)\}|\{baseDir\}")
+_PLACEHOLDER = re.compile(
+    r"\\(\$(?:ARGUMENTS|\d|[A-Za-z_]\w*))|\$\{([A-Z_]+)\}|(\{baseDir\})"
+    r"|\$ARGUMENTS(?:\[(\d{1,4})\]|\b)|\$(\d{1,4})(?!\w)|\$([A-Za-z_][\w-]*)"
+)
+
+
+def split_words(arguments: str) -> list[str]:
+    """The words of a line, with a shell's quotes; a line whose quotes do not match is split at white space."""
+    try:
+        return shlex.split(arguments)
+    except ValueError:
+        return arguments.split()
+
+
+def fill_variables(text: str, variables: Mapping[str, str]) -> str:
+    """`${NAME}` and `{baseDir}` replaced where `variables` has a value; everything else stays."""
+
+    def value(match: re.Match[str]) -> str:
+        return variables.get(match[1] or "CLAUDE_SKILL_DIR", match[0])
+
+    return _VARIABLE.sub(value, text)
+
+
+@dataclass
+class _Filling:
+    """The values for one text, and whether one of them was used."""
+
+    arguments: str
+    words: list[str]
+    names: Sequence[str]
+    variables: Mapping[str, str]
+    first: int
+    used: bool = False
+
+    def value(self, match: re.Match[str]) -> str:
+        escaped, variable, base, index, number, name = match.groups()
+        if escaped:
+            return escaped
+        if variable or base:
+            return self.variables.get(variable or "CLAUDE_SKILL_DIR", match[0])
+        if index is not None or number is not None:
+            return self._word(int(index) if index else int(number) - self.first, match[0])
+        if name is not None:
+            return self._named(name, match[0])
+        self.used = True
+        return self.arguments
+
+    def _word(self, position: int, placeholder: str) -> str:
+        if not 0 <= position < len(self.words):
+            return placeholder
+        self.used = True
+        return self.words[position]
+
+    def _named(self, name: str, placeholder: str) -> str:
+        if name not in self.names:
+            return placeholder
+        self.used = True
+        position = self.names.index(name)
+        return self.words[position] if position < len(self.words) else ""
+
+
+def fill_arguments(
+    text: str, arguments: str, *, names: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> str:
+    """The text with its arguments; when it has no place for them they follow it, so that nothing given is lost."""
+    first = 0 if re.search(r"(?<!\\)\$0(?!\w)", text) else 1
+    filling = _Filling(arguments, split_words(arguments), names, variables or {}, first)
+    filled = _PLACEHOLDER.sub(filling.value, text)
+    if arguments.strip() and not filling.used:
+        return f"{filled.rstrip()}\n\nARGUMENTS: {arguments}\n"
+    return filled

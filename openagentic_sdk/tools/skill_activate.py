@@ -1,0 +1,83 @@
+"""SkillActivate: make a skill part of the instructions, on the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..events import Event
+from ..skills.activation import active_skills, grantable
+from ..skills.library import SkillLibrary
+from .base import Tool, ToolContext
+from .skill_list import PROJECT_DIR_SCHEMA, find_index
+from .skill_load import refuse_user_only
+
+_STANDALONE = "skills.events"
+
+
+class SkillActivateTool(Tool):
+    """`{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
+
+    Activating a skill that is active with the same text and arguments changes nothing and records nothing.
+    """
+
+    name = "SkillActivate"
+    description = (
+        "Activate a skill: from now on its instructions stand in the system prompt, until SkillDeactivate. "
+        "Arguments, if the skill takes any, are given beside them."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "The skill's name as SkillList shows it."},
+            "arguments": {"type": "string", "description": "What the skill is to be applied to."},
+            "project_dir": PROJECT_DIR_SCHEMA,
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+    effect = "idempotent"
+
+    def __init__(self, library: SkillLibrary | None = None) -> None:
+        self._library = library or SkillLibrary()
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        skill = (await find_index(self._library, input, ctx)).find(str(input["name"]))
+        refuse_user_only(skill)
+        events = session_events(ctx)
+        event, doc = self._library.activate(
+            skill,
+            events,
+            arguments=input.get("arguments"),
+            requested_by="subagent" if ctx.agent_name else "model",
+            project_dir=ctx.project_dir or ctx.cwd,
+            session_id=ctx.session_id,
+        )
+        if event is None:
+            return {"active": active_names(events), "note": f"{skill.name} was active already"}
+        await record_event(event, ctx)
+        answer: dict[str, Any] = {"active": active_names([*events, event])}
+        if event.grants and (too_wide := grantable(doc.allowed_tools)[1]):
+            answer["not_granted"] = list(too_wide)
+        return answer
+
+
+def session_events(ctx: ToolContext) -> list[Event]:
+    """The session's events; those of this run's skill tools when a tool is used without a session."""
+    if ctx.history is not None:
+        return ctx.history()
+    events: list[Event] = ctx.run_resources.setdefault(_STANDALONE, [])
+    return list(events)
+
+
+async def record_event(event: Event, ctx: ToolContext) -> None:
+    """Append to the session's log; beside it, to what `session_events` answers when there is no history."""
+    if ctx.record is not None:
+        await ctx.record(event)
+    if ctx.history is None:
+        ctx.run_resources.setdefault(_STANDALONE, []).append(event)
+
+
+def active_names(events: list[Event]) -> list[str]:
+    """The names of the active skills, in the order of their activation."""
+    return [skill.name for skill in active_skills(events)]

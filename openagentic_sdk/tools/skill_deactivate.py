@@ -1,0 +1,42 @@
+"""SkillDeactivate: take a skill out of the instructions again, on the record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import SkillNotFoundError
+from ..events import SkillActivated, SkillDeactivated
+from ..skills.activation import active_skills
+from ..skills.parse import name_key
+from .base import Tool, ToolContext
+from .skill_activate import active_names, record_event, session_events
+
+
+class SkillDeactivateTool(Tool):
+    """`{"name"}` -> `{"active": [names, in order of activation]}`. A skill that is not active is a `SkillNotFoundError`."""
+
+    name = "SkillDeactivate"
+    description = "Deactivate a skill: its instructions no longer stand in the system prompt."
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "description": "The name of an active skill."}},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+    effect = "idempotent"
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        events = session_events(ctx)
+        skill = _find_active(str(input["name"]), active_skills(events))
+        event = SkillDeactivated(name=skill.name, reason="asked for by the model")
+        await record_event(event, ctx)
+        return {"active": active_names([*events, event])}
+
+
+def _find_active(name: str, active: tuple[SkillActivated, ...]) -> SkillActivated:
+    wanted = name_key(name)
+    for skill in active:
+        if wanted in (name_key(skill.name), name_key(f"{skill.scope}:{skill.name}")):
+            return skill
+    raise SkillNotFoundError(name, [skill.name for skill in active])

@@ -1,0 +1,89 @@
+"""SkillLoad: the text of one skill, or one of the files beside it. Reading changes nothing and runs nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ToolError
+from ..skills.files import Refused, list_resources, read_text
+from ..skills.index import SkillInfo, load_skill
+from ..skills.library import SkillLibrary
+from ..skills.parse import printable
+from .base import Tool, ToolContext
+from .skill_list import PROJECT_DIR_SCHEMA, find_index
+
+MAX_RESOURCE_BYTES = 256 * 1024
+MAX_LISTED_RESOURCES = 50
+
+
+class SkillLoadTool(Tool):
+    """`{"name", "path"?, "project_dir"?}` -> `{"name", "summary", "checklist", "content", "path"}`, or one resource file.
+
+    An unknown name is a `SkillNotFoundError`.
+    """
+
+    name = "SkillLoad"
+    description = (
+        "Read a skill: its instructions and its checklist. With path, read one file of the skill's own folder instead, "
+        "for example references/style.md."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "description": "The skill's name as SkillList shows it."},
+            "path": {"type": "string", "description": "A file of the skill, relative to its folder."},
+            "project_dir": PROJECT_DIR_SCHEMA,
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    }
+    effect = "read"
+
+    def __init__(self, library: SkillLibrary | None = None) -> None:
+        self._library = library or SkillLibrary()
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        skill = (await find_index(self._library, input, ctx)).find(str(input["name"]))
+        refuse_user_only(skill)
+        return read_resource(skill, input["path"]) if input.get("path") else _whole(skill)
+
+
+def refuse_user_only(skill: SkillInfo) -> None:
+    """Raise `ToolError` for a skill that only a person may start."""
+    if not skill.model_invocable:
+        raise ToolError(f"the skill {skill.name!r} is started by people only: ask the user to type /{skill.name}")
+
+
+def _whole(skill: SkillInfo) -> dict[str, Any]:
+    doc = load_skill(skill)
+    answer: dict[str, Any] = {
+        "name": doc.name,
+        "summary": doc.summary,
+        "checklist": doc.checklist,
+        "content": printable(doc.body),
+        "path": skill.path,
+    }
+    resources, more = list_resources(os.path.dirname(skill.path), MAX_LISTED_RESOURCES)
+    if resources:
+        answer["resources"] = resources
+    if more:
+        answer["resources_not_listed"] = more
+    return answer
+
+
+def read_resource(skill: SkillInfo, path: str) -> dict[str, Any]:
+    """One text file of the skill's folder. Raises `ToolError` for a path that leads elsewhere or cannot be read."""
+    folder = os.path.dirname(skill.path)
+    if os.path.isabs(path) or "\0" in path or ".." in path.replace("\\", "/").split("/"):
+        raise ToolError(f"{path!r} is not a file of the skill {skill.name!r}: give a path relative to {folder}")
+    full = os.path.join(folder, path)
+    try:
+        text = read_text(full, boundary=os.path.realpath(folder), max_bytes=MAX_RESOURCE_BYTES)
+    except Refused as error:
+        raise ToolError(f"{error}: only text files inside the skill's folder are read here") from None
+    except OSError as error:
+        known = ", ".join(list_resources(folder, MAX_LISTED_RESOURCES)[0]) or "(none)"
+        raise ToolError(f"{path!r} cannot be read ({error.strerror}): the skill's files are {known}") from None
+    return {"name": skill.name, "path": full, "content": printable(text)}
