@@ -64,6 +64,7 @@ class _Block:
     events: int = 1
     is_user: bool = False
     text: str | None = None
+    provider: str | None = None
     extras: Mapping[str, Any] | None = None
     calls: dict[str, ToolUse] = field(default_factory=dict)
     results: dict[str, ToolResult] = field(default_factory=dict)
@@ -96,6 +97,11 @@ class Conversation:
         fold = _FOLDS.get(event.type)
         if fold is not None:
             fold(self, event)
+
+    def set_provider(self, provider: str | None) -> None:
+        """Whose vendor fields the messages carry from now on."""
+        self._provider = provider
+        self._settled, self._settled_blocks = [], 0
 
     def messages(self) -> list[Message]:
         """The messages as they would be sent now, in a new list; calls without a result get one that says so."""
@@ -151,7 +157,7 @@ class Conversation:
         else:
             turn.touch(self._position)
         turn.text = event.text
-        turn.extras = event.extras if event.provider == self._provider else None
+        turn.provider, turn.extras = event.provider, event.extras
 
     def _tool_use(self, event: ToolUse) -> None:
         turn = self._turn
@@ -231,7 +237,7 @@ class Conversation:
         message: Message = {"role": "assistant", "content": sendable(block.text) if block.text else None}
         if block.calls:
             message["tool_calls"] = [self._call(call_id, use) for call_id, use in block.calls.items()]
-        return {**block.extras, **message} if block.extras else message
+        return {**block.extras, **message} if block.extras and block.provider == self._provider else message
 
     def _call(self, call_id: str, use: ToolUse) -> Message:
         call = {

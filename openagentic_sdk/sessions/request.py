@@ -40,6 +40,8 @@ class RequestDigest:
     def __init__(self) -> None:
         self._seen: list[Mapping[str, Any]] = []
         self._hash = hashlib.sha256()
+        self._tools: Sequence[Mapping[str, Any]] | None = None
+        self._tail = (b"", "")
 
     def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         known = len(self._seen)
@@ -49,5 +51,11 @@ class RequestDigest:
             self._hash.update(canonical_json(message) + b"\n")
         self._seen = list(messages)
         whole = self._hash.copy()
-        whole.update(canonical_json({"model": model, "tools": list(tools)}) + b"\n")
+        whole.update(self._last_line(model, tools))
         return whole.hexdigest()
+
+    def _last_line(self, model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
+        if self._tools is not tools or self._tail[1] != model:
+            self._tools = tools
+            self._tail = (canonical_json({"model": model, "tools": list(tools)}) + b"\n", model)
+        return self._tail[0]

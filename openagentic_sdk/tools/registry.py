@@ -14,6 +14,7 @@ class ToolRegistry:
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
+        self._specs: list[dict[str, Any]] | None = None
         for tool in tools:
             self.register(tool)
 
@@ -22,6 +23,7 @@ class ToolRegistry:
         if tool.name in self._tools:
             raise OptionsError(f"two tools are called {tool.name!r}: rename one of them")
         self._tools[tool.name] = tool
+        self._specs = None
 
     def get(self, name: str) -> Tool:
         """The tool with this name, or `ToolNotFoundError`."""
@@ -39,8 +41,10 @@ class ToolRegistry:
         return ToolRegistry(tool for name, tool in self._tools.items() if name in wanted)
 
     def specs(self) -> list[dict[str, Any]]:
-        """What a model is told about the tools, as chat-completions entries."""
-        return [_spec(tool) for tool in self._tools.values()]
+        """What a model is told about the tools, as chat-completions entries; the same list until a tool is added."""
+        if self._specs is None:
+            self._specs = [_spec(tool) for tool in self._tools.values()]
+        return self._specs
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())

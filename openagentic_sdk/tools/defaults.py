@@ -1,0 +1,45 @@
+"""The built-in tools, as an agent gets them when nobody chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .ask_user_question import AskUserQuestionTool
+from .bash import BashTool
+from .edit import EditTool
+from .glob import GlobTool
+from .grep import GrepTool
+from .read import ReadTool
+from .registry import ToolRegistry
+from .skill_activate import SkillActivateTool
+from .skill_list import SkillListTool
+from .skill_load import SkillLoadTool
+from .task import TaskTool
+from .todo_write import TodoWriteTool
+from .web_fetch import WebFetchTool
+from .web_search_tavily import WebSearchTool
+from .write import WriteTool
+
+
+def default_tools(agents: Mapping[str, str] | None = None) -> ToolRegistry:
+    """All built-in tools. `agents` maps names to what each is for; without any there is no Task tool."""
+    registry = ToolRegistry(
+        [
+            ReadTool(),
+            WriteTool(),
+            EditTool(),
+            GlobTool(),
+            GrepTool(),
+            BashTool(),
+            WebFetchTool(),
+            WebSearchTool(),
+            TodoWriteTool(),
+            AskUserQuestionTool(),
+            SkillListTool(),
+            SkillLoadTool(),
+            SkillActivateTool(),
+        ]
+    )
+    if agents:
+        registry.register(TaskTool(agents))
+    return registry

@@ -1,0 +1,201 @@
+"""Messages out of events."""
+
+import json
+import random
+import unittest
+
+from openagentic_sdk.events import (
+    AssistantMessage,
+    ModelRequest,
+    SessionCompacted,
+    SessionRewound,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
+from openagentic_sdk.sessions.rebuild import NO_RESULT, Conversation, rebuild_messages
+from openagentic_sdk.testing.validity import find_fault
+
+
+def numbered(*events):
+    from dataclasses import replace
+
+    return [replace(event, seq=seq) for seq, event in enumerate(events, 1)]
+
+
+def turn(step, text, *calls):
+    """One answer with its calls and their results, as the runtime stores them."""
+    events = [ModelRequest(step, 1, "0" * 64, 0)]
+    if text or not calls:
+        events.append(AssistantMessage(text))
+    events += [ToolUse(call, "Read", {"file_path": call}) for call in calls]
+    events += [ToolResult(call, {"content": call}) for call in calls]
+    return events
+
+
+class RebuildTest(unittest.TestCase):
+    def test_text_beside_calls_stays_in_one_message_with_its_results_behind_it(self):
+        messages = rebuild_messages(numbered(UserMessage("hi"), *turn(1, "Looking.", "a", "b"), *turn(2, "Done.")))
+        self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "tool", "assistant"])
+        self.assertEqual(messages[1]["content"], "Looking.")
+        self.assertEqual([call["id"] for call in messages[1]["tool_calls"]], ["a", "b"])
+        self.assertEqual([m["tool_call_id"] for m in messages[2:4]], ["a", "b"])
+
+    def test_results_follow_the_order_of_the_calls_whatever_the_log_says(self):
+        events = numbered(
+            UserMessage("hi"), ToolUse("a", "R", {}), ToolUse("b", "R", {}), ToolResult("b", 2), ToolResult("a", 1)
+        )
+        self.assertEqual([m.get("content") for m in rebuild_messages(events)[2:]], ["1", "2"])
+
+    def test_a_call_without_a_result_gets_one_that_says_so(self):
+        messages = rebuild_messages(numbered(UserMessage("hi"), ToolUse("a", "R", {}), UserMessage("and?")))
+        self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "user"])
+        self.assertEqual(messages[2]["content"], NO_RESULT)
+
+    def test_orphan_and_second_results_are_left_out(self):
+        events = numbered(
+            ToolResult("x", 1), UserMessage("hi"), ToolUse("a", "R", {}), ToolResult("a", 1), ToolResult("a", 2)
+        )
+        messages = rebuild_messages(events)
+        self.assertIsNone(find_fault(messages))
+        self.assertEqual(messages[-1]["content"], "1")
+
+    def test_an_error_result_says_its_kind_and_message(self):
+        result = ToolResult("a", is_error=True, error_type="ToolInputError", error_message="no such file")
+        messages = rebuild_messages(numbered(UserMessage("hi"), ToolUse("a", "R", {}), result))
+        self.assertEqual(messages[-1]["content"], "Error (ToolInputError): no such file")
+
+    def test_lone_surrogates_become_replacement_characters_and_pairs_stay(self):
+        messages = rebuild_messages(numbered(UserMessage("a\udcff \ud83d\ude00"), ToolUse("c", "R", {"k": "\ud800"})))
+        self.assertIsNone(find_fault(messages))
+        self.assertEqual(messages[0]["content"], "a\ufffd \U0001f600")
+
+    def test_vendor_fields_go_back_to_the_same_provider_only(self):
+        message = AssistantMessage("x", provider="deepseek", extras={"reasoning_content": "because"})
+        events = numbered(UserMessage("hi"), message)
+        self.assertNotIn("reasoning_content", rebuild_messages(events)[1])
+        self.assertEqual(rebuild_messages(events, provider="deepseek")[1]["reasoning_content"], "because")
+
+    def test_an_image_result_is_shown_in_a_user_message_behind_all_results(self):
+        image = {"type": "image", "media_type": "image/png", "data": "QUJD"}
+        events = numbered(
+            UserMessage("hi"), ToolUse("a", "R", {}), ToolUse("b", "R", {}), ToolResult("a", image), ToolResult("b", 1)
+        )
+        messages = rebuild_messages(events)
+        self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "tool", "user"])
+        self.assertEqual(messages[-1]["content"][0]["image_url"]["url"], "data:image/png;base64,QUJD")
+        self.assertNotIn("QUJD", messages[2]["content"])
+
+    def test_a_log_of_an_older_tool_that_alternates_calls_and_results_is_valid(self):
+        events = [UserMessage("hi")]
+        for name in "abc":
+            events += [ToolUse(name, "R", {}), ToolResult(name, name)]
+        self.assertIsNone(find_fault(rebuild_messages(events)))
+
+
+class CutTest(unittest.TestCase):
+    def setUp(self):
+        self.events = numbered(
+            UserMessage("one"), *turn(1, "first"), UserMessage("two"), *turn(2, "", "a"), *turn(3, "second")
+        )
+
+    def test_no_limit_keeps_everything(self):
+        self.assertEqual(len(rebuild_messages(self.events)), 6)
+
+    def test_max_events_keeps_the_newest_whole_blocks(self):
+        messages = rebuild_messages(self.events, max_events=4)
+        self.assertEqual([m["role"] for m in messages], ["user", "assistant", "tool", "assistant"])
+        self.assertEqual(messages[0]["content"], "two")
+
+    def test_the_prompt_of_a_kept_tool_loop_stays_with_it(self):
+        messages = rebuild_messages(self.events, max_events=3)
+        self.assertEqual(messages[0], {"role": "user", "content": "two"})
+        self.assertIsNone(find_fault(messages))
+
+    def test_the_newest_block_stays_even_when_it_is_too_large(self):
+        self.assertEqual(rebuild_messages(self.events, max_bytes=1)[-1]["content"], "second")
+
+    def test_a_cut_recorded_at_resume_gives_the_same_messages(self):
+        fold = Conversation()
+        for event in self.events:
+            fold.apply(event)
+        first = fold.cut_seq(4, None)
+        init = SystemInit("s", "/", "0", messages_from_seq=first, seq=len(self.events) + 1)
+        self.assertEqual(rebuild_messages([*self.events, init]), rebuild_messages(self.events, max_events=4))
+
+
+class OperationsTest(unittest.TestCase):
+    def test_compaction_replaces_the_range_and_keeps_what_follows(self):
+        events = [UserMessage("one"), *turn(1, "first"), UserMessage("two"), *turn(2, "second")]
+        messages = rebuild_messages(numbered(*events, SessionCompacted(3, "they said one"), UserMessage("three")))
+        self.assertIn("they said one", messages[0]["content"])
+        self.assertEqual([m["content"] for m in messages[1:]], ["two", "second", "three"])
+
+    def test_a_rewind_takes_back_what_followed_and_a_compaction_with_it(self):
+        events = [UserMessage("one"), *turn(1, "first"), SessionCompacted(3, "short"), UserMessage("two")]
+        messages = rebuild_messages(numbered(*events, SessionRewound(3), UserMessage("other")))
+        self.assertEqual([m["content"] for m in messages], ["one", "first", "other"])
+
+
+class EveryPrefixTest(unittest.TestCase):
+    def test_every_prefix_of_random_logs_is_valid_and_extends_the_one_before(self):
+        rng = random.Random(20261121)
+        for _ in range(150):
+            events = numbered(*random_log(rng))
+            fold = Conversation()
+            sent = []
+            for position, event in enumerate(events):
+                if isinstance(event, ModelRequest):
+                    now = fold.messages()
+                    self.assertEqual(now[: len(sent)], sent, "a request must extend the one before")
+                    sent = now
+                fold.apply(event)
+                messages = rebuild_messages(events[: position + 1])
+                self.assertIsNone(find_fault(messages), events[: position + 1])
+                self.assertEqual(fold.messages(), messages, "the incremental fold must equal the whole one")
+
+    def test_every_cut_of_random_logs_is_valid(self):
+        rng = random.Random(7)
+        for _ in range(60):
+            events = numbered(*random_log(rng))
+            for limit in (1, 2, 5, 9):
+                self.assertIsNone(find_fault(rebuild_messages(events, max_events=limit)))
+                self.assertIsNone(find_fault(rebuild_messages(events, max_bytes=limit * 80)))
+
+
+def random_log(rng):
+    events, step = [], 0
+    for _ in range(rng.randint(1, 4)):
+        events.append(UserMessage(rng.choice(["hi", "", "\ud800", "x" * 50])))
+        for _ in range(rng.randint(0, 3)):
+            step += 1
+            calls = [f"c{step}_{i}" for i in range(rng.randint(0, 3))]
+            events += turn(step, rng.choice(["", "text"]), *calls)
+    return events
+
+
+class RequestDigestTest(unittest.TestCase):
+    def test_the_incremental_digest_equals_the_one_from_nothing(self):
+        from openagentic_sdk.sessions.request import RequestDigest, request_sha256
+
+        digest, fold, tools = RequestDigest(), Conversation(), [{"type": "function", "function": {"name": "R"}}]
+        for event in numbered(UserMessage("one"), *turn(1, "", "a"), UserMessage("two"), *turn(2, "x", "b")):
+            fold.apply(event)
+            messages = fold.messages()
+            self.assertEqual(digest.of("m", messages, tools), request_sha256("m", messages, tools))
+
+    def test_the_canonical_form_is_lines_of_sorted_ascii_json(self):
+        import hashlib
+
+        from openagentic_sdk.sessions.request import request_sha256
+
+        line1 = json.dumps({"content": "\u00e9", "role": "user"}, sort_keys=True, separators=(",", ":"))
+        whole = f'{line1}\n{{"model":"m","tools":[]}}\n'.encode()
+        self.assertEqual(
+            request_sha256("m", [{"role": "user", "content": "\u00e9"}], []), hashlib.sha256(whole).hexdigest()
+        )
+
+
+if __name__ == "__main__":
+    unittest.main()
