@@ -142,8 +142,34 @@ class _Builder:
         return default_tools({name: definition.description for name, definition in self._agents.items()})
 
     def _system_prompt(self, base: str | None) -> Callable[[Sequence[Event]], str]:
-        text = base if base is not None else BASE_PROMPT
+        text = BASE_PROMPT if base is None else base
         return lambda skill_events: text
 
     def _session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
+
+
+def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
+    if prices is None:
+        return built_in_prices()
+    return with_prices(prices) if isinstance(prices, str) else {**built_in_prices(), **prices}
+
+
+def _gate(options: OpenAgenticOptions) -> PermissionGate:
+    gate = options.permission_gate or PermissionGate(permission_mode="default")
+    if options.allowed_tools or options.disallowed_tools:
+        gate = gate.with_rules(allow=options.allowed_tools, deny=options.disallowed_tools)
+    return gate
+
+
+def _tools_of(definition: AgentDefinition, tools: ToolRegistry) -> ToolRegistry:
+    """The tools of a subagent: those it names, else its parent's without Task; never those it must not have."""
+    names = definition.tools or [name for name in tools.names() if name != "Task"]
+    return tools.only(set(names) - set(definition.disallowed_tools))
+
+
+def _narrowed(definition: AgentDefinition, gate: PermissionGate) -> PermissionGate:
+    """The parent's gate, and what the subagent's definition takes away on top of it."""
+    if definition.permission_mode is None and not definition.disallowed_tools:
+        return gate
+    return gate.narrowed(permission_mode=definition.permission_mode, deny=tuple(definition.disallowed_tools))

@@ -44,7 +44,8 @@ class SessionView:
     """The state of a session, as a fold over its events.
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
-    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts` maps a request id to the `seq` of its prompt.
+    one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
+    maps a request id to the `seq` of its prompt.
     """
 
     def __init__(self, *, provider: str | None = None) -> None:
