@@ -12,11 +12,8 @@ from ..errors import OptionsError
 from ..options import MAX_STEPS, OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..providers.base import Provider
-from ..sessions.base import SessionStore
-from ..sessions.store import open_store
+from .stores import ID_HELP, add_store_flag, find_session, open_session_store
 
-STORE_VARIABLE = "OPENAGENTIC_SDK_STORE"
-HOME_VARIABLE = "OPENAGENTIC_SDK_HOME"
 MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
 KEY_VARIABLE = "OPENAI_API_KEY"
 # Servers that people run at home, at the address where they listen unless told otherwise.
@@ -29,16 +26,6 @@ LOCAL_SERVERS = {
 PROVIDERS = ("openai", "openai-compatible", *LOCAL_SERVERS)
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
 SOURCES = ("user", "project", "local")
-
-
-def add_store_flag(parser: argparse.ArgumentParser) -> None:
-    """`--store`, which every command that touches sessions has."""
-    parser.add_argument(
-        "--store",
-        metavar="DIR",
-        help="where sessions live: a folder, or an address such as sqlite:///path "
-        f"(default: ${STORE_VARIABLE}, else ~/.openagentic-sdk)",
-    )
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
@@ -63,11 +50,11 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="whose CLAUDE.md, skills, commands, agents and settings are read: any of user,project,local, or none",
     )
     session = parser.add_argument_group("the session")
-    session.add_argument("--resume", metavar="ID", help="go on with this session")
+    session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
     session.add_argument(
         "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
     )
-    add_store_flag(parser)
+    add_store_flag(session)
     limits = parser.add_argument_group("what it may do")
     limits.add_argument(
         "--allow", metavar="RULE", action="append", default=[], help='needs no question: "Bash(git diff:*)"'
@@ -99,6 +86,7 @@ def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgentic
     cwd = Path(args.cwd or os.getcwd()).expanduser().absolute()
     if not cwd.is_dir():
         raise OptionsError(f"--cwd {str(cwd)!r} is no folder: name one that exists")
+    store = open_session_store(args.store)
     return OpenAgenticOptions(
         provider=_provider(args, os.environ),
         model=_model(args, os.environ),
@@ -106,21 +94,13 @@ def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgentic
         system_prompt=args.system,
         setting_sources=_sources(args.setting_sources),
         permission_gate=gate,
-        session_store=open_session_store(args.store),
-        resume=args.resume,
+        session_store=store,
+        resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,
         max_steps=args.max_steps,
         timeout_s=args.timeout,
         max_cost_usd=args.max_cost,
     )
-
-
-def open_session_store(address: str | None, environ: Mapping[str, str] = os.environ) -> SessionStore:
-    """The store that `--store` or the environment names; a bare path is a folder of session files."""
-    address = address or environ.get(STORE_VARIABLE) or environ.get(HOME_VARIABLE) or "~/.openagentic-sdk"
-    if "://" not in address and not address.startswith(("file:", "memory:", "sqlite:")):
-        address = "file:" + str(Path(address).expanduser().absolute())
-    return open_store(address)
 
 
 def _provider(args: argparse.Namespace, environ: Mapping[str, str]) -> Provider:

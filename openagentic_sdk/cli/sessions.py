@@ -9,17 +9,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import OptionsError, SessionNotFoundError
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from ..sessions.summary import SessionSummary, summary_to_dict
 from .exits import FAILED, OK
-from .flags import add_store_flag, open_session_store
 from .render import EventPrinter
+from .stores import ID_HELP, NEWEST, add_store_flag, find_session, open_session_store
 from .terminal import Screen, on_one_line
-
-NEWEST = "newest"
-_ID_HELP = f"a session's id, or the start of it; {NEWEST} (the default) is the one last written to"
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,7 +23,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_list(actions)
     show = _add_action(actions, "show", _show, "print one session as a transcript")
-    show.add_argument("id", nargs="?", default=NEWEST, metavar="ID", help=_ID_HELP)
+    show.add_argument("id", nargs="?", default=NEWEST, metavar="ID", help=f"{ID_HELP} (the default)")
     show.add_argument("--json", action="store_true", help="print the events as JSON lines")
     search = _add_action(actions, "search", _search, "find words in all sessions")
     search.add_argument("words", nargs="+", metavar="WORD")
@@ -66,24 +62,6 @@ def run(args: argparse.Namespace) -> int:
         return action(store, args)
     finally:
         store.close()
-
-
-def find_session(store: SessionStore, text: str) -> str:
-    """The id that a person meant: whole, its start, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
-    if store.session_exists(text):
-        return text
-    ids = store.list_sessions()
-    if text == NEWEST:
-        newest = store.list_session_summaries(limit=1)
-        if newest:
-            return newest[0].id
-        raise OptionsError("there is no session yet: `openagentic-sdk run` makes one")
-    found = [session_id for session_id in ids if session_id.startswith(text)]
-    if len(found) > 1:
-        raise OptionsError(f"{len(found)} sessions begin with {text!r}: give more of the id")
-    if not found or not text:
-        raise SessionNotFoundError(text)
-    return found[0]
 
 
 def _list(store: SessionStore, args: argparse.Namespace) -> int:

@@ -1,0 +1,60 @@
+"""Which store a command works on, and which session of it a person means."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import OptionsError, SessionNotFoundError
+from ..sessions.base import SessionStore
+from ..sessions.locate import open_store
+from ..sessions.store import FileSessionStore
+
+STORE_VARIABLE = "OPENAGENTIC_SDK_STORE"
+HOME_VARIABLE = "OPENAGENTIC_SDK_HOME"
+NEWEST = "newest"
+ID_HELP = f"a session's id or the start of it; {NEWEST} is the one last written to"
+
+# A scheme has two letters at least; one alone is a drive of Windows.
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+]+:")
+
+
+def add_store_flag(parser: argparse._ActionsContainer) -> None:
+    """`--store`, which every command that touches sessions has."""
+    parser.add_argument(
+        "--store",
+        metavar="DIR",
+        help="where sessions live: a folder, or an address such as sqlite:///path "
+        f"(default: ${STORE_VARIABLE}, else ${HOME_VARIABLE}, else ~/.openagentic-sdk)",
+    )
+
+
+def open_session_store(named: str | None, environ: Mapping[str, str] = os.environ) -> SessionStore:
+    """The store that `--store` or the environment names; what has no scheme is a folder of session files."""
+    named = named or environ.get(STORE_VARIABLE) or environ.get(HOME_VARIABLE) or "~/.openagentic-sdk"
+    if _ADDRESS.match(named):
+        return open_store(named)
+    return FileSessionStore(Path(named).expanduser().absolute())
+
+
+def find_session(store: SessionStore, text: str) -> str:
+    """The id that a person meant: whole, its start, or `newest`. Raises `SessionNotFoundError`, `OptionsError`."""
+    if text == NEWEST:
+        return _newest(store)
+    if store.session_exists(text):
+        return text
+    found = [session_id for session_id in store.list_sessions() if text and session_id.startswith(text)]
+    if len(found) > 1:
+        raise OptionsError(f"{len(found)} sessions begin with {text!r}: give more of the id")
+    if not found:
+        raise SessionNotFoundError(text)
+    return found[0]
+
+
+def _newest(store: SessionStore) -> str:
+    for row in store.list_session_summaries(limit=1):
+        return row.id
+    raise OptionsError('there is no session in this store yet: `openagentic-sdk run "..."` makes one')
