@@ -1,8 +1,8 @@
 """Put values into the placeholders of a skill's or a command's text, in one pass: a value is never looked at again.
 
 `$ARGUMENTS` is everything that was given, `$ARGUMENTS[0]` its first word. `$1` is the first word too, unless the text says
-`$0`: then counting starts there, and `$1` is the second. `$name` is the word of a declared name, and a backslash before any of these
-makes it plain text. Words are split as a shell does. Nothing is executed.
+`$0`: then counting starts there, and `$1` is the second. `$name` is the word of a declared name, and a backslash before any
+of these makes it plain text. Words are split as a shell does. Nothing is executed.
 """
 
 from __future__ import annotations

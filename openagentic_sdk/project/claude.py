@@ -1,0 +1,97 @@
+"""Where a project begins, and which folders of it and of the user hold `.claude` files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..skills.files import Bounds, walk_files
+from ..skills.frontmatter import Diagnostic
+from ..skills.index import folders_up
+
+MANAGED_DIR = "/etc/claude-code"
+
+
+@dataclass(frozen=True)
+class ClaudeFolders:
+    """The places that a run reads `.claude` files from, all absolute.
+
+    `project_dir` is the project's root and `folders` are those from it down to the working directory, the root first;
+    `boundary` is its real path, which links may not leave. `user_dir` is `~/.claude`, `managed_dir` what an administrator
+    prescribes for the machine. A place that the settings leave out is None.
+    """
+
+    project_dir: str
+    folders: tuple[str, ...]
+    boundary: str
+    user_dir: str | None
+    managed_dir: str | None
+    reads_project: bool
+    reads_local: bool
+
+
+def find_project_root(cwd: str | os.PathLike[str]) -> str:
+    """The nearest folder from `cwd` upwards that holds `.git`; `cwd` itself when there is none."""
+    start = folder = os.path.abspath(cwd)
+    while not os.path.exists(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return start
+        folder = parent
+    return folder
+
+
+def claude_folders(
+    project_dir: str | os.PathLike[str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    setting_sources: Iterable[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    managed_dir: str | os.PathLike[str] | None = MANAGED_DIR,
+) -> ClaudeFolders:
+    """The folders that `setting_sources` (`user`, `project`, `local`) opens; with none of them nothing is read at all."""
+    sources = frozenset(setting_sources)
+    base = os.path.abspath(home) if home is not None else os.path.expanduser("~")
+    return ClaudeFolders(
+        project_dir=os.path.abspath(project_dir),
+        folders=tuple(reversed(folders_up(project_dir, cwd))),
+        boundary=os.path.realpath(project_dir),
+        user_dir=os.path.join(base, ".claude") if "user" in sources else None,
+        managed_dir=os.path.abspath(managed_dir) if managed_dir is not None and sources else None,
+        reads_project="project" in sources,
+        reads_local="local" in sources,
+    )
+
+
+@dataclass(frozen=True)
+class MarkdownFile:
+    """A Markdown file below one of the folders; `relative` is its path below it, `boundary` what links may not leave."""
+
+    path: str
+    relative: str
+    scope: str
+    boundary: str
+
+
+def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
+    """The `.md` files of `.claude/<kind>`: the project's, nearest folder first, then the user's."""
+    if folders.reads_project:
+        for folder in reversed(folders.folders):
+            place = os.path.join(folder, ".claude", kind)
+            yield from markdown_below(place, "project", folders.boundary, problems)
+    if folders.user_dir is not None:
+        boundary = os.path.realpath(os.path.dirname(folders.user_dir))
+        yield from markdown_below(os.path.join(folders.user_dir, kind), "user", boundary, problems)
+
+
+def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
+    """The `.md` files below one folder, by path; links that lead outside of the real folder `boundary` are left out."""
+    if not os.path.isdir(root):
+        return
+    left_out: list[tuple[str, str]] = []
+    for _, entries in walk_files(root, boundary=boundary, bounds=Bounds(), problems=left_out):
+        for entry in entries:
+            if entry.name.endswith(".md"):
+                yield MarkdownFile(entry.path, os.path.relpath(entry.path, root), scope, boundary)
+    problems.extend(Diagnostic("folder-left-out", reason, path=path, is_error=True) for path, reason in left_out)

@@ -1,0 +1,222 @@
+"""What CLAUDE.md files and rules tell every run of a project, in the order in which they apply.
+
+Managed, user, then each folder from the project's root to the working directory: CLAUDE.md or .claude/CLAUDE.md,
+.claude/rules, CLAUDE.local.md; the nearest stands last. A file stands once, however many names lead to it. Imports (`@path`)
+follow the file that names them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..skills.files import is_within, read_text
+from ..skills.frontmatter import Diagnostic, read_frontmatter
+from ..skills.parse import Fields, printable
+from .claude import ClaudeFolders, MarkdownFile, markdown_below
+from .globs import expand_braces, matches_glob
+
+MAX_MEMORY_BYTES = 256 * 1024
+MAX_MEMORY_FILES = 200
+MAX_IMPORT_HOPS = 4
+
+AgentsMd = Literal["fallback", "both", "never"]
+
+
+@dataclass(frozen=True)
+class MemoryFile:
+    """One file of memory.
+
+    `scope` is `managed`, `user`, `project` or `local`; `imported_by` the file whose import led here. A rule with `paths`
+    applies to files that fit one of these globs, relative to `folder`.
+    """
+
+    path: str
+    scope: str
+    text: str
+    imported_by: str | None = None
+    paths: tuple[str, ...] = ()
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`files` always apply, `rules` only to some files; `diagnostics` name what was left out."""
+
+    files: tuple[MemoryFile, ...] = ()
+    rules: tuple[MemoryFile, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def rules_for(self, path: str) -> list[MemoryFile]:
+        """The rules for one file, by its absolute path."""
+        return [rule for rule in self.rules if _applies(rule, os.path.abspath(path))]
+
+
+def _applies(rule: MemoryFile, path: str) -> bool:
+    if not is_within(path, rule.folder):
+        return False
+    relative = os.path.relpath(path, rule.folder).replace(os.sep, "/")
+    return any(matches_glob(relative, pattern) for pattern in rule.paths)
+
+
+def read_memory(
+    folders: ClaudeFolders, *, agents_md: AgentsMd = "fallback", allow_outside_imports: bool = False
+) -> Memory:
+    """The memory of a project and its user. AGENTS.md counts when there is no CLAUDE.md, or as `agents_md` says.
+
+    What a project's file imports from outside of the project is left out unless `allow_outside_imports`.
+    """
+    reading = _Reading(allow_outside_imports)
+    if folders.managed_dir is not None:
+        reading.add(os.path.join(folders.managed_dir, "CLAUDE.md"), "managed", None)
+    if folders.user_dir is not None:
+        reading.add(os.path.join(folders.user_dir, "CLAUDE.md"), "user", None)
+        reading.add_rules(os.path.join(folders.user_dir, "rules"), "user", folders.boundary, folders.project_dir)
+    with_agents = agents_md == "both" or (agents_md == "fallback" and not _has_claude_md(folders))
+    for folder in folders.folders:
+        _add_folder(reading, folders, folder, with_agents)
+    return Memory(tuple(reading.files), tuple(reading.rules), tuple(reading.problems))
+
+
+def _add_folder(reading: _Reading, folders: ClaudeFolders, folder: str, with_agents: bool) -> None:
+    if folders.reads_project:
+        for name in (*_CLAUDE_NAMES, *(["AGENTS.md"] if with_agents else [])):
+            reading.add(os.path.join(folder, name), "project", folders.boundary)
+        reading.add_rules(os.path.join(folder, ".claude", "rules"), "project", folders.boundary, folder)
+    if folders.reads_local:
+        reading.add(os.path.join(folder, "CLAUDE.local.md"), "local", folders.boundary)
+
+
+_CLAUDE_NAMES = ("CLAUDE.md", os.path.join(".claude", "CLAUDE.md"))
+
+
+def _has_claude_md(folders: ClaudeFolders) -> bool:
+    return any(os.path.isfile(os.path.join(folder, name)) for folder in folders.folders for name in _CLAUDE_NAMES)
+
+
+@dataclass
+class _Reading:
+    """The files as they are found, and those that were found before."""
+
+    allow_outside: bool
+    files: list[MemoryFile] = field(default_factory=list)
+    rules: list[MemoryFile] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    def add(self, path: str, scope: str, boundary: str | None, imported_by: str | None = None, hops: int = 0) -> None:
+        """Read one file, then what it imports."""
+        text = self._read(path, boundary) if os.path.lexists(path) else None
+        if text is None:
+            return
+        text = without_comments(printable(text))
+        if text.strip():
+            self.files.append(MemoryFile(path, scope, text.strip("\n"), imported_by))
+        for target in import_targets(text, os.path.dirname(path)):
+            if hops >= MAX_IMPORT_HOPS:
+                self._leave_out(target, f"imported over more than {MAX_IMPORT_HOPS} files, last by {path}")
+            else:
+                self.add(target, scope, None if self.allow_outside else boundary, path, hops + 1)
+
+    def add_rules(self, root: str, scope: str, boundary: str, folder: str) -> None:
+        """The rule files below `root`; those with `paths` apply to files below `folder`."""
+        boundary = boundary if scope == "project" else os.path.realpath(os.path.dirname(root))
+        for file in markdown_below(root, scope, boundary, self.problems):
+            text = self._read(file.path, boundary)
+            if text is not None:
+                self._add_rule(file, text, folder)
+
+    def _add_rule(self, file: MarkdownFile, text: str, folder: str) -> None:
+        front = read_frontmatter(text)
+        fields = Fields(front)
+        paths = fields.globs("paths")
+        body = without_comments(printable(front.body)).strip("\n")
+        for pattern in paths:
+            if expand_braces(pattern) is None:
+                self._leave_out(file.path, f"the pattern {pattern[:80]!r} has too many braces and fits nothing")
+        if body.strip():
+            (self.rules if paths else self.files).append(
+                MemoryFile(file.path, file.scope, body, paths=paths, folder=folder)
+            )
+
+    def _read(self, path: str, boundary: str | None) -> str | None:
+        real = os.path.realpath(path)
+        if real in self.seen:
+            return None
+        self.seen.add(real)
+        if len(self.files) + len(self.rules) >= MAX_MEMORY_FILES:
+            self._leave_out(path, f"more than {MAX_MEMORY_FILES} files of memory")
+            return None
+        try:
+            return read_text(path, boundary=boundary, max_bytes=MAX_MEMORY_BYTES)
+        except OSError as error:
+            self._leave_out(path, str(error))
+            return None
+
+    def _leave_out(self, path: str, reason: str) -> None:
+        self.problems.append(Diagnostic("memory-left-out", reason, path=path, is_error=True))
+
+
+# --- the text of one file --------------------------------------------------------------------------------------------
+
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
+_COMMENT = re.compile(r"[ ]{0,3}<!--")
+_CODE_SPAN = re.compile(r"`[^`\n]*`")
+_IMPORT = re.compile(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
+
+
+def without_comments(text: str) -> str:
+    """The text without HTML comments that stand on lines of their own; those in fenced code stay."""
+    kept: list[str] = []
+    comment: list[str] = []
+    for line, fenced in _lines(text):
+        if not comment and (fenced or not _COMMENT.match(line)):
+            kept.append(line)
+            continue
+        comment.append(line)
+        end = line.find("-->", line.find("<!--") + 4 if len(comment) == 1 else 0)
+        if end >= 0:
+            rest = line[end + 3 :]
+            kept.extend([rest] if rest.strip() else [])
+            comment = []
+    # A comment that never ends is text: leaving out the rest of the file would lose more.
+    return "\n".join([*kept, *comment])
+
+
+def import_targets(text: str, folder: str) -> list[str]:
+    """The files that a text imports, in its order: existing files named as `@path` outside of code."""
+    targets: list[str] = []
+    for line, fenced in _lines(text):
+        if fenced or "@" not in line:
+            continue
+        for match in _IMPORT.finditer(_CODE_SPAN.sub("", line)):
+            path = _existing(match[1], folder)
+            if path is not None and path not in targets:
+                targets.append(path)
+    return targets
+
+
+def _existing(name: str, folder: str) -> str | None:
+    """The file that an import names; a full stop behind it may end the sentence."""
+    for candidate in (name, name.rstrip(".")):
+        path = os.path.normpath(os.path.join(folder, os.path.expanduser(candidate)))
+        if os.path.isfile(path):
+            return path
+    return None
+
+
+def _lines(text: str) -> Iterator[tuple[str, bool]]:
+    """Each line, and whether it belongs to fenced code."""
+    fence = ""
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            yield line, True
+            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        else:
+            fence = mark[1] if mark else ""
+            yield line, bool(fence)

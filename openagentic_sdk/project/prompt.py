@@ -1,0 +1,160 @@
+"""The system prompt: base, memory, the index of skills, the skills that are active. A pure function of its arguments.
+
+What changes seldom stands first and what changes most often last, so that the prefix that a provider has cached lives on.
+Text from files stands in tags that it cannot close, without characters that a person cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..events import SkillActivated
+from ..skills.index import SkillInfo
+from ..skills.parse import one_line, printable
+from .memory import Memory
+
+INDEX_BUDGET_CHARS = 8000
+MAX_SUMMARY_CHARS = 1536
+# Below this many characters per skill a summary says nothing, and names alone are listed.
+_LEAST_SUMMARY_CHARS = 20
+
+DEFAULT_BASE = (
+    "You are an agent that works in a project with the tools that you are given. Look before you change anything, "
+    "do what was asked and nothing else, and say plainly what you did and what failed."
+)
+
+_TAGS = ("memory", "rules-for-some-files", "skill-index", "active-skill", "arguments")
+_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class PromptPart:
+    """A slice of the prompt, `text[start:end]`, and who put it there.
+
+    `kind` is `base`, `memory`, `rules`, `skill-index` or `active-skill`; `source` the file's path, or the skill's.
+    """
+
+    kind: str
+    source: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class SystemPrompt:
+    """The text, and which part of it comes from where; the parts cover all of it but the blank lines between them."""
+
+    text: str
+    parts: tuple[PromptPart, ...]
+
+
+def build_system_prompt(
+    *,
+    base: str = DEFAULT_BASE,
+    memory: Memory | None = None,
+    skills: Sequence[SkillInfo] = (),
+    active: Sequence[SkillActivated] = (),
+    with_arguments: bool = True,
+    index_budget_chars: int = INDEX_BUDGET_CHARS,
+) -> SystemPrompt:
+    """The prompt for these facts; the same facts give the same bytes.
+
+    `active` is in the order of activation. `with_arguments` shows what each was activated with; False once that turn is
+    over, so that an old request is not carried out again.
+    """
+    sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
+    if memory is not None:
+        sections += [("memory", file.path, _memory_block(file.path, file.scope, file.text)) for file in memory.files]
+        sections += [("rules", "", _rules_block(memory))] if memory.rules else []
+    listed = [skill for skill in skills if skill.model_invocable]
+    if listed:
+        sections.append(("skill-index", "", _index_block(listed, index_budget_chars)))
+    sections += [("active-skill", skill.path or skill.name, _active_block(skill, with_arguments)) for skill in active]
+    return _join([section for section in sections if section[2]])
+
+
+def _join(sections: Sequence[tuple[str, str, str]]) -> SystemPrompt:
+    parts: list[PromptPart] = []
+    start = 0
+    for kind, source, text in sections:
+        parts.append(PromptPart(kind, source, start, start + len(text)))
+        start += len(text) + 2
+    return SystemPrompt("\n\n".join(text for _, _, text in sections), tuple(parts))
+
+
+def contain(text: str) -> str:
+    """Text from a file, made safe to stand in one of the prompt's tags."""
+    return _TAG.sub("&lt;", printable(text))
+
+
+def _attribute(value: str) -> str:
+    return one_line(value).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _memory_block(path: str, scope: str, text: str) -> str:
+    return f'<memory path="{_attribute(path)}" scope="{scope}">\n{contain(text)}\n</memory>'
+
+
+def _rules_block(memory: Memory) -> str:
+    lines = [f"- {contain(one_line(', '.join(rule.paths)))}: {_attribute(rule.path)}" for rule in memory.rules]
+    listing = "\n".join(lines)
+    return (
+        "<rules-for-some-files>\nBefore you change a file that fits one of these patterns, read the rules beside it:\n"
+        f"{listing}\n</rules-for-some-files>"
+    )
+
+
+# --- the index of skills ---------------------------------------------------------------------------------------------
+
+_INDEX_INTRO = (
+    "Skills are instructions for particular tasks. When one fits the task, read it with SkillLoad or activate it with "
+    "SkillActivate before you begin."
+)
+
+
+def _index_block(skills: Sequence[SkillInfo], budget_chars: int) -> str:
+    return f"<skill-index>\n{_INDEX_INTRO}\n{index_text(skills, budget_chars)}\n</skill-index>"
+
+
+def index_text(skills: Sequence[SkillInfo], budget_chars: int = INDEX_BUDGET_CHARS) -> str:
+    """The skills in at most `budget_chars`: with summaries, else shorter ones, else names, else a number."""
+    summaries = [_shorten(contain(skill.summary), MAX_SUMMARY_CHARS) for skill in skills]
+    full = _index_lines(skills, summaries)
+    if len(full) <= budget_chars:
+        return full
+    note = "\n(Summaries are cut. SkillList with a query finds skills by their whole summary.)"
+    room = budget_chars - len(note) - len(_index_lines(skills, [""] * len(skills)))
+    wanted = sum(len(summary) for summary in summaries)
+    if room >= _LEAST_SUMMARY_CHARS * len(skills):
+        cut = [_shorten(summary, len(summary) * room // wanted) for summary in summaries]
+        return _index_lines(skills, cut) + note
+    names = ", ".join(contain(skill.name) for skill in skills)
+    names += "\n(Only names fit here. SkillList with a query says what they are for and where they are.)"
+    if len(names) <= budget_chars:
+        return names
+    return f"There are {len(skills)} skills, too many to list: find the ones for a task with SkillList and a query."
+
+
+def _index_lines(skills: Sequence[SkillInfo], summaries: Sequence[str]) -> str:
+    return "\n".join(
+        f"- {contain(skill.name)}: {summary} ({_attribute(skill.path)})"
+        for skill, summary in zip(skills, summaries, strict=True)
+    )
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: max(most - 1, 0)].rstrip() + "…"
+
+
+# --- active skills ---------------------------------------------------------------------------------------------------
+
+
+def _active_block(skill: SkillActivated, with_arguments: bool) -> str:
+    given = f"\n<arguments>\n{contain(skill.arguments)}\n</arguments>" if with_arguments and skill.arguments else ""
+    where = f' path="{_attribute(skill.path)}"' if skill.path else ""
+    return (
+        f'<active-skill name="{_attribute(skill.name)}" scope="{_attribute(skill.scope or "")}"{where}>\n'
+        f"{contain(skill.body)}{given}\n</active-skill>"
+    )
