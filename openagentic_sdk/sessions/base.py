@@ -11,22 +11,20 @@ import time
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar
 
-from ..errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, StorageError
-from ..events import (
-    Event,
-    PermissionDecision,
-    Result,
-    ToolResult,
-    ToolStarted,
-    UnknownEvent,
-    UserAnswer,
-    UserMessage,
+from ..errors import (
+    ConcurrencyError,
+    InvalidEventError,
+    LogCorruptError,
+    OptionsError,
+    SessionError,
+    StorageError,
 )
-from ..serialization import dumps_event
+from ..events import Event
+from ..serialization import dumps_event, dumps_json, loads_event
+from .line import encode_event, stamp_event
 from .search import SearchHit, scan_events, search_words
 from .summary import (
     SessionSummary,
@@ -40,7 +38,6 @@ from .summary import (
 MAX_ID_CHARS = 200
 POLL_S = 0.1
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
-_ALWAYS_DURABLE = frozenset({UserMessage.type, UserAnswer.type, PermissionDecision.type, ToolResult.type, Result.type})
 
 
 class SessionWriter(ABC):
@@ -128,6 +125,10 @@ class SessionStore(ABC):
     def read_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> list[Event]:
         """Like `iter_events`, as a list."""
         return list(self.iter_events(session_id, after_seq=after_seq, limit=limit))
+
+    def last_seq(self, session_id: str) -> int:
+        """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
+        return self.read_summary(session_id).events
 
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
@@ -287,13 +288,26 @@ class SessionStore(ABC):
 
 def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list[Event]:
     """The events as they are stored: numbered from `first_seq` on, with the time."""
-    return [_stamp(event, first_seq + index, now) for index, event in enumerate(events)]
+    return [stamp_event(event, first_seq + index, now) for index, event in enumerate(events)]
 
 
-def _stamp(event: Event, seq: int, now: float) -> Event:
-    if isinstance(event, UnknownEvent):
-        return UnknownEvent({**event.data, "seq": seq, "ts": now})
-    return replace(event, seq=seq, ts=now)
+def dumps_stored(event: Event) -> str:
+    """The JSON of a stamped event as a database keeps it: ASCII, so U+0000 and lone surrogates survive every server.
+
+    Raises `InvalidEventError` for what JSON cannot say, and for values nested deeper than every reader can follow.
+    """
+    return f'{{"seq":{event.seq},"ts":{dumps_json(event.ts)},{encode_event(event)}}}'
+
+
+def loads_stored(session_id: str, seq: int, text: str) -> Event:
+    """The event that should be number `seq`. Raises `LogCorruptError`."""
+    try:
+        event = loads_event(text, strict=False)
+    except InvalidEventError:
+        raise LogCorruptError(session_id, seq, 0, "json") from None
+    if event.seq != seq:
+        raise LogCorruptError(session_id, seq, 0, "sequence")
+    return event
 
 
 def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
@@ -302,11 +316,6 @@ def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
         if event.seq != expected:
             raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: a log has no holes")
         yield event
-
-
-def needs_barrier(event: Event) -> bool:
-    """Whether the event must be on disk before the run goes on, at the durability level `barrier`."""
-    return event.type in _ALWAYS_DURABLE or (isinstance(event, ToolStarted) and event.effect != "read")
 
 
 def check_session_id(session_id: str) -> str:

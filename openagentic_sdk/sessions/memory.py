@@ -23,8 +23,16 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from ..serialization import dumps_event, dumps_json, loads_event, loads_json
-from .base import SessionStore, SessionWriter, check_sequence, check_session_id, stamp_events
+from ..serialization import dumps_json, loads_json
+from .base import (
+    SessionStore,
+    SessionWriter,
+    check_sequence,
+    check_session_id,
+    dumps_stored,
+    loads_stored,
+    stamp_events,
+)
 from .summary import SessionSummary, fold_session_summary, start_summary
 
 
@@ -69,8 +77,8 @@ class MemorySessionStore(SessionStore):
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         lines = self._session(session_id).lines[after_seq:]
-        for line in lines if limit is None else lines[:limit]:
-            yield loads_event(line, strict=False)
+        for seq, line in enumerate(lines if limit is None else lines[:limit], start=after_seq + 1):
+            yield loads_stored(session_id, seq, line)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         session = self._session(session_id)
@@ -127,7 +135,7 @@ class MemorySessionStore(SessionStore):
     def _add(
         self, session_id: str, created_at: float, metadata: str, events: list[Event], blobs: dict[str, bytes]
     ) -> str:
-        lines = [dumps_event(event) for event in events]
+        lines = [dumps_stored(event) for event in events]
         start = start_summary(check_session_id(session_id), created_at, loads_json(metadata))
         summary = fold_session_summary(start, events)
         with self._guard:
@@ -144,7 +152,7 @@ class MemorySessionStore(SessionStore):
             if self._sessions.get(writer.session_id) is not session:
                 raise ConcurrencyError(writer.session_id, writer.last_seq, 0)
             stamped = stamp_events(events, first_seq=last_seq + 1, now=self._clock.now())
-            session.lines.extend([dumps_event(event) for event in stamped])
+            session.lines.extend([dumps_stored(event) for event in stamped])
             session.summary = fold_session_summary(session.summary, stamped)
             session.updated = self._tick()
             return stamped

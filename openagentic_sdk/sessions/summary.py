@@ -84,15 +84,26 @@ def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any
 
 def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event]) -> SessionSummary:
     """The summary after these events; `previous` is the one before them, None at the start of a log. Pure."""
-    previous = previous or SessionSummary()
-    state = dict(previous.__dict__)
+    summary = object.__new__(SessionSummary)
+    state = summary.__dict__
+    state.update((previous or SessionSummary()).__dict__)
+    if not state["events"]:
+        # Times of events alone count from here on, so that a copy of a log folds to the same as the log.
+        state["updated"] = 0.0
     for event in events:
         state["events"] = event.seq or state["events"] + 1
         state["updated"] = max(event.ts or 0.0, state["updated"] + _TICK_S)
         step = _STEPS.get(event.type)
         if step is not None:
             step(state, event)
-    return SessionSummary(**state)
+    if not state["events"]:
+        state["updated"] = state["created"]
+    return summary
+
+
+def moves_summary(event: Event) -> bool:
+    """Whether the event changes more of a summary than `events` and `updated`."""
+    return event.type in _STEPS
 
 
 def summary_to_dict(summary: SessionSummary) -> dict[str, Any]:

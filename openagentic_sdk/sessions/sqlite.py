@@ -1,0 +1,604 @@
+"""Sessions in one SQLite file: thousands of them, shared by threads and processes of one machine.
+
+An append is one transaction whose insert only succeeds for the epoch that its writer was given and at the `seq` that it
+expects; a writer that hung while another took its session over changes nothing. Whether a holder lives is asked of the
+kernel: it locks a file beside the database, and the lock dies with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..clock import Clock, SystemClock
+from ..errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    LogCorruptError,
+    OptionsError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ..events import Event
+from ..serialization import dumps_json, loads_json
+from .base import (
+    SessionStore,
+    SessionWriter,
+    check_sequence,
+    check_session_id,
+    dumps_stored,
+    loads_stored,
+    stamp_events,
+)
+from .disk import BINARY
+from .line import is_barrier
+from .lock import try_lock
+from .summary import (
+    SessionSummary,
+    fold_session_summary,
+    moves_summary,
+    start_summary,
+    summary_from_dict,
+    summary_matches,
+    summary_to_dict,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+
+BUSY_S = 30.0
+PAGE_EVENTS = 256
+DURABILITIES = ("flush", "barrier", "fsync")
+# One entry per version of the schema: what turns a database of the version before into this one.
+MIGRATIONS: Sequence[Sequence[str]] = (
+    (
+        """CREATE TABLE sessions (
+            key INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            created_at REAL NOT NULL,
+            metadata TEXT NOT NULL,
+            epoch INTEGER NOT NULL DEFAULT 0,
+            held INTEGER NOT NULL DEFAULT 0,
+            touched INTEGER NOT NULL,
+            cwd TEXT,
+            parent TEXT,
+            is_child INTEGER NOT NULL DEFAULT 0,
+            summary TEXT
+        )""",
+        "CREATE INDEX sessions_touched ON sessions (is_child, touched)",
+        "CREATE INDEX sessions_cwd ON sessions (cwd, is_child, touched)",
+        "CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL",
+        "CREATE INDEX sessions_newest ON sessions (touched)",
+        """CREATE TABLE events (
+            session INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+            seq INTEGER NOT NULL,
+            updated REAL NOT NULL,
+            data TEXT NOT NULL,
+            PRIMARY KEY (session, seq)
+        )""",
+        """CREATE TABLE blobs (
+            session INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+            sha256 TEXT NOT NULL,
+            data BLOB NOT NULL,
+            PRIMARY KEY (session, sha256)
+        )""",
+    ),
+)
+
+_LAST_EVENT = "(SELECT {column} FROM events WHERE session = key ORDER BY seq DESC LIMIT 1)"
+_ROW = (
+    "SELECT id, created_at, metadata, summary, "
+    f"{_LAST_EVENT.format(column='seq')}, {_LAST_EVENT.format(column='updated')} FROM sessions"
+)
+_POSITION = "SELECT epoch, coalesce((SELECT max(seq) FROM events WHERE session = key), 0) FROM sessions WHERE key = ?"
+_TOUCH = (
+    "UPDATE sessions SET touched = 1 + (SELECT max(touched) FROM sessions) "
+    "WHERE key = ? AND touched < (SELECT max(touched) FROM sessions)"
+)
+
+
+class SqliteSessionStore(SessionStore):
+    """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
+
+    `durability` is `flush` (survives the process), `barrier` (also on disk at each prompt, decision, effect and result) or
+    `fsync` (every append).
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, durability: str = "barrier", clock: Clock | None = None
+    ) -> None:
+        if durability not in DURABILITIES:
+            raise OptionsError(f"durability {durability!r} is unknown: choose one of {', '.join(DURABILITIES)}")
+        self.path = Path(path).expanduser()
+        self.durability = durability
+        self._clock = clock or SystemClock()
+        self._lock = threading.RLock()
+        self._connected: sqlite3.Connection | None = None
+        self._pid = 0
+        self._synchronous = ""
+
+    # --- the core ----------------------------------------------------------------------------------------------------
+
+    def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
+        return self.import_session(session_id or uuid.uuid4().hex, (), metadata=metadata)
+
+    def open_writer(self, session_id: str) -> SessionWriter:
+        with self._transaction(session_id) as db:
+            key = self._key(db, session_id)
+            self._refuse_if_held(db, session_id, key)
+            return self._new_writer(db, session_id, key)
+
+    def take_over(self, session_id: str) -> SessionWriter:
+        with self._transaction(session_id) as db:
+            return self._new_writer(db, session_id, self._key(db, session_id))
+
+    def append_events(
+        self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
+    ) -> list[Event]:
+        with self._transaction(session_id, durable=self._is_durable(events)) as db:
+            key = self._key(db, session_id)
+            self._refuse_if_held(db, session_id, key)
+            head = self._head(db, session_id)
+            if expected_seq is not None and head.summary.events != expected_seq:
+                raise ConcurrencyError(session_id, expected_seq, head.summary.events)
+            return self._insert(db, key, head, events)[0]
+
+    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+        with self._reading(session_id) as db:
+            key = self._key(db, session_id)
+        while limit is None or limit > 0:
+            size = PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS)
+            page = self._page(session_id, key, after_seq, size)
+            for seq, data in page:
+                after_seq += 1
+                if seq != after_seq:
+                    raise LogCorruptError(session_id, after_seq, 0, "sequence")
+                yield loads_stored(session_id, seq, data)
+            if len(page) < size:
+                return
+            limit = None if limit is None else limit - size
+
+    def read_metadata(self, session_id: str) -> dict[str, Any]:
+        with self._reading(session_id) as db:
+            row = db.execute("SELECT created_at, metadata FROM sessions WHERE id = ?", (session_id,)).fetchone()
+        if row is None:
+            raise SessionNotFoundError(session_id, str(self.path))
+        return {"session_id": session_id, "created_at": row[0], "metadata": loads_json(row[1])}
+
+    def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
+        with self._transaction(session_id) as db:
+            merged = {**self.read_metadata(session_id)["metadata"], **changes}
+            kept = dumps_json({key: value for key, value in merged.items() if value is not None})
+            db.execute("UPDATE sessions SET metadata = ? WHERE id = ?", (kept, session_id))
+
+    def list_sessions(self) -> list[str]:
+        with self._reading(None) as db:
+            return [row[0] for row in db.execute("SELECT id FROM sessions ORDER BY touched DESC")]
+
+    def session_exists(self, session_id: str) -> bool:
+        with self._reading(session_id) as db:
+            return db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is not None
+
+    def delete_session(self, session_id: str) -> None:
+        with self._transaction(session_id) as db:
+            key = self._key(db, session_id)
+            self._refuse_if_held(db, session_id, key)
+            db.execute("DELETE FROM sessions WHERE key = ?", (key,))
+
+    def put_blob(self, session_id: str, data: bytes) -> str:
+        with self._transaction(session_id, durable=self.durability != "flush") as db:
+            return _insert_blob(db, self._key(db, session_id), data)
+
+    def read_blob(self, session_id: str, sha256: str) -> bytes:
+        with self._reading(session_id) as db:
+            key = self._key(db, session_id)
+            row = db.execute("SELECT data FROM blobs WHERE session = ? AND sha256 = ?", (key, sha256)).fetchone()
+        if row is None or hashlib.sha256(row[0]).hexdigest() != sha256:
+            raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
+        return bytes(row[0])
+
+    def close(self) -> None:
+        with self._lock:
+            if self._connected is not None and self._pid == os.getpid():
+                self._connected.close()
+            self._connected = None
+
+    # --- what a database does better ---------------------------------------------------------------------------------
+
+    def list_blobs(self, session_id: str) -> list[str]:
+        with self._reading(session_id) as db:
+            rows = db.execute("SELECT sha256 FROM blobs WHERE session = ? ORDER BY 1", (self._key(db, session_id),))
+            return [row[0] for row in rows]
+
+    def list_children(self, session_id: str) -> list[str]:
+        with self._reading(session_id) as db:
+            rows = db.execute("SELECT id FROM sessions WHERE parent = ? AND is_child ORDER BY key", (session_id,))
+            return [row[0] for row in rows]
+
+    def read_summary(self, session_id: str) -> SessionSummary:
+        with self._reading(session_id) as db:
+            head = self._head(db, session_id)
+        return head.summary if head.is_kept else self._refold(session_id)
+
+    def list_session_summaries(
+        self,
+        *,
+        cwd: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        query: str | None = None,
+        include_children: bool = False,
+    ) -> list[SessionSummary]:
+        where = "" if include_children else " WHERE is_child = 0"
+        values: list[Any] = []
+        if cwd is not None:
+            where += (" AND" if where else " WHERE") + " cwd = ?"
+            values.append(cwd)
+        command = f"{_ROW}{where} ORDER BY touched DESC"
+        with self._reading(None) as db:
+            if not query:
+                rows = db.execute(f"{command} LIMIT ? OFFSET ?", (*values, -1 if limit is None else limit, offset))
+                return [self._shown(_head_of(row)) for row in rows.fetchall()]
+            found = (self._shown(_head_of(row)) for row in db.execute(command, values).fetchall())
+            matching = [row for row in found if summary_matches(row, query=query, include_children=True)]
+        return matching[offset:] if limit is None else matching[offset : offset + limit]
+
+    def import_session(
+        self,
+        session_id: str,
+        events: Iterable[Event],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: float | None = None,
+        blobs: Iterable[bytes] = (),
+    ) -> str:
+        created_at = self._clock.now() if created_at is None else created_at
+        with self._transaction(session_id, durable=self.durability != "flush") as db:
+            key = self._add(db, session_id, created_at, dict(metadata or {}))
+            head = self._head(db, session_id)
+            for batch in _batches(check_sequence(events), PAGE_EVENTS):
+                head = self._write(db, key, head, batch)
+            for data in blobs:
+                _insert_blob(db, key, data)
+        return session_id
+
+    def copy_session(
+        self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
+    ) -> str:
+        with self._transaction(target_id, durable=self.durability != "flush") as db:
+            source, known = self._key(db, source_id), self._head(db, source_id)
+            key = self._add(db, target_id, self._clock.now(), dict(metadata))
+            _copy_rows(db, source, key, at_seq)
+            start = self._head(db, target_id).summary
+            if known.is_kept and known.summary.events == at_seq:
+                summary = replace(
+                    known.summary, id=start.id, created=start.created, parent=start.parent, is_child=start.is_child
+                )
+                self._keep_summary(db, key, summary)
+                self._insert(db, key, _Head(summary, True), tail)
+            else:
+                # Folding a long log would make the fork wait; its row is folded when a list first shows it.
+                updated = db.execute(
+                    "SELECT updated FROM events WHERE session = ? AND seq = ?", (key, at_seq)
+                ).fetchone()
+                stale = replace(start, events=at_seq, updated=updated[0] if updated else start.updated)
+                self._insert(db, key, _Head(stale, False), tail)
+        return target_id
+
+    # --- inside a transaction ----------------------------------------------------------------------------------------
+
+    def _add(self, db: sqlite3.Connection, session_id: str, created_at: float, metadata: dict[str, Any]) -> int:
+        start = start_summary(check_session_id(session_id), created_at, metadata)
+        if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone():
+            raise SessionExistsError(session_id)
+        columns = "id, created_at, metadata, touched, cwd, parent, is_child, summary"
+        newest = "(SELECT coalesce(max(touched), 0) + 1 FROM sessions)"
+        values = (start.cwd, start.parent, start.is_child, dumps_json(summary_to_dict(start)))
+        cursor = db.execute(
+            f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, {newest}, ?, ?, ?, ?)",
+            (session_id, created_at, dumps_json(metadata), *values),
+        )
+        return int(cursor.lastrowid or 0)
+
+    def _insert(
+        self, db: sqlite3.Connection, key: int, head: _Head, events: Sequence[Event]
+    ) -> tuple[list[Event], _Head]:
+        stamped = stamp_events(events, first_seq=head.summary.events + 1, now=self._clock.now())
+        return stamped, self._write(db, key, head, stamped)
+
+    def _write(self, db: sqlite3.Connection, key: int, head: _Head, events: Sequence[Event]) -> _Head:
+        """Insert numbered events behind `head`, and keep the summary where they change more than its counters."""
+        summary, rows = head.summary, []
+        for event in events:
+            data = dumps_stored(event)
+            summary = fold_session_summary(summary, (event,))
+            rows.append((key, event.seq, summary.updated, data))
+        db.executemany("INSERT INTO events (session, seq, updated, data) VALUES (?, ?, ?, ?)", rows)
+        db.execute(_TOUCH, (key,))
+        if any(moves_summary(event) for event in events):
+            self._keep_summary(db, key, summary if head.is_kept else None)
+        return _Head(summary, head.is_kept)
+
+    def _keep_summary(self, db: sqlite3.Connection, key: int, summary: SessionSummary | None) -> None:
+        if summary is None:
+            db.execute("UPDATE sessions SET summary = NULL WHERE key = ?", (key,))
+            return
+        kept = dumps_json(summary_to_dict(summary))
+        columns = "summary = ?, cwd = ?, parent = ?, is_child = ?"
+        values = (kept, summary.cwd, summary.parent, summary.is_child)
+        db.execute(f"UPDATE sessions SET {columns} WHERE key = ?", (*values, key))
+
+    def _key(self, db: sqlite3.Connection, session_id: str) -> int:
+        row = db.execute("SELECT key FROM sessions WHERE id = ?", (session_id,)).fetchone()
+        if row is None:
+            raise SessionNotFoundError(session_id, str(self.path))
+        return int(row[0])
+
+    def _head(self, db: sqlite3.Connection, session_id: str) -> _Head:
+        row = db.execute(f"{_ROW} WHERE id = ?", (session_id,)).fetchone()
+        if row is None:
+            raise SessionNotFoundError(session_id, str(self.path))
+        return _head_of(row)
+
+    def _refold(self, session_id: str) -> SessionSummary:
+        """Fold a stale row anew, and keep it if nobody wrote meanwhile."""
+        folded = self.fold_summary(session_id)
+        with self._transaction(session_id) as db:
+            if self._head(db, session_id).summary.events == folded.events:
+                self._keep_summary(db, self._key(db, session_id), folded)
+        return folded
+
+    def _shown(self, head: _Head) -> SessionSummary:
+        return head.summary if head.is_kept else self._row(head.summary.id)
+
+    # --- the writer of a run -----------------------------------------------------------------------------------------
+
+    def _refuse_if_held(self, db: sqlite3.Connection, session_id: str, key: int) -> None:
+        epoch, held = db.execute("SELECT epoch, held FROM sessions WHERE key = ?", (key,)).fetchone()
+        if held and (holder := _living_holder(self._lease_path(key, epoch))):
+            raise SessionLockedError(session_id, holder)
+
+    def _new_writer(self, db: sqlite3.Connection, session_id: str, key: int) -> SessionWriter:
+        (epoch,) = db.execute("SELECT epoch FROM sessions WHERE key = ?", (key,)).fetchone()
+        with suppress(OSError):
+            # What a dead holder left; a living one keeps its lock on the open file all the same.
+            self._lease_path(key, epoch).unlink()
+        lease = _Lease(self._lease_path(key, epoch + 1))
+        try:
+            db.execute("UPDATE sessions SET epoch = ?, held = 1 WHERE key = ?", (epoch + 1, key))
+            return _SqliteWriter(self, session_id, key, epoch + 1, self._head(db, session_id), lease)
+        except BaseException:
+            lease.release()
+            raise
+
+    def _lease_path(self, key: int, epoch: int) -> Path:
+        return self.path.with_name(f"{self.path.name}-leases") / f"{key}-{epoch}"
+
+    def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], _Head]:
+        with self._transaction(writer.session_id, durable=self._is_durable(events)) as db:
+            epoch, last_seq = db.execute(_POSITION, (writer.key,)).fetchone() or (0, 0)
+            if epoch != writer.epoch:
+                raise LeaseLostError(writer.session_id, writer.last_seq, last_seq)
+            if last_seq != writer.last_seq:
+                raise ConcurrencyError(writer.session_id, writer.last_seq, last_seq)
+            return self._insert(db, writer.key, writer.head, events)
+
+    def _release(self, writer: _SqliteWriter) -> None:
+        # A database that fails now still knows from the lease file that nobody holds the session.
+        with suppress(StorageError), self._transaction(writer.session_id) as db:
+            db.execute("UPDATE sessions SET held = 0 WHERE key = ? AND epoch = ?", (writer.key, writer.epoch))
+            writer.lease.release()
+        writer.lease.release()
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    def _is_durable(self, events: Sequence[Event]) -> bool:
+        return self.durability == "barrier" and any(is_barrier(event) for event in events)
+
+    def _page(self, session_id: str, key: int, after_seq: int, size: int) -> list[tuple[int, str]]:
+        command = "SELECT seq, data FROM events WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
+        with self._reading(session_id) as db:
+            return db.execute(command, (key, after_seq, size)).fetchall()
+
+    @contextmanager
+    def _reading(self, session_id: str | None) -> Iterator[sqlite3.Connection]:
+        with self._lock, _translated(session_id, self.path):
+            yield self._connection()
+
+    @contextmanager
+    def _transaction(self, session_id: str | None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._reading(session_id) as db:
+            self._set_synchronous(db, "FULL" if durable or self.durability == "fsync" else "NORMAL")
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                # SQLite has ended the transaction by itself after some errors.
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    def _set_synchronous(self, db: sqlite3.Connection, level: str) -> None:
+        if level != self._synchronous:
+            db.execute(f"PRAGMA synchronous = {level}")
+            self._synchronous = level
+
+    def _connection(self) -> sqlite3.Connection:
+        # A connection must not cross a fork: the child opens its own and leaves its parent's alone.
+        if self._connected is None or self._pid != os.getpid():
+            self._connected, self._pid, self._synchronous = self._connect(), os.getpid(), ""
+        return self._connected
+
+    def _connect(self) -> sqlite3.Connection:
+        import sqlite3
+
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        try:
+            _use_wal(db)
+            db.execute("PRAGMA foreign_keys = ON")
+            migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+@dataclass(frozen=True)
+class _Head:
+    """Where a log stands. When the summary is not kept, only its id and its counters are right."""
+
+    summary: SessionSummary
+    is_kept: bool
+
+
+def _head_of(row: tuple[Any, ...]) -> _Head:
+    session_id, created_at, metadata, kept, seq, updated = row
+    summary = summary_from_dict(loads_json(kept)) if kept else None
+    start = summary or start_summary(session_id, created_at, loads_json(metadata))
+    counted = replace(start, events=seq, updated=updated) if seq else start
+    return _Head(counted, summary is not None or not seq)
+
+
+class _SqliteWriter(SessionWriter):
+    def __init__(
+        self, store: SqliteSessionStore, session_id: str, key: int, epoch: int, head: _Head, lease: _Lease
+    ) -> None:
+        self.session_id = session_id
+        self.epoch = epoch
+        self.key = key
+        self.head = head
+        self.lease = lease
+        self._store = store
+        self._pid = os.getpid()
+
+    @property
+    def last_seq(self) -> int:
+        return self.head.summary.events
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        if not self.lease.is_held or self._pid != os.getpid():
+            raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
+        stored, self.head = self._store._append(self, events)
+        return stored
+
+    def close(self) -> None:
+        if self.lease.is_held and self._pid == os.getpid():
+            self._store._release(self)
+
+
+class _Lease:
+    """A locked file that says who writes a session; the kernel unlocks it when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+        self.is_held = try_lock(self._fd)
+        os.write(self._fd, f"process {os.getpid()}".encode())
+
+    def release(self) -> None:
+        """Unlock and remove the file. Releasing twice is allowed."""
+        if self.is_held:
+            self.is_held = False
+            with suppress(OSError):
+                self._path.unlink()
+            os.close(self._fd)
+
+
+def _living_holder(path: Path) -> str | None:
+    """Who holds a lease, None when nobody living does."""
+    try:
+        fd = os.open(path, os.O_RDWR | BINARY)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if try_lock(fd) else os.read(fd, 100).decode("ascii", "replace")
+    finally:
+        os.close(fd)
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Bring the database to the newest schema. Raises `StorageError` for one that a newer version of this package wrote."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == len(MIGRATIONS):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise StorageError(
+                f"the database has schema version {version}, this package knows up to {len(MIGRATIONS)}: "
+                "upgrade openagentic-sdk, or choose another file"
+            )
+        for step in MIGRATIONS[version:]:
+            for command in step:
+                db.execute(command)
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log. SQLite does not wait for others here, whatever its time limit says."""
+    import sqlite3
+
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _copy_rows(db: sqlite3.Connection, source: int, target: int, at_seq: int) -> None:
+    db.execute(
+        "INSERT INTO events (session, seq, updated, data) "
+        "SELECT ?, seq, updated, data FROM events WHERE session = ? AND seq <= ?",
+        (target, source, at_seq),
+    )
+    db.execute(
+        "INSERT INTO blobs (session, sha256, data) SELECT ?, sha256, data FROM blobs WHERE session = ?",
+        (target, source),
+    )
+
+
+def _insert_blob(db: sqlite3.Connection, key: int, data: bytes) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    db.execute("INSERT OR IGNORE INTO blobs (session, sha256, data) VALUES (?, ?, ?)", (key, digest, data))
+    return digest
+
+
+def _batches(events: Iterable[Event], size: int) -> Iterator[list[Event]]:
+    remaining = iter(events)
+    while batch := list(islice(remaining, size)):
+        yield batch
+
+
+@contextmanager
+def _translated(session_id: str | None, path: Path) -> Iterator[None]:
+    """SQLite's errors, and those of the files beside it, as ours."""
+    import sqlite3
+
+    try:
+        yield
+    except UnicodeEncodeError:
+        # Only an id reaches SQLite as it came, and none that holds a lone surrogate was ever created.
+        raise SessionNotFoundError(str(session_id), str(path)) from None
+    except sqlite3.Error as error:
+        raise StorageError(f"SQLite refused ({path}): {error}", session_id=session_id) from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used: {error}", session_id=session_id) from error

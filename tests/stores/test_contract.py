@@ -1,0 +1,47 @@
+"""Every store of the package keeps the contract."""
+
+from __future__ import annotations
+
+import time
+
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.testing import store_contract
+
+
+class MemoryStoreTest(store_contract.StoreContract):
+    keeps_on_close = False
+
+    def make_store(self) -> SessionStore:
+        return MemorySessionStore()
+
+
+class UrlStoreContract(store_contract.StoreContract):
+    """A store that is named by a URL, so that other processes find it too."""
+
+    url: str
+
+    def make_store(self) -> SessionStore:
+        return open_store(self.url.format(place=self.place))
+
+    def process_source(self) -> str | None:
+        url = self.url.format(place=self.place)
+        return f"from openagentic_sdk.sessions.locate import open_store\nstore = open_store({url!r})\n"
+
+
+class SqliteStoreTest(UrlStoreContract):
+    url = "sqlite://{place}/sessions.db?durability=flush"
+
+
+class FileStoreTest(UrlStoreContract):
+    url = "file:{place}?durability=flush"
+    can_take_over = False
+
+    def distinct_time(self) -> None:
+        # The list goes by the file's time of change, which a kernel moves on in steps of up to 10 ms.
+        time.sleep(0.011)
+
+
+# Without a place of its own the class in the middle is as abstract as the contract.
+del UrlStoreContract
