@@ -1,10 +1,11 @@
-"""One line of a log: an event in its envelope, sealed with a checksum that hangs on the line before it.
+"""One line of a log: an event in its envelope, sealed with a checksum over the whole log before it.
 
     {"v":1,"seq":7,"ts":1760000000.5,"type":"user.message","text":"hi","dur":5,"crc":"89abcdef"}
 
-`crc` is the CRC-32 of everything before `,"crc":`, begun with the CRC of the line before: a changed, dropped, moved or
-doubled line breaks the chain. Head and seal stand where they stand in every version of the format, so any reader can
-check any log. A line with neither of the two, as older tools wrote them, counts in the chain with all its bytes.
+`crc` is the CRC-32 of every byte of the file that stands before `,"crc":`. So the lines are a chain: a changed, dropped,
+moved or doubled line is noticed at the next seal, one good seal vouches for all lines before it, and the checksum goes on
+from line to line without reading them again. Head and seal stand where they stand in every version of the format, so any
+reader can check any log. Lines with neither of the two, as older tools wrote them, are bytes like others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from json.scanner import make_scanner
 from typing import Any
 from zlib import crc32
 
@@ -25,7 +27,7 @@ MAX_DEPTH = 200
 
 _ENVELOPE = ("v", "seq", "ts", "dur", "crc")
 _HEAD = b'{"v":'
-_SEAL_LENGTH = len(b',"crc":"01234567"}')
+SEAL_LENGTH = len(b',"crc":"01234567"}')
 _SEAL = re.compile(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
 _HEAD_PATTERN = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
 
@@ -40,12 +42,12 @@ class BadLineError(ValueError):
 
 @dataclass(frozen=True)
 class Envelope:
-    """What a line says about itself, unchecked."""
+    """What a line says about itself, unchecked. `crc_behind` is the checksum for what follows its newline."""
 
     version: int
     seq: int
     dur: int
-    crc: int
+    crc_behind: int
 
 
 def is_barrier(event: Event) -> bool:
@@ -82,26 +84,40 @@ def _depth(value: Any) -> int:
 
 
 def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:
-    """The whole line with its newline, and the checksum for the next one. `ts` is JSON."""
+    """The whole line with its newline, and the checksum behind it. `ts` is JSON."""
     text = f'{{"v":{FORMAT_VERSION},"seq":{seq},"ts":{ts},{body},"dur":{dur}'.encode("ascii")
-    crc = crc32(text, crc)
-    return b'%b,"crc":"%08x"}\n' % (text, crc), crc
+    own = crc32(text, crc)
+    seal = b',"crc":"%08x"}\n' % own
+    return text + seal, crc32(seal, own)
 
 
 def check_line(line: bytes, seq: int, crc: int) -> int:
-    """Check a line (without its newline) that should be number `seq` behind checksum `crc`; returns its own checksum.
+    """Check a line (without its newline) that should be number `seq` behind checksum `crc`; returns the checksum behind it.
 
     Raises `BadLineError`.
     """
     if line.startswith(_HEAD):
-        own = crc32(line[:-_SEAL_LENGTH], crc)
+        own = crc32(line[:-SEAL_LENGTH], crc)
         if not line.endswith(b',"crc":"%08x"}' % own):
             raise BadLineError(_damage(line, seq))
-        if not line.startswith(b'{"v":1,"seq":%d,' % seq) and _stated_seq(line) != seq:
+        if _stated_seq(line) != seq:
             raise BadLineError("sequence")
-        return own
-    _check_plain(line)
+    else:
+        _check_plain(line)
     return crc32(line, crc)
+
+
+def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
+    """Check many finished lines, the first being number `seq`, by the seal of the last.
+
+    Returns the last one's number and the checksum behind it, or None when the lines must be looked at one by one.
+    """
+    own = crc32(memoryview(block)[: -SEAL_LENGTH - 1], crc)
+    seal = b',"crc":"%08x"}\n' % own
+    last = seq + block.count(b"\n") - 1
+    if not block.endswith(seal) or not block.startswith(b'{"v":1,"seq":%d,' % last, block.rfind(b"\n", 0, -1) + 1):
+        return None
+    return last, crc32(seal, own)
 
 
 def _stated_seq(line: bytes) -> int | None:
@@ -123,7 +139,7 @@ def _check_plain(line: bytes) -> None:
         raise BadLineError("hole")
     if _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":'))):
         raise BadLineError("checksum")
-    if not isinstance(_load_object(line).get("type"), str):
+    if not isinstance(_load_object(line, "utf-8-sig").get("type"), str):
         raise BadLineError("json")
 
 
@@ -133,13 +149,15 @@ def read_envelope(line: bytes) -> Envelope | None:
     seal = _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":')))
     if head is None or seal is None or b"\0" in line:
         return None
-    return Envelope(int(head[1]), int(head[2]), int(seal[1]), int(seal[2], 16))
+    crc_behind = crc32(line[-SEAL_LENGTH:] + b"\n", int(seal[2], 16))
+    return Envelope(int(head[1]), int(head[2]), int(seal[1]), crc_behind)
 
 
 def decode_line(line: bytes, seq: int) -> Event:
     """The event of a checked line; an unknown type is kept as it is. Raises `BadLineError`."""
-    data = _load_object(line)
-    if not line.startswith(_HEAD):
+    sealed = line.startswith(_HEAD)
+    data = _load_object(line, "ascii" if sealed else "utf-8-sig")
+    if not sealed:
         data["seq"] = seq
         if not isinstance(data.get("ts"), int | float):
             data.pop("ts", None)
@@ -147,17 +165,20 @@ def decode_line(line: bytes, seq: int) -> Event:
         event = event_from_dict(data, strict=False)
     except InvalidEventError as error:
         raise BadLineError("json") from error
+    if event.seq != seq:
+        raise BadLineError("sequence")
     if event.__class__ is UnknownEvent:
         return UnknownEvent({name: value for name, value in data.items() if name not in ("v", "dur", "crc")})
     return event
 
 
-def _load_object(line: bytes) -> dict[str, Any]:
+def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
     try:
-        value = _DECODER.decode(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
+        text = line.decode(encoding)
+        value, end = _SCAN(text, 0)
+    except (ValueError, RecursionError, StopIteration) as error:
         raise BadLineError("json") from error
-    if not isinstance(value, dict):
+    if value.__class__ is not dict or (end != len(text) and text[end:].strip(" \r\t")):
         raise BadLineError("json")
     return value
 
@@ -166,8 +187,8 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-# One decoder for all lines: json.loads with an argument builds a new one for each call.
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+# What json.loads calls in the end; it would build a new decoder for each call that refuses NaN.
+_SCAN = make_scanner(json.JSONDecoder(parse_constant=_refuse_constant))
 
 
 def stamp_event(event: Event, seq: int, ts: float) -> Event:

@@ -30,12 +30,12 @@ from .base import SessionWriter
 from .disk import BINARY, NO_FOLLOW, Disk
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
 from .lock import try_lock, unlock
-from .scan import LogEnd, find_end, read_range
+from .scan import LogEnd, Position, find_end, read_range
 
 DURABILITY_LEVELS = ("flush", "barrier", "fsync")
 
 # Opening a log checks what is not known to be on disk, so at level `flush` the disk is asked now and then as well.
-MAX_UNSYNCED_BYTES = 4 << 20
+MAX_UNSYNCED_BYTES = 2 << 20
 
 # After these the disk still knows what it holds, so a write can be taken back and tried again later.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EAGAIN})
@@ -256,7 +256,8 @@ def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> LogRecovered
 def _add_newline(disk: Disk, fd: int, end: LogEnd) -> LogEnd:
     if disk.write(fd, b"\n") != 1:
         raise OSError(errno.ENOSPC, "the last line's newline could not be written")
-    return replace(end, position=replace(end.position, offset=end.position.offset + 1, terminated=True))
+    here = end.position
+    return replace(end, position=Position(here.offset + 1, here.seq, crc32(b"\n", here.crc)))
 
 
 def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> None:

@@ -11,10 +11,11 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from zlib import crc32
 
 from ..errors import LogCorruptError
 from .disk import Disk
-from .line import FORMAT_VERSION, BadLineError, Envelope, check_line, read_envelope
+from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, read_envelope
 
 # A disk loses whole sectors, so a hole ends at a multiple of this or at the end of the file.
 SECTOR_BYTES = 512
@@ -58,7 +59,7 @@ class LogEnd:
 
 
 class LogReader:
-    """Good lines, one after the other, from `position` on; `position` moves along and stays where they end.
+    """Good lines from `position` on. When they are exhausted, `position` is the place behind the last one.
 
     `session_id` is for the text of `LogCorruptError`.
     """
@@ -71,10 +72,15 @@ class LogReader:
 
     def __iter__(self) -> Iterator[bytes]:
         """Lines without their newline. Raises `LogCorruptError` unless the log ends at a place that a crash explains."""
+        for block in self.blocks():
+            yield from split_lines(block)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Many good lines at a time, each with its newline, save perhaps the log's last. Raises like `__iter__`."""
         while True:
             before = self.position
             try:
-                yield from self._good_lines()
+                yield from self._good_blocks()
                 return
             except BadLineError as bad:
                 # A writer may have cut and rewritten its unfinished line while it was read: look again, once.
@@ -82,26 +88,30 @@ class LogReader:
                     self._judge(bad.kind)
                     return
 
-    def _good_lines(self) -> Iterator[bytes]:
-        offset, seq, crc = self.position.offset, self.position.seq, self.position.crc
-        rest = b""
-        try:
-            for lines, unfinished in _line_batches(self._disk, self._fd, offset):
-                rest = unfinished
-                for line in lines:
-                    crc = check_line(line, seq + 1, crc)
-                    seq += 1
-                    offset += len(line) + 1
-                    yield line
-        finally:
-            self.position = Position(offset, seq, crc)
-        yield from self._unfinished_line(rest)
+    def _good_blocks(self) -> Iterator[bytes]:
+        for block in _line_blocks(self._disk, self._fd, self.position.offset):
+            if not block.endswith(b"\n"):
+                yield from self._unfinished_line(block)
+                return
+            here = self.position
+            checked = check_block(block, here.seq + 1, here.crc)
+            if checked is None:
+                yield from self._good_lines(block)
+            else:
+                seq, crc = checked
+                self.position = Position(here.offset + len(block), seq, crc)
+                yield block
+
+    def _good_lines(self, block: bytes) -> Iterator[bytes]:
+        for line in block[:-1].split(b"\n"):
+            here = self.position
+            crc = check_line(line, here.seq + 1, here.crc)
+            self.position = Position(here.offset + len(line) + 1, here.seq + 1, crc32(b"\n", crc))
+            yield line + b"\n"
 
     def _unfinished_line(self, line: bytes) -> Iterator[bytes]:
         """A last line that lacks nothing but its newline is whole; anything else is left behind `position`."""
         line = line.rstrip(b"\0")
-        if not line:
-            return
         here = self.position
         try:
             crc = check_line(line, here.seq + 1, here.crc)
@@ -130,31 +140,46 @@ def _read_chunks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _line_batches(disk: Disk, fd: int, offset: int) -> Iterator[tuple[list[bytes], bytes]]:
-    """Finished lines, many at a time; what stands behind the last newline comes with the last batch."""
+def split_lines(block: bytes) -> list[bytes]:
+    """The lines of a block, without their newlines; `bytes.splitlines` would split at a carriage return too."""
+    return block.removesuffix(b"\n").split(b"\n")
+
+
+def _line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
+    """Many finished lines at a time; what stands behind the file's last newline, if anything, comes last."""
     rest: list[bytes] = []
     for chunk in _read_chunks(disk, fd, offset):
-        *lines, last = chunk.split(b"\n")
-        if lines:
-            lines[0] = b"".join([*rest, lines[0]])
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*rest, chunk[:cut]])
             rest = []
-            yield lines, b""
-        rest.append(last)
-    yield [], b"".join(rest)
+        rest.append(chunk[cut:])
+    if any(rest):
+        yield b"".join(rest)
+
+
+def offset_of(disk: Disk, fd: int, seq: int) -> int:
+    """Where line `seq` begins."""
+    offset, lines_before = 0, seq - 1
+    for block in _line_blocks(disk, fd, 0):
+        lines = block.count(b"\n")
+        if lines > lines_before:
+            return offset + sum(len(line) + 1 for line in split_lines(block)[:lines_before])
+        offset, lines_before = offset + len(block), lines_before - lines
+    return offset
 
 
 def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
-    """The highest `dur` of the lines from `offset` on, damaged ones left out."""
-    batches = _line_batches(disk, fd, offset)
-    envelopes = (read_envelope(line) for lines, _ in batches for line in lines)
+    """The highest `dur` of the finished lines from `offset` on, damaged ones left out."""
+    blocks = (block for block in _line_blocks(disk, fd, offset) if block.endswith(b"\n"))
+    envelopes = (read_envelope(line) for block in blocks for line in split_lines(block))
     return max((envelope.dur for envelope in envelopes if envelope), default=0)
 
 
 def _is_hole(disk: Disk, fd: int, offset: int) -> bool:
     """Whether the finished line at `offset` holds zeros that a lost sector explains."""
-    lines, _ = next(_line_batches(disk, fd, offset))
-    ends = (offset + hole.end() for hole in _HOLE.finditer(lines[0]))
-    return any(end % SECTOR_BYTES == 0 for end in ends)
+    line = split_lines(next(_line_blocks(disk, fd, offset)))[0]
+    return any((offset + hole.end()) % SECTOR_BYTES == 0 for hole in _HOLE.finditer(line))
 
 
 def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
@@ -224,4 +249,4 @@ def _line_of(window: bytes, start: int, version: int, seq: int) -> Position | No
         return None
     end = window.find(b"\n", at)
     envelope = read_envelope(window[at:end])
-    return Position(start + end + 1, seq, envelope.crc) if envelope else None
+    return Position(start + end + 1, seq, envelope.crc_behind) if envelope else None

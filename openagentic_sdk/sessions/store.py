@@ -41,7 +41,7 @@ from .disk import BINARY, NO_FOLLOW, Disk, SystemDisk
 from .line import BadLineError, decode_line
 from .lock import try_lock, wait_for_lock
 from .log import DURABILITY_LEVELS, LogWriter, open_log, write_durably
-from .scan import LogReader, find_end, find_seq
+from .scan import LogReader, find_end, find_seq, offset_of, split_lines
 
 __all__ = ["FileSessionStore", "SessionStore"]
 
@@ -110,7 +110,7 @@ class FileSessionStore(SessionStore):
         return open_log(path, session_id=session_id, durability=self.durability, clock=self._clock, disk=self._disk)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        """Like `SessionStore.iter_events`; with an `after_seq` near the log's end, the lines before are not checked again."""
+        """Like `SessionStore.iter_events`; with `after_seq` near the log's end, the lines before it are not checked."""
         path = self.session_dir(session_id) / LOG_NAME
         return islice(self._decoded(session_id, path, max(0, after_seq)), limit)
 
@@ -215,12 +215,16 @@ class FileSessionStore(SessionStore):
 
     def _decoded(self, session_id: str, path: Path, after_seq: int) -> Iterator[Event]:
         with self._opened(session_id, path) as fd:
-            reader = LogReader(self._disk, fd, session_id, find_seq(self._disk, fd, after_seq))
-            seq = reader.position.seq
-            for line in reader:
-                seq += 1
-                if seq > after_seq:
-                    yield _decode(line, seq, session_id)
+            start = find_seq(self._disk, fd, after_seq)
+            seq = start.seq
+            try:
+                for block in LogReader(self._disk, fd, session_id, start).blocks():
+                    for line in split_lines(block):
+                        seq += 1
+                        if seq > after_seq:
+                            yield decode_line(line, seq)
+            except BadLineError as bad:
+                raise LogCorruptError(session_id, seq, offset_of(self._disk, fd, seq), bad.kind) from bad
 
     @contextmanager
     def _opened(self, session_id: str, path: Path) -> Iterator[int]:
@@ -282,13 +286,6 @@ class _Meta:
 
     def to_json(self) -> bytes:
         return dumps_json(self.to_dict()).encode("ascii") + b"\n"
-
-
-def _decode(line: bytes, seq: int, session_id: str) -> Event:
-    try:
-        return decode_line(line, seq)
-    except BadLineError as bad:
-        raise LogCorruptError(session_id, seq, 0, bad.kind) from bad
 
 
 def _is_session(folder: Path) -> bool:
