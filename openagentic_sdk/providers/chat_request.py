@@ -1,0 +1,337 @@
+"""Write a chat-completions request that the endpoint accepts, whatever the conversation went through.
+
+Pure. Messages that make requests fail elsewhere are repaired on a copy: calls without a result right behind them, results
+without a call, ids used twice, names and text that JSON or the endpoint cannot carry. What was sent once is written the
+same way again, so prompt caches keep working.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import OptionsError
+from .base import Message, ModelOutput, ToolSpec
+from .quirks import Quirks
+
+NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
+BETWEEN = "I have read the result."
+
+_USABLE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_MAX_NAME = 64
+_ROLE_FIELDS = {
+    "system": ("role", "content", "name"),
+    "developer": ("role", "content", "name"),
+    "user": ("role", "content", "name"),
+    "assistant": ("role", "content", "name", "tool_calls", "refusal"),
+    "tool": ("role", "content", "tool_call_id", "name"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestSettings:
+    """What a request asks for besides messages and tools; None leaves it to the endpoint.
+
+    `tool_choice` is `auto`, `none`, `required` or the name of a tool. `response_format` is the JSON of the protocol.
+    `extra_body` is merged into the request last, `extra_headers` are sent along; a value of None in `extra_body` removes a
+    field. `idempotency_key` is sent as `Idempotency-Key`, the same for each attempt at one call.
+    """
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stop: Sequence[str] | None = None
+    tool_choice: str | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: Mapping[str, Any] | None = None
+    reasoning_effort: str | None = None
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_headers: Mapping[str, str] = field(default_factory=dict)
+    idempotency_key: str | None = None
+
+
+class ToolNames:
+    """Names as the endpoint accepts them, and the way back."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._sent: dict[str, str] = {}
+        self._real: dict[str, str] = {}
+        for name in names:
+            self.sent(name)
+
+    def sent(self, name: str) -> str:
+        """The name to send: the same when it is usable, else its usable characters and a digest of the whole."""
+        if name not in self._sent:
+            sent = name if _USABLE_NAME.fullmatch(name) else _usable_name(name)
+            self._sent[name] = sent
+            self._real.setdefault(sent, name)
+        return self._sent[name]
+
+    def real(self, name: str) -> str:
+        """The tool's own name for a name that the model used."""
+        return self._real.get(name, name)
+
+
+def _usable_name(name: str) -> str:
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    readable = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
+    return f"{readable[: _MAX_NAME - 9]}_{digest}"
+
+
+def build_chat_request(
+    *,
+    model: str,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    settings: RequestSettings,
+    quirks: Quirks,
+    origin: str,
+    stream: bool,
+) -> tuple[dict[str, Any], ToolNames]:
+    """The request's body, and the names of its tools for reading the answer."""
+    names = ToolNames(_function(tool).get("name", "") for tool in tools)
+    payload: dict[str, Any] = {
+        "model": model,
+        "messages": repair_messages(messages, quirks=quirks, names=names, origin=origin),
+    }
+    if tools:
+        payload["tools"] = [write_tool(tool, names, quirks) for tool in tools]
+        _choose_tool(payload, settings, names, quirks)
+    if stream:
+        payload["stream"] = True
+        if quirks.stream_usage:
+            payload["stream_options"] = {"include_usage": True}
+    payload.update(_sampling(settings, quirks))
+    for key, value in settings.extra_body.items():
+        payload.pop(key, None)
+        if value is not None:
+            payload[key] = value
+    return sendable(payload), names
+
+
+def with_real_names(output: ModelOutput, names: ToolNames) -> ModelOutput:
+    """The answer with the tools' own names in its calls."""
+    if all(names.real(call.name) == call.name for call in output.tool_calls):
+        return output
+    from dataclasses import replace
+
+    calls = [replace(call, name=names.real(call.name)) for call in output.tool_calls]
+    return replace(output, tool_calls=calls)
+
+
+def repair_messages(
+    messages: Sequence[Message], *, quirks: Quirks, names: ToolNames | None = None, origin: str = ""
+) -> list[dict[str, Any]]:
+    """The messages as the endpoint accepts them; the originals stay as they are."""
+    repair = _Repair(quirks, names or ToolNames(()), origin)
+    for position, message in enumerate(messages):
+        repair.take(message, messages[position + 1 :])
+    return repair.written
+
+
+class _Repair:
+    """One pass over a conversation."""
+
+    def __init__(self, quirks: Quirks, names: ToolNames, origin: str) -> None:
+        self.written: list[dict[str, Any]] = []
+        self._quirks = quirks
+        self._names = names
+        self._origin = origin
+        self._used_ids: set[str] = set()
+
+    def take(self, message: Message, later: Sequence[Message]) -> None:
+        role = message.get("role")
+        if role == "assistant":
+            self._take_assistant(message, later)
+        elif role in ("system", "developer"):
+            self._take_system(message)
+        elif role != "tool":  # results are written with the call that they answer
+            self._take_user(message)
+
+    def _take_system(self, message: Message) -> None:
+        last = self.written[-1] if self.written else {}
+        joins = self._quirks.one_system_message and last.get("role") == self._quirks.system_role
+        if joins and isinstance(message.get("content"), str):
+            last["content"] = f"{last['content']}\n\n{message['content']}"
+        else:
+            self.written.append({**_known_fields(message), "role": self._quirks.system_role})
+
+    def _take_user(self, message: Message) -> None:
+        if self._quirks.assistant_after_tool and self.written and self.written[-1]["role"] == "tool":
+            self.written.append({"role": "assistant", "content": BETWEEN})
+        self.written.append(_known_fields(message))
+
+    def _take_assistant(self, message: Message, later: Sequence[Message]) -> None:
+        calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+        content = message.get("content")
+        if not calls and not content:
+            return
+        written = {**self._echo(message), **_known_fields(message)}
+        written.pop("tool_calls", None)
+        written["content"] = content or self._quirks.empty_content if calls else content
+        self.written.append(written)
+        if calls:
+            results = _results_behind(later)
+            new_ids = [self._new_id(str(call.get("id") or "")) for call in calls]
+            written["tool_calls"] = [self._call(call, new) for call, new in zip(calls, new_ids, strict=True)]
+            for call, new in zip(calls, new_ids, strict=True):
+                self.written.append(self._result(call, new, results))
+
+    def _call(self, call: Mapping[str, Any], new_id: str) -> dict[str, Any]:
+        function = _function(call)
+        return {
+            **self._echo(call),
+            "id": new_id,
+            "type": "function",
+            "function": {
+                "name": self._names.sent(str(function.get("name") or "unknown")),
+                "arguments": _arguments_text(function.get("arguments")),
+            },
+        }
+
+    def _result(self, call: Mapping[str, Any], new_id: str, results: dict[str, Message]) -> dict[str, Any]:
+        found = results.pop(str(call.get("id") or ""), None)
+        content = NO_RESULT if found is None else found.get("content")
+        result = {"role": "tool", "tool_call_id": new_id, "content": "" if content is None else content}
+        if self._quirks.name_in_tool_result:
+            result["name"] = self._names.sent(str(_function(call).get("name") or "unknown"))
+        return result
+
+    def _new_id(self, old: str) -> str:
+        """The id to send: unique in the conversation, of the form that the endpoint wants, the same in every request."""
+        new = old or f"call_{len(self._used_ids)}"
+        if self._quirks.short_tool_ids and not re.fullmatch(r"[a-zA-Z0-9]{9}", new):
+            new = _digest9(new)
+        while new in self._used_ids:
+            position = len(self._used_ids)
+            new = _digest9(f"{new}.{position}") if self._quirks.short_tool_ids else f"{old}_{position}"
+        self._used_ids.add(new)
+        return new
+
+    def _echo(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """The opaque fields that go back: those that the endpoint wants, and only when they came from it."""
+        if item.get("origin", self._origin) != self._origin:
+            return {}
+        return {key: item[key] for key in self._quirks.echo_fields if key in item}
+
+
+def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, Any]:
+    """A tool's entry. Parameters are always an object's schema, even when there are none."""
+    function = _function(tool)
+    parameters = {key: value for key, value in (function.get("parameters") or {}).items() if key != "$schema"}
+    written: dict[str, Any] = {
+        "name": names.sent(str(function.get("name") or "")),
+        "description": str(function.get("description") or ""),
+        "parameters": {"type": "object", "properties": {}, **parameters},
+    }
+    if quirks.strict_tools and function.get("strict") is not None:
+        written["strict"] = function["strict"]
+    return {"type": "function", "function": written}
+
+
+def sendable(value: Any) -> Any:
+    """The value with text that strict UTF-8 can carry: lone surrogates become U+FFFD."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return _without_surrogates(value)
+    return value
+
+
+def encode_request(payload: Mapping[str, Any]) -> bytes:
+    """The body as it goes over the wire. Raises `OptionsError` for what JSON cannot say."""
+    try:
+        return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:
+        raise OptionsError(f"the request cannot be written as JSON: {error}") from error
+
+
+def used_call_ids(messages: Sequence[Message]) -> set[str]:
+    """The ids of all calls in a conversation."""
+    return {
+        str(call["id"])
+        for message in messages
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, Mapping) and call.get("id")
+    }
+
+
+def _sampling(settings: RequestSettings, quirks: Quirks) -> dict[str, Any]:
+    fields = {
+        quirks.max_tokens_field: settings.max_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "seed": settings.seed,
+        "stop": list(settings.stop) if settings.stop else None,
+        "response_format": settings.response_format,
+        "reasoning_effort": settings.reasoning_effort,
+    }
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _choose_tool(payload: dict[str, Any], settings: RequestSettings, names: ToolNames, quirks: Quirks) -> None:
+    if settings.parallel_tool_calls is not None:
+        payload["parallel_tool_calls"] = settings.parallel_tool_calls
+    choice = settings.tool_choice
+    if choice in (None, "auto", "none", "required"):
+        if choice is not None:
+            payload["tool_choice"] = choice
+        return
+    sent = names.sent(choice)
+    only = [tool for tool in payload["tools"] if tool["function"]["name"] == sent]
+    if not only:
+        raise OptionsError(f"tool_choice names {choice!r}, which is not among the tools of the request")
+    if quirks.tool_choice_object:
+        payload["tool_choice"] = {"type": "function", "function": {"name": sent}}
+    else:
+        payload["tools"], payload["tool_choice"] = only, "required"
+
+
+def _results_behind(later: Sequence[Message]) -> dict[str, Message]:
+    """The results up to the next assistant message, by the id of the call; the first one of each counts."""
+    results: dict[str, Message] = {}
+    for message in later:
+        if message.get("role") == "assistant":
+            break
+        if message.get("role") == "tool":
+            results.setdefault(str(message.get("tool_call_id") or ""), message)
+    return results
+
+
+def _known_fields(message: Message) -> dict[str, Any]:
+    known = _ROLE_FIELDS.get(str(message.get("role")), ("role", "content"))
+    return {key: message[key] for key in known if key in message and (message[key] is not None or key == "content")}
+
+
+def _function(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = item.get("function")
+    return function if isinstance(function, Mapping) else {}
+
+
+def _arguments_text(arguments: Any) -> str:
+    if isinstance(arguments, Mapping):
+        return json.dumps(arguments, ensure_ascii=False)
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except (TypeError, ValueError, RecursionError):
+        is_object = False
+    return arguments if is_object else "{}"
+
+
+def _digest9(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_surrogates(item) for item in value]
+    return value

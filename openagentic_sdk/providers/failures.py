@@ -1,0 +1,165 @@
+"""Say what an endpoint's error means: one reading of every vendor's error body, and whether asking again can help.
+
+The table is the one of the official SDKs (408, 409, 429 and 5xx may pass; `x-should-retry` overrules), with two families
+taken out: a 429 that is about money never passes, and a prompt that is too long passes only when it is shorter.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ContextLengthError, ProviderHTTPError
+
+RETRYABLE_STATUSES = frozenset({408, 409, 429})
+MAX_MESSAGE_CHARS = 1000
+
+_MONEY_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "credit_balance_exhausted",
+        "organization_spend_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+        "enforced_spend_limit_reached",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "insufficient_balance",
+    }
+)
+_MONEY = re.compile(r"exceeded your current quota|credit balance is too low|insufficient (balance|credits|funds)", re.I)
+_CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
+# How endpoints say that the prompt is too long when they have no code for it: OpenAI and what copies it, vLLM, llama.cpp,
+# Anthropic, Gemini, Bedrock, Groq, Mistral, xAI, LiteLLM.
+_CONTEXT = re.compile(
+    r"maximum context length|context (length|window|size)[^.]{0,40}(exceed|too)|exceed[^.]{0,40}(context|token limit)"
+    r"|prompt is too long|input is too long|input token count[^.]{0,40}exceed|too many tokens in (the )?(prompt|request)"
+    r"|reduce the length of the (messages|prompt|input)|too large for model with \d+ maximum context"
+    r"|maximum prompt length|longer than the model's context|ContextWindowExceeded|request_too_large",
+    re.I,
+)
+_SENSIBLE_NAMES = re.compile(r"authorization|api-?key|token|secret|cookie", re.I)
+
+
+def http_error(
+    status: int, headers: Mapping[str, str], body: bytes | str, *, endpoint: str = "", secrets: tuple[str, ...] = ()
+) -> ProviderHTTPError:
+    """The error for an answer with an error status. `secrets` are cut out of whatever the endpoint repeated."""
+    text = body if isinstance(body, str) else body.decode("utf-8", "replace")
+    text = hide_secrets(text, secrets)
+    message, code = read_error_text(text)
+    return _judged_error(message or f"HTTP status {status}", code, status, dict(headers), text, endpoint)
+
+
+def error_in_body(data: Any, *, endpoint: str = "") -> ProviderHTTPError | None:
+    """The error that a body or chunk with status 200 is, or None when it is none."""
+    if isinstance(data, list) and data and isinstance(data[0], Mapping) and data[0].get("error"):
+        data = data[0]
+    if not isinstance(data, Mapping) or not _is_error(data):
+        return None
+    message, code = _read_error(data)
+    return _judged_error(message or "unknown error", code, 200, {}, json.dumps(data)[:4000], endpoint)
+
+
+def read_error_text(text: str) -> tuple[str, str | None]:
+    """Message and code of an error body: any vendor's JSON, plain text, or a web page."""
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        plain = re.sub(r"<(script|style).*?</\1>|<[^>]{0,1000}>", " ", text[:20_000], flags=re.S | re.I)
+        return _short(" ".join(plain.split())), None
+    message, code = _read_error(data)
+    return message or _short(text), code
+
+
+def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """The text without the secrets in it."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, "[hidden]")
+    return text
+
+
+def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
+    """What of the headers of a request must never be shown."""
+    values = [value for name, value in headers.items() if _SENSIBLE_NAMES.search(name)]
+    return tuple(
+        sorted({part for value in values for part in (value, value.rpartition(" ")[2])}, key=len, reverse=True)
+    )
+
+
+def _is_error(data: Mapping[str, Any]) -> bool:
+    if data.get("error"):
+        return True
+    return data.get("object") == "error" or (data.get("type") == "error" and "choices" not in data)
+
+
+def _read_error(data: Any) -> tuple[str, str | None]:
+    if isinstance(data, list):
+        data = data[0] if data else {}
+    if not isinstance(data, Mapping):
+        return _short(str(data)), None
+    inner = data.get("error")
+    if isinstance(inner, str):
+        return _short(inner), _code(data)
+    holder = inner if isinstance(inner, Mapping) else data
+    message = holder.get("message") or holder.get("detail") or data.get("message") or data.get("detail") or ""
+    message = message if isinstance(message, str) else json.dumps(message)
+    return _short(message), _code(holder)
+
+
+def _code(holder: Mapping[str, Any]) -> str | None:
+    details = holder.get("details")
+    nested = details.get("error_code") if isinstance(details, Mapping) else None
+    for value in (nested, holder.get("code"), holder.get("status_code"), holder.get("type")):
+        if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return None
+
+
+def _judged_error(
+    message: str, code: str | None, status: int, headers: dict[str, str], body: str, endpoint: str
+) -> ProviderHTTPError:
+    kind = code if code and not code.isdigit() else None
+    judged_status = int(code) if status == 200 and code and code.isdigit() and 400 <= int(code) < 600 else status
+    about_money = judged_status == 402 or kind in _MONEY_CODES or bool(_MONEY.search(message))
+    too_long = kind in _CONTEXT_CODES or (judged_status in (200, 400, 413, 422, 500) and bool(_CONTEXT.search(message)))
+    retryable = not about_money and not too_long and _may_pass(judged_status, kind, headers)
+    error_class = ContextLengthError if too_long else ProviderHTTPError
+    where = endpoint or "the endpoint"
+    shown = f"{where} answered {_shown_status(status, code)}: {message}{_advice(judged_status, about_money)}"
+    return error_class(shown, status=status, code=code, headers=headers, body=body, retryable=retryable)
+
+
+def _may_pass(status: int, code: str | None, headers: Mapping[str, str]) -> bool:
+    told = headers.get("x-should-retry")
+    if told in ("true", "false"):
+        return told == "true"
+    if status == 200:
+        # An error inside an accepted response has no status to go by; these words are about the server, not the request.
+        words = ("server", "overload", "rate_limit", "timeout", "unavailable", "slow_down", "api_error", "internal")
+        return any(word in (code or "server").lower() for word in words)
+    return status in RETRYABLE_STATUSES or status >= 500
+
+
+def _shown_status(status: int, code: str | None) -> str:
+    if status == 200:
+        return f"with an error ({code})" if code else "with an error"
+    return f"{status} ({code})" if code and code != str(status) else str(status)
+
+
+def _advice(status: int, about_money: bool) -> str:
+    if about_money:
+        return " (add credit or use another key: asking again does not help)"
+    if status in (401, 403):
+        return " (check the API key and what it may do)"
+    if status == 404:
+        return " (check base_url and the model's name)"
+    return ""
+
+
+def _short(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + "..."

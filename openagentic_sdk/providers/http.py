@@ -1,0 +1,553 @@
+"""HTTP to models: the one file that opens a socket to an endpoint.
+
+The standard library's own client (http.client) runs in a thread per request; the loop gets the body in batches and is never
+blocked. The traps that this file exists for: iterating over lines hides a body that was cut, closing from another thread
+hangs where `shutdown` frees at once, keys travel along with redirects, a TLS context costs 40 ms, and a connection that was
+kept open may be dead when it is used again.
+
+The law of this file: a key is in the request's headers and nowhere else; no error and no URL shown repeats it.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+from ..errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
+from .thread_feed import FeedStopped, ThreadFeed
+from .timeouts import Progress, Timeouts, Watch
+
+if TYPE_CHECKING:
+    import ssl
+    from http.client import HTTPConnection, HTTPResponse
+
+MAX_BODY_BYTES = 256 * 1024 * 1024
+
+_READ_BYTES = 64 * 1024
+_MAX_REDIRECTS = 3
+# Vendors keep connections for minutes, llama.cpp and Node for 5 s; one that was closed meanwhile is noticed before use.
+_MAX_IDLE_S = 60.0
+_MAX_KEPT_PER_HOST = 64
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@dataclass(frozen=True)
+class _Target:
+    """Where a request goes: the host, and the proxy on the way when there is one."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: str | None = None
+
+    @property
+    def origin(self) -> str:
+        default = 443 if self.scheme == "https" else 80
+        return f"{self.scheme}://{_netloc_host(self.host)}" + (f":{self.port}" if self.port != default else "")
+
+
+class HttpTransport:
+    """Requests to any number of hosts over connections that are kept and shared, from any number of loops and threads.
+
+    `proxies` maps `http` and `https` to a proxy's URL; None reads HTTP_PROXY, HTTPS_PROXY and NO_PROXY. `ssl_context` None
+    is one shared context with the system's certificates, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+    `max_body_bytes` bounds what one answer may bring, unpacked.
+    """
+
+    def __init__(
+        self,
+        *,
+        timeouts: Timeouts | None = None,
+        proxies: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self.timeouts = timeouts or Timeouts()
+        self.max_body_bytes = max_body_bytes
+        self.pool = _Pool()
+        self._proxies = proxies
+        self._ssl_context = ssl_context
+        # Whoever forgets to close leaves no socket open longer than the transport lives.
+        weakref.finalize(self, self.pool.close)
+
+    def close(self) -> None:
+        """Close the connections that are kept; the transport can go on being used."""
+        self.pool.close()
+
+    async def request(
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None, *, timeouts: Timeouts | None = None
+    ) -> HttpAnswer:
+        """Send a POST, or a GET when `body` is None, and come back with the head of the answer, whatever its status.
+
+        Raises `ProviderConnectionError`, `ProviderTimeoutError`, `ProviderResponseError` for what is no HTTP, and
+        `OptionsError` for a URL or header that cannot be sent. Redirects are followed on the same origin only, and a POST
+        only when the status (307, 308) says that it stays one.
+        """
+        _check_headers(headers)
+        for _ in range(_MAX_REDIRECTS + 1):
+            answer = HttpAnswer(self, url, headers, body, timeouts or self.timeouts)
+            try:
+                await answer.start()
+                followed = _redirect(answer, url, is_post=body is not None)
+            except BaseException:
+                await answer.aclose()
+                raise
+            if followed is None:
+                return answer
+            await answer.aclose()
+            url = followed
+        raise ProviderResponseError(f"{shown_url(url)} redirects in a circle: check base_url")
+
+    def find_target(self, parts: SplitResult) -> _Target:
+        """Where to connect for this URL."""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        return _Target(parts.scheme, parts.hostname or "", port, self._find_proxy(parts))
+
+    def tls_context(self) -> ssl.SSLContext:
+        """The TLS context of this transport."""
+        environment = (os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+        return self._ssl_context or _shared_tls_context(environment)
+
+    def _find_proxy(self, parts: SplitResult) -> str | None:
+        if self._proxies is not None:
+            return self._proxies.get(parts.scheme)
+        from urllib.request import getproxies, proxy_bypass
+
+        proxies = getproxies()
+        proxy = proxies.get(parts.scheme) or proxies.get("all")
+        return None if not proxy or proxy_bypass(parts.netloc) else proxy
+
+
+class HttpAnswer:
+    """One answer: its status and headers, and its body as it comes. Close it, even after its end."""
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        timeouts: Timeouts,
+    ) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self._parts = read_url(url)
+        self._timeouts = timeouts
+        self._exchange = _Exchange(transport, self._parts, headers, body, self._enter_phase)
+        self._feed: ThreadFeed | None = None
+        self._watch: Watch | None = None
+        self._waiting: list[bytes] = []
+
+    async def start(self) -> None:
+        """Send the request and wait for the head of the answer."""
+        feed = self._feed = ThreadFeed(self._exchange.run, interrupt=self._exchange.line.cut)
+        name = shown_url(self._parts.geturl())
+        self._watch = Watch(name, self._timeouts, self._exchange.progress, feed.fail, lambda: feed.has_waiting_items)
+        self._watch.arm()
+        head, *self._waiting = await feed.take()
+        self.status, self.headers = head
+
+    async def read(self) -> list[bytes]:
+        """What has come of the body since the last call, at least one chunk; an empty list at its end."""
+        assert self._feed is not None, "start() comes first"
+        chunks, self._waiting = self._waiting or await self._feed.take(), []
+        self._feed.mark_taken(sum(map(len, chunks)))
+        return chunks
+
+    async def read_all(self, max_bytes: int | None = None) -> bytes:
+        """The whole body, or its first `max_bytes`."""
+        body = bytearray()
+        while chunks := await self.read():
+            body += b"".join(chunks)
+            if max_bytes is not None and len(body) >= max_bytes:
+                return bytes(body[:max_bytes])
+        return bytes(body)
+
+    async def aclose(self) -> None:
+        """Free the connection at once, or keep it when the body was read to its end; no thread is left."""
+        if self._watch is not None:
+            self._watch.stop()
+        if self._feed is not None:
+            await self._feed.aclose()
+
+    def _enter_phase(self) -> None:
+        # Runs in the exchange's thread; the watch belongs to the loop.
+        if self._feed is not None and self._watch is not None:
+            self._feed.call_on_loop(self._watch.arm)
+
+
+class _Line:
+    """The socket of an exchange, which the loop may cut while the thread is blocked on it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._is_cut = False
+
+    def hold(self, sock: socket.socket) -> None:
+        """This is the socket from now on. Raises `FeedStopped` when the line is cut already."""
+        with self._lock:
+            self._socket = sock
+            if self._is_cut:
+                raise FeedStopped
+
+    def cut(self) -> None:
+        """Wake whoever is blocked on the socket."""
+        with self._lock:
+            self._is_cut = True
+            if self._socket is not None:
+                # Not SSLSocket's own shutdown, which takes the TLS object away from the thread that is reading from it.
+                with suppress(OSError):
+                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the socket, unless it was released."""
+        with self._lock:
+            if self._socket is not None:
+                self._socket.close()
+                self._socket = None
+
+    def release(self) -> None:
+        """Let go of the socket without closing it. Raises `FeedStopped` when the line is cut."""
+        with self._lock:
+            if self._is_cut:
+                raise FeedStopped
+            self._socket = None
+
+
+class _Exchange:
+    """One request and its answer, in a thread."""
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        parts: SplitResult,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        on_phase: Callable[[], None],
+    ) -> None:
+        self.progress = Progress()
+        self.line = _Line()
+        self._transport = transport
+        self._parts = parts
+        self._headers = headers
+        self._body = body
+        self._on_phase = on_phase
+        self._origin = f"{parts.scheme}://{parts.netloc}"
+
+    def run(self, feed: ThreadFeed) -> None:
+        """Do it. What goes wrong is raised as one of the provider errors."""
+        response: HTTPResponse | None = None
+        try:
+            target = self._transport.find_target(self._parts)
+            connection, response = self._send(target)
+            self._read(feed, response)
+            if not response.will_close:
+                response.close()
+                self.line.release()
+                self._transport.pool.give(target, connection)
+        except (FeedStopped, ProviderError, OptionsError):
+            raise
+        except Exception as error:  # noqa: BLE001 - ssl, socket, zlib and http.client raise a dozen kinds, all mean no answer
+            raise _explained(error, self._origin, self.progress.phase) from None
+        finally:
+            if response is not None:
+                response.close()
+            self.line.close()
+
+    def _send(self, target: _Target) -> tuple[HTTPConnection, HTTPResponse]:
+        from http.client import RemoteDisconnected
+
+        kept = self._transport.pool.take(target)
+        if kept is not None:
+            self.line.hold(kept.sock)
+            try:
+                return kept, self._ask(target, kept)
+            except (RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                # The server closed a kept connection before it answered anything: that is no failed attempt.
+                self.line.close()
+        connection = _open_connection(target, self._transport, self.line)
+        return connection, self._ask(target, connection)
+
+    def _ask(self, target: _Target, connection: HTTPConnection) -> HTTPResponse:
+        self._enter("first_byte")
+        path = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
+        headers = {"Accept-Encoding": "identity", **self._headers}
+        if target.proxy and target.scheme == "http":
+            path = target.origin + path
+            headers.update(_proxy_authorization(target.proxy))
+        # A server that refuses a big request may answer and close before it has read all of it.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.request("GET" if self._body is None else "POST", path, self._body, headers)
+        return connection.getresponse()
+
+    def _read(self, feed: ThreadFeed, response: HTTPResponse) -> None:
+        headers: dict[str, str] = {}
+        for name, value in response.getheaders():
+            name = name.lower()
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        unpack = _unpacker(headers.get("content-encoding", ""))
+        feed.put((response.status, headers), 0)
+        room = self._transport.max_body_bytes
+        while data := response.read1(_READ_BYTES):
+            self._enter("idle")
+            for chunk in unpack(data):
+                room -= len(chunk)
+                if room < 0:
+                    raise ProviderResponseError(
+                        f"{self._origin} sent more than {self._transport.max_body_bytes} bytes and was cut off"
+                    )
+                feed.put(chunk, len(chunk))
+        if response.length:  # read1 ends silently when a body is shorter than its Content-Length
+            raise ProviderConnectionError(
+                f"{self._origin} closed the connection {response.length} bytes before the end of its answer"
+            )
+
+    def _enter(self, phase: str) -> None:
+        self.progress.since = time.monotonic()
+        if self.progress.phase != phase:
+            self.progress.phase = phase
+            self._on_phase()
+
+
+class _Pool:
+    """Connections that wait to be used again, newest first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: dict[_Target, list[tuple[float, int, HTTPConnection]]] = {}
+
+    def take(self, target: _Target) -> HTTPConnection | None:
+        """A connection that is still alive as far as one can see, or None."""
+        while True:
+            with self._lock:
+                waiting = self._kept.get(target)
+                if not waiting:
+                    return None
+                since, process, connection = waiting.pop()
+            if process == os.getpid() and time.monotonic() - since < _MAX_IDLE_S and _is_quiet(connection.sock):
+                return connection
+            connection.close()
+
+    def give(self, target: _Target, connection: HTTPConnection) -> None:
+        """Keep a connection whose answer was read to its end."""
+        with self._lock:
+            waiting = self._kept.setdefault(target, [])
+            waiting.append((time.monotonic(), os.getpid(), connection))
+            dropped = waiting.pop(0)[2] if len(waiting) > _MAX_KEPT_PER_HOST else None
+        if dropped is not None:
+            dropped.close()
+
+    def close(self) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, {}
+        for waiting in kept.values():
+            for _, _, connection in waiting:
+                connection.close()
+
+
+def read_url(url: str) -> SplitResult:
+    """The parts of a URL that a request can go to. Raises `OptionsError`."""
+    shown = shown_url(url)
+    if not url.isascii() or any(char <= " " or char == "\x7f" for char in url):
+        raise OptionsError(f"the URL {shown!r} has characters that a URL cannot have")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise OptionsError(f"{shown!r} is no http:// or https:// URL: check base_url")
+    if "@" in parts.netloc:
+        raise OptionsError(f"{shown!r} has a user in it: pass credentials as api_key or headers")
+    return parts
+
+
+def shown_url(url: str) -> str:
+    """The URL without what may be secret in it: user, password, query, fragment."""
+    bare = re.sub(r"[?#].*", "", url, flags=re.S)
+    return re.sub(r"(://)[^/]*@", r"\1", bare)[:200]
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    # http.client would refuse them too, with the value, which may be a key, in its message.
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise OptionsError(f"{name!r} is no name for a header")
+        if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
+            raise OptionsError(f"the value of the header {name} has line ends or characters that are not ASCII")
+
+
+def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
+    """The URL to follow, or None. Raises `ProviderConnectionError` for a redirect that would take the key elsewhere."""
+    location = answer.headers.get("location")
+    if answer.status not in (301, 302, 303, 307, 308) or not location:
+        return None
+    new = urljoin(url, location)
+    old_parts, new_parts = urlsplit(url), urlsplit(new)
+    same_origin = (old_parts.scheme, old_parts.netloc) == (new_parts.scheme, new_parts.netloc)
+    if same_origin and (not is_post or answer.status in (307, 308)):
+        return new
+    raise ProviderResponseError(
+        f"{shown_url(url)} redirects to {shown_url(new)} ({answer.status}), which is not followed with a key: "
+        "set base_url to where it leads if you trust it"
+    )
+
+
+def _open_connection(target: _Target, transport: HttpTransport, line: _Line) -> HTTPConnection:
+    import http.client
+
+    if target.proxy is None:
+        sock = _connect(target.host, target.port, transport.timeouts.connect_s, line)
+    else:
+        sock = _connect_through(target, transport.timeouts.connect_s, line)
+    if target.scheme == "https":
+        sock = transport.tls_context().wrap_socket(sock, server_hostname=target.host, do_handshake_on_connect=False)
+        line.hold(sock)
+        sock.do_handshake()
+    connection = http.client.HTTPConnection(target.host, target.port)
+    connection.default_port = 443 if target.scheme == "https" else 80  # left out of the Host header
+    connection.sock = sock
+    return connection
+
+
+def _connect(host: str, port: int, timeout_s: float | None, line: _Line) -> socket.socket:
+    """A connected socket: the host's addresses in turn, which share the time."""
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    failure: OSError | None = None
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        line.hold(sock)
+        try:
+            sock.settimeout(None if timeout_s is None else timeout_s / len(addresses))
+            sock.connect(address)
+            sock.settimeout(None)  # from here on the watch on the loop ends what takes too long
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            failure = error
+            line.close()
+    raise failure or OSError("the name has no address")
+
+
+def _connect_through(target: _Target, timeout_s: float | None, line: _Line) -> socket.socket:
+    """A socket to the target's proxy; for https a tunnel through it."""
+    import http.client
+
+    proxy = _read_proxy(target.proxy or "")
+    sock = _connect(proxy.hostname or "", proxy.port or 80, timeout_s, line)
+    if target.scheme == "http":
+        return sock
+    goal = f"{_netloc_host(target.host)}:{target.port}"
+    head = {"Host": goal, **_proxy_authorization(target.proxy or "")}
+    lines = [f"CONNECT {goal} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    sock.sendall("\r\n".join(lines).encode("ascii"))
+    response = http.client.HTTPResponse(sock, method="CONNECT")
+    try:
+        response.begin()
+        if response.status != 200:
+            raise ProviderConnectionError(
+                f"the proxy {proxy.hostname}:{proxy.port} answered {response.status} to a tunnel to {goal}: "
+                "check HTTPS_PROXY, and NO_PROXY for hosts that need none"
+            )
+    finally:
+        response.close()
+    return sock
+
+
+def _read_proxy(proxy: str) -> SplitResult:
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise OptionsError(f"the proxy {shown_url(proxy)!r} cannot be used: only http:// proxies are supported")
+    return parts
+
+
+def _proxy_authorization(proxy: str) -> dict[str, str]:
+    parts = _read_proxy(proxy)
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+@cache
+def _shared_tls_context(environment: tuple[str | None, str | None]) -> ssl.SSLContext:
+    # Building one takes 40 ms; `environment` is the key, so that a changed SSL_CERT_FILE is seen.
+    import ssl
+
+    return ssl.create_default_context()
+
+
+def _is_quiet(sock: socket.socket | None) -> bool:
+    """Whether nothing waits on an idle connection: what could wait there is its end or something nobody asked for."""
+    if sock is None:
+        return False
+    try:
+        sock.setblocking(False)
+        socket.socket.recv(sock, 1, socket.MSG_PEEK)
+    except BlockingIOError:
+        sock.setblocking(True)
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
+    """What unpacks a body, in pieces that are small however well it was packed. We ask for none, some pack anyway."""
+    name = encoding.strip().lower()
+    if name in ("", "identity"):
+        return lambda data: iter((data,))
+    if name not in ("gzip", "x-gzip", "deflate"):
+        raise ProviderResponseError(
+            f"the endpoint packs its answers as {encoding[:40]!r}, which it was asked not to do"
+        )
+    import zlib
+
+    unpacker = zlib.decompressobj(47)  # gzip or zlib, by the header
+
+    def unpack(data: bytes) -> Iterator[bytes]:
+        while data:
+            piece = unpacker.decompress(data, _READ_BYTES)
+            data = unpacker.unconsumed_tail
+            if piece:
+                yield piece
+
+    return unpack
+
+
+def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
+    import http.client
+    import ssl
+
+    if isinstance(error, TimeoutError):
+        return ProviderTimeoutError(f"{origin} cannot be reached in time", phase=phase)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"{error.verify_message}; SSL_CERT_FILE may name a file of certificates to trust"
+        return ProviderConnectionError(f"the certificate of {origin} is not trusted: {why}")
+    if isinstance(error, http.client.IncompleteRead):
+        return ProviderConnectionError(f"{origin} closed the connection in the middle of its answer")
+    if isinstance(error, http.client.RemoteDisconnected):
+        return ProviderConnectionError(f"{origin} closed the connection without an answer")
+    if isinstance(error, OSError):
+        why = error.strerror or type(error).__name__
+        doing = "cannot be reached" if phase == "connect" else "broke off"
+        return ProviderConnectionError(f"{origin} {doing}: {why}. Check base_url and that the server runs")
+    if isinstance(error, http.client.HTTPException):
+        return ProviderResponseError(f"{origin} does not answer in HTTP ({type(error).__name__}): check base_url")
+    return ProviderResponseError(f"{origin} sent what cannot be read ({type(error).__name__})")
+
+
+def _netloc_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,97 @@
+"""Every other endpoint that speaks chat completions: hosted, routed, or a local server without a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, urlencode
+
+from .chat_request import RequestSettings
+from .exchange import StreamTransport, Transport
+from .http import HttpTransport
+from .openai import ChatProvider
+from .quirks import AZURE, Quirks, quirks_for
+
+
+class OpenAICompatibleProvider(ChatProvider):
+    """An endpoint at `base_url` (up to and with `/v1` or what stands for it).
+
+    `api_key_header` names a header that carries the bare key instead of `Authorization: Bearer`. No key is needed unless
+    the endpoint wants one. `quirks` None is the profile that is known for the host, see `providers.quirks`. `name` is what
+    the log calls the provider; opaque fields of its answers go back to that name and host only.
+    """
+
+    name = "openai-compatible"
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key: str | None = None,
+        api_key_header: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        settings: RequestSettings | None = None,
+        quirks: Quirks | None = None,
+        name: str | None = None,
+        transport: Transport | None = None,
+        stream_transport: StreamTransport | None = None,
+        http: HttpTransport | None = None,
+    ) -> None:
+        super().__init__(
+            base_url=base_url,
+            quirks=quirks or quirks_for(base_url),
+            api_key=api_key,
+            headers=headers,
+            settings=settings,
+            transport=transport,
+            stream_transport=stream_transport,
+            http=http,
+        )
+        self._api_key_header = api_key_header
+        if name is not None:
+            self.name = name
+
+    def authorization(self, key: str) -> dict[str, str]:
+        return {self._api_key_header: key} if self._api_key_header else super().authorization(key)
+
+
+class AzureOpenAIProvider(OpenAICompatibleProvider):
+    """A deployment on Azure, in the form with `api-version`; the model of a call is the name of the deployment.
+
+    Azure's newer form (`https://NAME.openai.azure.com/openai/v1`) is an `OpenAICompatibleProvider` with
+    `api_key_header="api-key"`.
+    """
+
+    name = "azure-openai"
+
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        api_version: str,
+        deployment: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        settings: RequestSettings | None = None,
+        quirks: Quirks = AZURE,
+        transport: Transport | None = None,
+        stream_transport: StreamTransport | None = None,
+        http: HttpTransport | None = None,
+    ) -> None:
+        super().__init__(
+            base_url=endpoint,
+            api_key=api_key,
+            api_key_header="api-key",
+            headers=headers,
+            settings=settings,
+            quirks=quirks,
+            transport=transport,
+            stream_transport=stream_transport,
+            http=http,
+        )
+        self._api_version = api_version
+        self._deployment = deployment
+
+    def url(self, model: str) -> str:
+        deployment = quote(self._deployment or model, safe="")
+        query = urlencode({"api-version": self._api_version})
+        return f"{self.base_url}/openai/deployments/{deployment}/chat/completions?{query}"

@@ -1,0 +1,347 @@
+"""Put the pieces of a chat completion together: text, reasoning and tool calls, however the endpoint cuts and labels them.
+
+Pure: chunks in, stream events out, no I/O. A whole answer goes through the same code as one big chunk, so `complete` and
+`stream` cannot differ. What follows was seen on the wire: ids and names repeated in every fragment or only in the first,
+indices missing, all 0, or with holes, arguments as an object, calls beside any finish reason.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from ..errors import IncompleteResponseError
+from .base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall
+from .think_tags import ThinkTagSplitter
+
+# The finish reasons under which an answer was cut by a limit: a call that stood last may be unfinished then.
+_CUT = frozenset({"length", "max_tokens", "model_length", "model_context_window_exceeded"})
+_REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
+_CALL_FIELDS = frozenset({"index", "id", "type", "function"})
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one."""
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+@dataclass
+class _Slot:
+    """One call as far as it has come."""
+
+    id: str = ""
+    name: str = ""
+    pieces: list[str] = field(default_factory=list)
+    extras: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, entry: Mapping[str, Any]) -> None:
+        """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them whole."""
+        self.id = self.id or _text(entry.get("id"))
+        function = entry.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        self.name = self.name or _text(function.get("name"))
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            self.pieces.append(arguments)
+        elif arguments is not None:
+            self.pieces.append(json.dumps(arguments))
+        for key, value in entry.items():
+            if key not in _CALL_FIELDS and value is not None:
+                self.extras[key] = value
+
+
+class ToolCallAssembler:
+    """Collects the fragments of tool calls, in the order in which calls first appear.
+
+    `used_ids` are ids that the conversation has already seen; a call that comes with one of them gets another id.
+    """
+
+    def __init__(self, *, used_ids: Collection[str] = (), make_id: Callable[[], str] = new_call_id) -> None:
+        self._slots: list[_Slot] = []
+        self._by_index: dict[int, _Slot] = {}
+        self._used_ids = used_ids
+        self._make_id = make_id
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def apply_delta(self, delta: Mapping[str, Any]) -> None:
+        """Take one fragment: an entry of `tool_calls`, or a delta that holds such a list."""
+        if "tool_calls" in delta:
+            entries = delta["tool_calls"]
+            for entry in entries if isinstance(entries, Sequence) else ():
+                if isinstance(entry, Mapping):
+                    self._slot_for(entry).take(entry)
+        else:
+            self._slot_for(delta).take(delta)
+
+    def finalize(self, *, cut: bool = False) -> list[ToolCall]:
+        """The calls. `cut` says that the answer stopped at a length limit, so that empty arguments are not trusted."""
+        taken = set(self._used_ids)
+        calls = []
+        for slot in self._slots:
+            call_id = slot.id if slot.id and slot.id not in taken else self._make_id()
+            taken.add(call_id)
+            calls.append(_finished_call(slot, call_id, cut and slot is self._slots[-1]))
+        return calls
+
+    def _slot_for(self, entry: Mapping[str, Any]) -> _Slot:
+        index, call_id = entry.get("index"), _text(entry.get("id"))
+        if isinstance(index, int) and not isinstance(index, bool):
+            slot = self._by_index.get(index)
+            # Ollama gives every call the index 0: a new id under a known index is a new call.
+            if slot is None or (slot.id and call_id and call_id != slot.id):
+                slot = self._by_index[index] = self._open()
+            return slot
+        return self._slot_without_index(entry, call_id)
+
+    def _slot_without_index(self, entry: Mapping[str, Any], call_id: str) -> _Slot:
+        known = next((slot for slot in self._slots if call_id and slot.id == call_id), None)
+        if known is not None:
+            return known
+        function = entry.get("function")
+        names_call = isinstance(function, Mapping) and bool(function.get("name"))
+        return self._open() if call_id or names_call or not self._slots else self._slots[-1]
+
+    def _open(self) -> _Slot:
+        self._slots.append(_Slot())
+        return self._slots[-1]
+
+
+def read_arguments(text: str, *, cut: bool = False) -> tuple[dict[str, Any], str | None]:
+    """The arguments of a call and None, or {} and the text when it is no JSON object. Nothing at all means no arguments."""
+    if not text.strip():
+        return {}, (text if cut else None)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if isinstance(value, str):  # some models encode twice
+            value = json.loads(value, parse_constant=_refuse_constant) if value.strip() else {}
+    except (ValueError, RecursionError):
+        return {}, text
+    if value is None:
+        return {}, None
+    return (value, None) if isinstance(value, dict) else ({}, text)
+
+
+class ChatAssembler:
+    """One chat completion, from its first chunk to its end.
+
+    `apply` takes a chunk and returns what can be shown of it; `finish` gives the whole answer once the stream has ended.
+    `origin` names the endpoint in the opaque extras, which go back to nobody else.
+    """
+
+    def __init__(
+        self,
+        *,
+        used_ids: Collection[str] = (),
+        make_id: Callable[[], str] = new_call_id,
+        think_tags: bool = False,
+        origin: str = "",
+    ) -> None:
+        self._calls = ToolCallAssembler(used_ids=used_ids, make_id=make_id)
+        self._function_call = ToolCallAssembler(used_ids=used_ids, make_id=make_id)
+        self._splitter = ThinkTagSplitter() if think_tags else None
+        self._origin = origin
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._reasoning_field = ""
+        self._details: list[dict[str, Any]] = []
+        self._message_extras: dict[str, Any] = {}
+        self._usage: Mapping[str, Any] | None = None
+        self._finish_reason: str | None = None
+        self._refusal = False
+        self._ended = False
+        self._model: str | None = None
+
+    def apply(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        """What of this chunk can be shown."""
+        self._take_usage(chunk)
+        model = chunk.get("model")
+        self._model = self._model or (model if isinstance(model, str) and model else None)
+        choices = chunk.get("choices")
+        events: list[StreamEvent] = []
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, Mapping) and not choice.get("index"):
+                self._take_choice(choice, events)
+        return events
+
+    def end_marker(self) -> None:
+        """The stream said `[DONE]`."""
+        self._ended = True
+
+    @property
+    def has_finish_reason(self) -> bool:
+        """Whether the answer is whole as far as the model is concerned; usage may still follow."""
+        return self._finish_reason is not None
+
+    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+        """What was still held back, and the whole answer. Raises `IncompleteResponseError` when no end was seen."""
+        events: list[StreamEvent] = []
+        if self._splitter is not None:
+            self._show(self._splitter.close(), events)
+        if self._finish_reason is None and not self._ended:
+            self._refuse_incomplete()
+        calls = self._calls if len(self._calls) else self._function_call
+        output = ModelOutput(
+            assistant_text="".join(self._text) or None,
+            tool_calls=calls.finalize(cut=self._finish_reason in _CUT),
+            usage=self._usage,
+            finish_reason=self._finish_reason,
+            reasoning="".join(self._reasoning) or None,
+            extras=self._extras(),
+            refusal=self._refusal,
+            model=self._model,
+        )
+        return events, output
+
+    def _refuse_incomplete(self) -> NoReturn:
+        text = "".join(self._text)
+        raise IncompleteResponseError(
+            f"the answer stopped after {len(text)} characters without a finish reason or an end marker: "
+            "the connection was cut, or the endpoint does not end its streams",
+            partial_text=text,
+        )
+
+    def _take_usage(self, chunk: Mapping[str, Any]) -> None:
+        """Keep the last usage: some send it once, some in every chunk and cumulative, none as differences."""
+        usage = chunk.get("usage")
+        if not isinstance(usage, Mapping) and isinstance(chunk.get("x_groq"), Mapping):
+            usage = chunk["x_groq"].get("usage")
+        if isinstance(usage, Mapping) and usage:
+            self._usage = usage
+
+    def _take_choice(self, choice: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        delta = choice.get("delta")
+        if not isinstance(delta, Mapping):
+            delta = choice.get("message")
+        if isinstance(delta, Mapping):
+            self._take_delta(delta, events)
+        elif isinstance(choice.get("text"), str):
+            self._show_content(choice["text"], events)
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            self._finish_reason = reason
+        self._take_usage(choice)
+
+    def _take_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        self._take_reasoning(delta, events)
+        self._take_content(delta.get("content"), events)
+        refusal = delta.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            self._refusal = True
+            self._show_text(refusal, events)
+        if delta.get("tool_calls"):
+            self._calls.apply_delta(delta)
+        elif isinstance(delta.get("function_call"), Mapping):  # the form before tools, one call at most
+            self._function_call.apply_delta({"index": 0, "function": delta["function_call"]})
+        if isinstance(delta.get("extra_content"), Mapping):  # Gemini's thought signatures
+            self._message_extras["extra_content"] = delta["extra_content"]
+
+    def _take_content(self, content: Any, events: list[StreamEvent]) -> None:
+        if isinstance(content, str):
+            if content:
+                self._show_content(content, events)
+        elif isinstance(content, list):  # Mistral: parts, thinking among them
+            for part in content:
+                if isinstance(part, Mapping):
+                    self._take_part(part, events)
+
+    def _take_part(self, part: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        if part.get("type") == "thinking":
+            self._show_reasoning(_part_text(part.get("thinking")), events)
+        else:
+            self._show_content(_part_text(part.get("text")), events)
+
+    def _take_reasoning(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        """Show reasoning under the first name that has some; servers send copies of it under several names."""
+        details = delta.get("reasoning_details")
+        if isinstance(details, list):
+            self._take_details(details)
+        for name in _REASONING_TEXT:
+            text = delta.get(name)
+            if isinstance(text, str) and text:
+                self._reasoning_field = self._reasoning_field or name
+                self._show_reasoning(text, events)
+                return
+        if isinstance(details, list):
+            self._show_reasoning("".join(_detail_text(detail) for detail in details), events)
+
+    def _take_details(self, details: list[Any]) -> None:
+        """Keep reasoning details as they came; fragments of one entry (same type and index) become one entry again."""
+        for detail in details:
+            if not isinstance(detail, Mapping):
+                continue
+            last = self._details[-1] if self._details else {}
+            same = last and all(detail.get(key) == last.get(key) for key in ("type", "index"))
+            if same and not (last.get("id") and detail.get("id") and last["id"] != detail["id"]):
+                _merge_detail(last, detail)
+            else:
+                self._details.append(dict(detail))
+
+    def _show_content(self, text: str, events: list[StreamEvent]) -> None:
+        if self._splitter is None:
+            self._show_text(text, events)
+        else:
+            self._show(self._splitter.feed(text), events)
+
+    def _show(self, pieces: list[tuple[bool, str]], events: list[StreamEvent]) -> None:
+        for is_reasoning, piece in pieces:
+            if is_reasoning:
+                self._show_reasoning(piece, events)
+            else:
+                self._show_text(piece, events)
+
+    def _show_text(self, text: str, events: list[StreamEvent]) -> None:
+        if text:
+            self._text.append(text)
+            events.append(TextDelta(text))
+
+    def _show_reasoning(self, text: str, events: list[StreamEvent]) -> None:
+        if text:
+            self._reasoning.append(text)
+            events.append(ReasoningDelta(text))
+
+    def _extras(self) -> dict[str, Any] | None:
+        extras = dict(self._message_extras)
+        if self._reasoning_field:
+            extras[self._reasoning_field] = "".join(self._reasoning)
+        if self._details:
+            extras["reasoning_details"] = self._details
+        return {**extras, "origin": self._origin} if extras else None
+
+
+def _finished_call(slot: _Slot, call_id: str, cut: bool) -> ToolCall:
+    arguments, raw = read_arguments("".join(slot.pieces), cut=cut)
+    return ToolCall(call_id, slot.name, arguments, raw, slot.extras or None)
+
+
+def _merge_detail(last: dict[str, Any], detail: Mapping[str, Any]) -> None:
+    for key, value in detail.items():
+        if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str):
+            last[key] += value
+        elif value is not None:
+            last[key] = value
+
+
+def _detail_text(detail: Any) -> str:
+    if not isinstance(detail, Mapping):
+        return ""
+    return _text(detail.get("text")) or _text(detail.get("summary"))
+
+
+def _part_text(value: Any) -> str:
+    """The text of a content part, which may itself be a list of parts."""
+    if isinstance(value, list):
+        return "".join(_part_text(part.get("text")) for part in value if isinstance(part, Mapping))
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

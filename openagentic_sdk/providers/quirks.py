@@ -1,0 +1,78 @@
+"""What an endpoint wants or gives differently from OpenAI's, as data: one profile per vendor, found by its host.
+
+Every profile can be overridden: `OpenAICompatibleProvider(quirks=replace(LOCAL, empty_content=None))`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quirks:
+    """How requests to an endpoint are written and its answers read.
+
+    `max_tokens_field` names the output limit. `system_role` is what system messages are called, `one_system_message` joins
+    those at the start. `stream_usage` asks for usage at the end of a stream. `empty_content` is the content of an
+    assistant message that only has calls: None (JSON null) or "". `tool_choice_object` says that one tool can be forced by
+    name; without it the tool alone is offered and a call required. `strict_tools` allows the `strict` key in tools.
+    `short_tool_ids` makes ids of nine letters and digits. `assistant_after_tool` puts an assistant message between a
+    result and a user message. `name_in_tool_result` repeats the tool's name in its result. `echo_fields` are the opaque
+    fields of its own answers that the endpoint wants back. `think_tags` reads `<think>` at the start of a text as reasoning.
+    `needs_key` says that there is no answer without a key.
+    """
+
+    max_tokens_field: str = "max_tokens"
+    system_role: str = "system"
+    one_system_message: bool = False
+    stream_usage: bool = True
+    empty_content: str | None = None
+    tool_choice_object: bool = True
+    strict_tools: bool = False
+    short_tool_ids: bool = False
+    assistant_after_tool: bool = False
+    name_in_tool_result: bool = False
+    echo_fields: tuple[str, ...] = ("reasoning_content", "reasoning_details", "extra_content")
+    think_tags: bool = True
+    needs_key: bool = False
+
+
+STANDARD = Quirks()
+OPENAI = Quirks(
+    max_tokens_field="max_completion_tokens", strict_tools=True, echo_fields=(), think_tags=False, needs_key=True
+)
+# Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
+LOCAL = Quirks(empty_content="", tool_choice_object=False, one_system_message=True)
+MISTRAL = Quirks(stream_usage=False, short_tool_ids=True, assistant_after_tool=True, name_in_tool_result=True)
+# A reasoning field that is sent back is refused by Groq and xAI; Gemini wants its thought signatures back, and only them.
+GROQ = Quirks(max_tokens_field="max_completion_tokens", echo_fields=())
+XAI = Quirks(echo_fields=())
+GEMINI = Quirks(echo_fields=("extra_content",))
+AZURE = Quirks(max_tokens_field="max_completion_tokens", strict_tools=True, echo_fields=(), think_tags=False)
+
+_BY_HOST = {
+    "api.openai.com": OPENAI,
+    "api.mistral.ai": MISTRAL,
+    "api.groq.com": GROQ,
+    "api.x.ai": XAI,
+    "generativelanguage.googleapis.com": GEMINI,
+    "openai.azure.com": AZURE,
+    "services.ai.azure.com": AZURE,
+    "cognitiveservices.azure.com": AZURE,
+    "localhost": LOCAL,
+    "127.0.0.1": LOCAL,
+    "::1": LOCAL,
+    "0.0.0.0": LOCAL,
+    "host.docker.internal": LOCAL,
+}
+
+
+def quirks_for(base_url: str) -> Quirks:
+    """The profile for an endpoint: that of its host or of the domain above it, else the standard one."""
+    try:
+        host = (urlsplit(base_url).hostname or "").lower()
+    except ValueError:
+        return STANDARD
+    known = next((name for name in _BY_HOST if host == name or host.endswith("." + name)), None)
+    return _BY_HOST[known] if known else STANDARD

@@ -1,0 +1,128 @@
+"""Server-sent events: bytes in, events out (WHATWG HTML, section 9.2.6, "Interpreting an event stream").
+
+Two deliberate differences from that page, because servers are what they are: an event whose final blank line is missing
+is still given at the end of the stream, and what the stream says about reconnecting (`retry`) is ignored.
+
+Lines end with LF, CR or CRLF and with nothing else: U+2028 inside a JSON string is data. Bytes may be cut anywhere, also
+inside a character, so text is decoded one whole line at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from ..errors import ProviderResponseError
+
+# Two orders of magnitude above the biggest event seen in recorded traffic; a line without end must not eat the memory.
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SSEEvent(NamedTuple):
+    """One event. `event` is empty when the stream does not name it; `last_event_id` stays until the stream changes it."""
+
+    data: str
+    event: str = ""
+    last_event_id: str = ""
+
+
+class SSEDecoder:
+    """Turns chunks of any size into events. `feed` what came, then `close` once the stream has ended.
+
+    Raises `ProviderResponseError` for an event of more than `max_event_bytes`.
+    """
+
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
+        self._tail = bytearray()  # an unfinished line
+        self._started = False
+        self._data: list[str] = []
+        self._data_bytes = 0
+        self._event = ""
+        self._last_event_id = ""
+
+    def feed(self, chunk: bytes) -> list[SSEEvent]:
+        """The events that this chunk completes."""
+        if not self._ends_a_line(chunk):
+            self._tail += chunk
+            self._check_size(len(self._tail))
+            return []
+        lines = self._cut_lines(bytes(self._tail) + chunk)
+        return self._interpret(lines)
+
+    def close(self) -> list[SSEEvent]:
+        """The last event, when the stream ended without the blank line behind it."""
+        rest, self._tail = bytes(self._tail), bytearray()
+        lines = [self._without_bom(rest).rstrip(b"\r")] if rest else []
+        return self._interpret([*lines, b""])
+
+    def _ends_a_line(self, chunk: bytes) -> bool:
+        # A CR that was the last byte so far ends its line only when the next byte, LF or not, is there to see.
+        return b"\n" in chunk or b"\r" in chunk or (self._tail.endswith(b"\r") and bool(chunk))
+
+    def _cut_lines(self, data: bytes) -> list[bytes]:
+        lines = data.splitlines()  # bytes know CR, LF and CRLF only; str.splitlines would also cut at U+2028
+        if data.endswith(b"\r"):
+            self._tail = bytearray(lines.pop() + b"\r")
+        elif data.endswith(b"\n"):
+            self._tail = bytearray()
+        else:
+            self._tail = bytearray(lines.pop())
+        if lines:
+            lines[0] = self._without_bom(lines[0])
+        return lines
+
+    def _without_bom(self, line: bytes) -> bytes:
+        if self._started:
+            return line
+        self._started = True
+        return line.removeprefix(_BOM)
+
+    def _interpret(self, lines: list[bytes]) -> list[SSEEvent]:
+        events: list[SSEEvent] = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._take_data(line[6:] if line.startswith(b"data: ") else line[5:])
+            elif not line:
+                self._dispatch(events)
+            else:
+                self._take_field(line)
+        return events
+
+    def _take_data(self, value: bytes) -> None:
+        self._data_bytes += len(value)
+        self._check_size(self._data_bytes)
+        self._data.append(value.decode("utf-8", "replace"))
+
+    def _take_field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._take_data(b"")
+        elif name == b"event":
+            self._event = value.removeprefix(b" ").decode("utf-8", "replace")
+        elif name == b"id" and b"\0" not in value:
+            self._last_event_id = value.removeprefix(b" ").decode("utf-8", "replace")
+
+    def _dispatch(self, events: list[SSEEvent]) -> None:
+        if self._data:
+            events.append(SSEEvent("\n".join(self._data), self._event, self._last_event_id))
+            self._data, self._data_bytes = [], 0
+        self._event = ""
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_event_bytes:
+            raise ProviderResponseError(
+                f"the endpoint sent an event of more than {self._max_event_bytes} bytes: it is not answering as a model"
+            )
+
+
+def parse_sse_events(lines: Iterable[bytes]) -> Iterator[str]:
+    """The data of each event, from lines of bytes with or without their line ends, as the lines come."""
+    decoder = SSEDecoder()
+    for line in lines:
+        for event in decoder.feed(line if line.endswith((b"\n", b"\r")) else line + b"\n"):
+            yield event.data
+    for event in decoder.close():
+        yield event.data

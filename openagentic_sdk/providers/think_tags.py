@@ -1,0 +1,67 @@
+"""Tell reasoning from text when a server leaves the model's `<think>` tags in the content.
+
+Only a tag at the very start of an answer counts: later in a text it is something that the model talks about.
+"""
+
+from __future__ import annotations
+
+_OPEN, _CLOSE = "<think>", "</think>"
+
+Piece = tuple[bool, str]  # is it reasoning, and what
+
+
+class ThinkTagSplitter:
+    """Takes content piece by piece; holds back only what may still turn out to be part of a tag."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._state = "start"  # start, thinking, after (white space behind the closing tag is dropped), text
+
+    def feed(self, text: str) -> list[Piece]:
+        """What can be told apart so far."""
+        if self._state == "text":
+            return [(False, text)]
+        self._held += text
+        pieces: list[Piece] = []
+        while self._step(pieces):
+            pass
+        return [piece for piece in pieces if piece[1]]
+
+    def close(self) -> list[Piece]:
+        """What was held back when the answer ended."""
+        rest, self._held = self._held, ""
+        return [(self._state == "thinking", rest)] if rest and self._state != "after" else []
+
+    def _step(self, pieces: list[Piece]) -> bool:
+        """One move of the table above; whether another may follow."""
+        if self._state == "start":
+            return self._look_for_opening(pieces)
+        if self._state == "thinking":
+            return self._look_for_closing(pieces)
+        self._held = self._held.lstrip() if self._state == "after" else self._held
+        if self._held:
+            self._state = "text"
+            pieces.append((False, self._held))
+            self._held = ""
+        return False
+
+    def _look_for_opening(self, pieces: list[Piece]) -> bool:
+        start = self._held.lstrip()
+        if start.startswith(_OPEN):
+            self._state, self._held = "thinking", start[len(_OPEN) :].lstrip("\n")
+            return True
+        if _OPEN.startswith(start):
+            return False
+        self._state = "text"
+        return True
+
+    def _look_for_closing(self, pieces: list[Piece]) -> bool:
+        thought, tag, rest = self._held.partition(_CLOSE)
+        if tag:
+            pieces.append((True, thought))
+            self._state, self._held = "after", rest
+            return True
+        keep = next((n for n in range(len(_CLOSE) - 1, 0, -1) if thought.endswith(_CLOSE[:n])), 0)
+        pieces.append((True, thought[: len(thought) - keep]))
+        self._held = thought[len(thought) - keep :]
+        return False

@@ -1,0 +1,149 @@
+"""Carry items from blocking code in a thread to one consumer on an event loop, many at a time.
+
+One wake-up of the loop serves everything that waits, which is what makes a thread per stream cheap. The thread waits when
+the consumer is slow, ends when the consumer stops, and is waited for: no thread outlives its stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+# Far more than one read brings, far less than 64 slow streams may cost together.
+MAX_WAITING_BYTES = 256 * 1024
+# A thread that looks up a name in the DNS cannot be interrupted; it is left to end by itself after this long.
+JOIN_TIMEOUT_S = 2.0
+
+
+class FeedStopped(Exception):
+    """The consumer is gone: the thread is to end. Never seen outside of a thread."""
+
+
+class ThreadFeed:
+    """Runs `work(feed)` in a thread of its own; what it puts is what `take` gives, and what it raises is raised there.
+
+    `interrupt` is called to wake the thread out of a blocking call. It runs on the loop and must not block.
+    """
+
+    def __init__(self, work: Callable[[ThreadFeed], None], *, interrupt: Callable[[], None] | None = None) -> None:
+        self._interrupt = interrupt
+        self._loop = asyncio.get_running_loop()
+        self._items: deque[Any] = deque()
+        self._woken = asyncio.Event()
+        self._is_notified = False
+        self._bytes_put = 0  # written by the thread only
+        self._bytes_taken = 0  # written by the loop only
+        self._room = threading.Event()
+        self._stopped = False
+        self._error: BaseException | None = None
+        self._is_done = False
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._work = work
+        threading.Thread(target=self._run, name="openagentic-stream", daemon=True).start()
+
+    # --- in the thread -----------------------------------------------------------------------------------------------
+
+    def put(self, item: Any, size: int = 1) -> None:
+        """Hand an item over; waits while more than `MAX_WAITING_BYTES` wait. Raises `FeedStopped`."""
+        self._items.append(item)
+        self._bytes_put += size
+        self._notify()
+        while self._bytes_put - self._bytes_taken > MAX_WAITING_BYTES and not self._stopped:
+            self._room.clear()
+            if self._bytes_put - self._bytes_taken > MAX_WAITING_BYTES and not self._stopped:
+                self._room.wait()
+        if self._stopped:
+            raise FeedStopped
+
+    def call_on_loop(self, callback: Callable[[], None]) -> None:
+        """Run a callback on the consumer's loop, soon. Raises `FeedStopped` when the loop is closed."""
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError as error:
+            raise FeedStopped from error
+
+    def _notify(self) -> None:
+        if not self._is_notified:
+            self._is_notified = True
+            self.call_on_loop(self._woken.set)
+
+    def _run(self) -> None:
+        try:
+            self._work(self)
+        except FeedStopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - carried to the consumer, whatever it is
+            self._error = self._error or error
+        with suppress(FeedStopped):  # then nobody is left to tell
+            self.call_on_loop(self._end)
+
+    # --- on the loop -------------------------------------------------------------------------------------------------
+
+    async def take(self) -> list[Any]:
+        """All the items that wait, at least one; an empty list at the end. Raises what the work raised, after its items."""
+        while True:
+            self._is_notified = False
+            items = self._drain()
+            if items:
+                return items
+            if self._error is not None and (self._is_done or self._stopped):
+                raise self._error
+            if self._is_done or self._stopped:
+                return []
+            await self._woken.wait()
+            self._woken.clear()
+
+    @property
+    def has_waiting_items(self) -> bool:
+        """Whether the consumer, not the thread, is the slow one."""
+        return bool(self._items)
+
+    def mark_taken(self, size: int) -> None:
+        """Say that the consumer is done with `size` of what was put."""
+        self._bytes_taken += size
+        if not self._room.is_set():
+            self._room.set()
+
+    def fail(self, error: BaseException) -> None:
+        """End the feed with this error, whatever the thread is doing."""
+        if not self._is_done:
+            self._error = error
+            self._stop()
+
+    async def aclose(self) -> None:
+        """Stop the thread and wait until it has ended, through any number of cancellations."""
+        self._stop()
+        deadline = self._loop.time() + JOIN_TIMEOUT_S
+        cancelled = False
+        while not self._ended.done() and self._loop.time() < deadline:
+            try:
+                await asyncio.wait({self._ended}, timeout=deadline - self._loop.time())
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+
+    def _stop(self) -> None:
+        if self._is_done or self._stopped:
+            return
+        self._stopped = True
+        self._room.set()
+        self._woken.set()
+        if self._interrupt is not None:
+            self._interrupt()
+
+    def _drain(self) -> list[Any]:
+        items = []
+        while self._items:
+            items.append(self._items.popleft())
+        return items
+
+    def _end(self) -> None:
+        self._is_done = True
+        self._woken.set()
+        if not self._ended.done():
+            self._ended.set_result(None)
