@@ -1,0 +1,158 @@
+"""What one step of the loop costs: ask a model that answers at once, run a tool that does nothing, store it all.
+
+The floor of a step is its own lines of the log, as JSON and with one plain write each: what nobody can leave out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk import FileSessionStore, MemorySessionStore, OpenAgenticOptions, Tool, ToolContext, query
+from openagentic_sdk.providers.base import ModelOutput, ToolCall
+from openagentic_sdk.sessions.base import SessionStore
+
+from . import Row
+
+STEPS = 1000
+_WINDOWS = {10: (2, 12), 100: (80, 120), 1000: (900, 999)}  # the steps whose median stands for "at n steps"
+_FLOOR = "json.dumps + os.write of its lines"
+
+
+class Nothing(Tool):
+    """The trivial tool."""
+
+    name = "nothing"
+    description = "Does nothing."
+    input_schema: Mapping[str, Any] = {"type": "object", "properties": {}, "required": []}
+    effect = "read"
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> str:
+        return "done"
+
+
+class Stepping:
+    """A model that asks for the tool `steps` times; notes the processor time at which it was asked."""
+
+    name = "stepping"
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.asked_at: list[float] = []
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Any], tools: Sequence[Any] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        self.asked_at.append(time.process_time())
+        if len(self.asked_at) > self.steps:
+            return ModelOutput("ready")
+        return ModelOutput(None, [ToolCall(f"call_{len(self.asked_at)}", "nothing", {})], {"input_tokens": 1})
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = FileSessionStore(folder, durability="flush")
+        first_event_s, single_s = _first_event_s(store), _run(store, 1)[0]
+        wall_s, asked_at, log = _run(store, STEPS)
+        floor_us = _floor_us(Path(folder), log)
+    _, in_memory, _ = _run(MemorySessionStore(), STEPS)
+    steps_us = {steps: _step_us(asked_at, steps) for steps in _WINDOWS}
+    result = [
+        Row("first event of query(), file store", first_event_s * 1000, "ms"),
+        Row("a whole run of 1 step, file store", single_s * 1e6, "us", single_s * 1e6 / floor_us, _FLOOR),
+    ]
+    for steps, step_us in steps_us.items():
+        bar = "value <= 1000"
+        result.append(
+            Row(
+                f"processor time of a step at {steps} steps, file store", step_us, "us", step_us / floor_us, _FLOOR, bar
+            )
+        )
+    growth = steps_us[1000] / steps_us[10]
+    result.append(
+        Row("a step at 1,000 steps against one at 10", steps_us[1000], "us", growth, "at 10 steps", "ratio <= 1.3")
+    )
+    memory_us = _step_us(in_memory, 1000)
+    result.append(
+        Row("processor time of a step at 1000 steps, in memory", memory_us, "us", memory_us / floor_us, _FLOOR)
+    )
+    lines = len(log)
+    result.append(
+        Row(
+            "events stored by the loop",
+            lines / wall_s,
+            "events/s",
+            lines / wall_s / (lines / STEPS * 1e6 / floor_us),
+            _FLOOR,
+        )
+    )
+    return result
+
+
+def _run(store: SessionStore, steps: int) -> tuple[float, list[float], list[bytes]]:
+    """Wall seconds of a run, the times at which its model was asked, and the lines of its log."""
+    provider = Stepping(steps)
+    began = time.perf_counter()
+    session_id = asyncio.run(_drain(store, provider))
+    wall_s = time.perf_counter() - began
+    if not isinstance(store, FileSessionStore):
+        return wall_s, provider.asked_at, []
+    log = store.session_dir(session_id) / "events.jsonl"
+    return wall_s, provider.asked_at, log.read_bytes().splitlines(keepends=True)
+
+
+async def _drain(store: SessionStore, provider: Stepping) -> str:
+    session_id = ""
+    async for event in query(prompt="go", options=_options(store, provider)):
+        session_id = getattr(event, "session_id", session_id)
+    return session_id
+
+
+def _options(store: SessionStore, provider: Stepping) -> OpenAgenticOptions:
+    return OpenAgenticOptions(
+        provider=provider,
+        model="none",
+        tools=[Nothing()],
+        allowed_tools=["nothing"],
+        session_store=store,
+        max_steps=STEPS + 1,
+    )
+
+
+def _first_event_s(store: SessionStore) -> float:
+    async def first() -> float:
+        began = time.perf_counter()
+        events = query(prompt="go", options=_options(store, Stepping(0)))
+        await anext(events)
+        took = time.perf_counter() - began
+        await events.aclose()
+        return took
+
+    return min(asyncio.run(first()) for _ in range(5))
+
+
+def _step_us(asked_at: list[float], steps: int) -> float:
+    first, last = _WINDOWS[steps]
+    return (
+        statistics.median(b - a for a, b in zip(asked_at[first:last], asked_at[first + 1 : last + 1], strict=True))
+        * 1e6
+    )
+
+
+def _floor_us(folder: Path, log: list[bytes]) -> float:
+    """Microseconds of processor time per step for nothing but its lines."""
+    events = [json.loads(line) for line in log]
+    descriptor = os.open(folder / "floor", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    began = time.process_time()
+    for event in events:
+        os.write(descriptor, json.dumps(event).encode("ascii") + b"\n")
+    took = time.process_time() - began
+    os.close(descriptor)
+    return took / STEPS * 1e6
