@@ -1,0 +1,256 @@
+"""Run a command line with bash.
+
+Each call is a shell of its own: `bash --noprofile --norc -c <the command, byte for byte>`, no standard input, a scrubbed
+environment. Between calls only the working directory is kept, as long as it stays inside the workspace. When a call returns,
+nothing that it started still runs, except a shell that was asked for with `run_in_background`, which ends with the run.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from ..errors import OptionsError, ToolError, ToolInputError
+from .background_shells import RunShells, run_shells
+from .base import BlockingTool, ToolContext
+from .command_output import KeptText, keep_text, output_paths
+from .environment import command_environment
+from .schema import validate
+from .shell_process import CommandReport, CommandSpec, StreamReport, run_command
+
+DEFAULT_TIMEOUT_S = 120.0
+MAX_TIMEOUT_S = 600.0
+DEFAULT_OUTPUT_BYTES = 30_000
+MAX_COMMAND_BYTES = 120_000
+MAX_FILE_BYTES = 2 * 1024**3
+
+
+class BashTool(BlockingTool):
+    """Returns a dict:
+
+    `stdout`, `stderr`: text, each at most `max_output_bytes` bytes of UTF-8, start and end kept; `stdout_truncated`,
+    `stderr_truncated`, and where it was cut `stdout_file`, `stderr_file` with all of it; `exit_code` (128 + n when signal n
+    ended the shell) and `signal` (its name or None); `timed_out`; `duration_s`; `cwd` for the next call, relative to the
+    workspace; `notes`: sentences about what was cut, ended or reset. With `run_in_background` instead `shell_id`, `status`
+    and `notes`.
+
+    `max_file_bytes` is what a command may write to one stream before it is ended. `keep_environment` names variables that
+    pass although they look like secrets or steer programs, `environment` adds variables.
+    """
+
+    name = "Bash"
+    effect = "unsafe"
+
+    def __init__(
+        self,
+        *,
+        max_output_bytes: int = DEFAULT_OUTPUT_BYTES,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        max_timeout_s: float = MAX_TIMEOUT_S,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        keep_environment: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        if max_output_bytes < 0 or timeout_s <= 0:
+            raise OptionsError(
+                f"BashTool(max_output_bytes={max_output_bytes}, timeout_s={timeout_s}): "
+                "the first cannot be negative, the second must be above 0"
+            )
+        self._max_output_bytes = max_output_bytes
+        self._timeout_s = timeout_s
+        self._max_file_bytes = max_file_bytes
+        self._keep_environment = tuple(keep_environment)
+        self._environment = dict(environment or {})
+        self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
+        self.description = _describe(timeout_s)
+
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        command = _checked_command(input["command"])
+        shells = run_shells(ctx)
+        spec = self._spec(command, _working_dir(shells, ctx), ctx, is_background=input.get("run_in_background", False))
+        if spec.spool:
+            return _start_in_background(command, spec, shells)
+        timeout_s = float(input.get("timeout_s", self._timeout_s))
+        report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
+        notes = _ending_notes(report, timeout_s)
+        notes += _move(shells, report.cwd, ctx)
+        return self._result(report, spec, notes, _shown_path(shells.cwd or spec.cwd, ctx))
+
+    def _spec(self, command: str, cwd: str, ctx: ToolContext, is_background: bool) -> CommandSpec:
+        environment = command_environment(keep=self._keep_environment, extra={"PWD": cwd, **self._environment})
+        return CommandSpec(
+            argv=(bash_path(), "--noprofile", "--norc", "-c", command),
+            env=environment,
+            cwd=cwd,
+            keep_bytes=self._max_output_bytes,
+            paths=output_paths(ctx.session_dir, ctx.tool_use_id),
+            file_bytes=self._max_file_bytes,
+            spool=is_background,
+        )
+
+    def _result(self, report: CommandReport, spec: CommandSpec, notes: list[str], cwd: str) -> dict[str, Any]:
+        out = self._text(report.stdout)
+        err = self._text(report.stderr)
+        result = {
+            "stdout": out.text,
+            "stderr": err.text,
+            "exit_code": report.exit_code,
+            "stdout_truncated": out.is_truncated,
+            "stderr_truncated": err.is_truncated,
+            "signal": Signals(report.signal).name if report.signal else None,
+            "timed_out": report.ended_by == "timeout",
+            "duration_s": round(report.duration_s, 3),
+            "cwd": cwd,
+            "notes": notes,
+        }
+        streams = (("stdout", out, report.stdout, spec.paths[0]), ("stderr", err, report.stderr, spec.paths[1]))
+        for name, text, stream, path in streams:
+            if stream.is_spooled:
+                result[f"{name}_file"] = path
+            if text.is_truncated:
+                notes.append(_cut_note(name, text, path if stream.is_spooled else None))
+        return result
+
+    def _text(self, stream: StreamReport) -> KeptText:
+        return keep_text(stream.head, stream.tail, stream.total_bytes, self._max_output_bytes)
+
+
+def _schema(timeout_s: float, max_timeout_s: float) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "minLength": 1, "description": "The command line, as bash reads it."},
+            "timeout_s": {
+                "type": "number",
+                "minimum": 0.01,
+                "maximum": max_timeout_s,
+                "description": f"Seconds after which the command is ended; {timeout_s:g} when left out.",
+            },
+            "run_in_background": {
+                "type": "boolean",
+                "description": "Start it and return at once; BashOutput reads what it writes, KillBash ends it.",
+            },
+            "description": {"type": "string", "description": "What the command does, in a few words, for people."},
+        },
+        "required": ["command"],
+    }
+
+
+def _describe(timeout_s: float) -> str:
+    return (
+        "Run a command with bash and return its output. Each call is a new shell: only the working directory is kept, "
+        "variables are not. There is no standard input and no terminal. The command is ended after "
+        f"{timeout_s:g} s unless `timeout_s` says otherwise, and whatever it left running with `&` is ended with it: for "
+        "servers and watchers use `run_in_background`. Long output is cut in the middle; the result names the file that "
+        "holds all of it. Read files with Read, search with Grep and Glob, change files with Edit."
+    )
+
+
+@functools.cache
+def bash_path() -> str:
+    """Where bash is. The usual places first, so that nothing on PATH can stand in for it."""
+    for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
+        if os.access(path, os.X_OK):
+            return path
+    found = shutil.which("bash")
+    if found is None:
+        raise ToolError("there is no bash on this machine: use the file tools, or install bash")
+    return found
+
+
+def _checked_command(command: str) -> str:
+    if "\0" in command:
+        raise ToolInputError(
+            "the command holds a NUL character, which no program can be given: leave it out", path="command"
+        )
+    try:
+        size_bytes = len(command.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise ToolInputError(
+            f"the command is no valid text ({error}): leave out what is no character", path="command"
+        ) from None
+    if size_bytes > MAX_COMMAND_BYTES:
+        raise ToolInputError(
+            f"the command has {size_bytes:,} bytes, {MAX_COMMAND_BYTES:,} are possible: write it to a file and run that",
+            path="command",
+        )
+    return command
+
+
+def _start_in_background(command: str, spec: CommandSpec, shells: RunShells) -> dict[str, Any]:
+    shell = shells.start(command, spec)
+    note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
+    return {"shell_id": shell.shell_id, "status": "running", "notes": [note]}
+
+
+def _roots(ctx: ToolContext) -> list[Path]:
+    return [Path(root).resolve() for root in (ctx.workspace_roots or (ctx.cwd,))]
+
+
+def _working_dir(shells: RunShells, ctx: ToolContext) -> str:
+    """Where the next command starts: where the last one left off, or the session's folder when that is gone."""
+    if shells.cwd is not None and os.path.isdir(shells.cwd):
+        return shells.cwd
+    shells.cwd = None
+    start = os.path.abspath(ctx.cwd)
+    if not os.path.isdir(start):
+        raise ToolError(f"the working directory {start} does not exist: create it, or start the session elsewhere")
+    return start
+
+
+def _move(shells: RunShells, cwd: str | None, ctx: ToolContext) -> list[str]:
+    """Remember where the command ended; a note when that is outside the workspace and so is not kept."""
+    if cwd is None or not os.path.isdir(cwd):
+        return []
+    if any(Path(cwd).is_relative_to(root) for root in _roots(ctx)):
+        shells.cwd = cwd
+        return []
+    if Path(cwd) == Path(ctx.cwd).resolve():
+        return []
+    return [
+        f"the command ended in {cwd}, outside the workspace: the next one starts in {_working_dir(shells, ctx)} again"
+    ]
+
+
+def _shown_path(cwd: str, ctx: ToolContext) -> str:
+    root, path = _roots(ctx)[0], Path(cwd).resolve()
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:
+    notes = []
+    if report.ended_by == "timeout":
+        notes.append(
+            f"the command was ended after {timeout_s:g} s: give it a longer `timeout_s`, or use `run_in_background`"
+        )
+    if report.ended_by == "cancel":
+        notes.append("the command was ended because the call was cancelled")
+    if report.ended_by == "output_limit":
+        notes.append(
+            "the command was ended because it wrote more than a command may: send its output to a file or filter it"
+        )
+    if report.leftovers:
+        notes.append(
+            f"{_count(report.leftovers)} that the command left running ended with it: "
+            "use `run_in_background` for what is to go on"
+        )
+    if report.stubborn:
+        notes.append(
+            f"{_count(report.stubborn)} of the command could not be ended: another user's, or stuck in the kernel"
+        )
+    return notes
+
+
+def _count(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
+
+
+def _cut_note(name: str, text: KeptText, path: str | None) -> str:
+    where = f"all of it is in {path}" if path is not None else "narrow the output down to see it"
+    return f"{name}: {text.omitted_bytes:,} of {text.total_bytes:,} bytes are left out of the middle; {where}"

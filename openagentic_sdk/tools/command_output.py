@@ -1,0 +1,132 @@
+"""Make text of what a command wrote: bytes of any kind in, at most so many bytes of UTF-8 out.
+
+Head and tail are kept and joined without a mark, because whatever stood between them would be read as output: that and how
+much was cut is said elsewhere in the result.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import secrets
+import threading
+from dataclasses import dataclass
+
+_CONTINUATION = range(0x80, 0xC0)
+
+
+@dataclass(frozen=True)
+class KeptText:
+    """The text of one stream; `omitted_bytes` is 0 when it is whole."""
+
+    text: str
+    total_bytes: int
+    omitted_bytes: int
+
+    @property
+    def is_truncated(self) -> bool:
+        return self.omitted_bytes > 0
+
+
+def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> KeptText:
+    """The text of a stream that began with `head` and ended with `tail`; its UTF-8 form has at most `max_bytes` bytes.
+
+    What is no UTF-8 becomes U+FFFD. Where something is cut, the cut is moved to a line's end if one is near.
+    """
+    if not tail and len(head) == total_bytes:
+        text = head.decode("utf-8", "replace")
+        if _size(text) <= max_bytes:
+            return KeptText(text, total_bytes, 0)
+    head, tail = (head, tail) if tail else (head[: len(head) // 2], head[len(head) // 2 :])
+    tail_limit = max_bytes // 2
+    first = _cut_at_line_end(_fitting_start(_whole_start(head), max_bytes - tail_limit))
+    last = _cut_at_line_start(_fitting_end(_whole_end(tail), tail_limit))
+    # Never 0 here: something was cut, even when replaced bytes made the text as long as the stream was.
+    omitted_bytes = max(1, total_bytes - _size(first) - _size(last))
+    return KeptText(first + last, total_bytes, omitted_bytes)
+
+
+def trim_incomplete(data: bytes) -> bytes:
+    """`data` without an unfinished UTF-8 character at its end."""
+    for back in range(1, min(4, len(data) + 1)):
+        byte = data[-back]
+        if byte in _CONTINUATION:
+            continue
+        width = 2 if byte >= 0xC0 else 1
+        width = 3 if byte >= 0xE0 else width
+        width = 4 if byte >= 0xF0 else width
+        return data[:-back] if width > back else data
+    return data
+
+
+def _whole_start(data: bytes) -> str:
+    return trim_incomplete(data).decode("utf-8", "replace")
+
+
+def _whole_end(data: bytes) -> str:
+    start = 0
+    while start < min(3, len(data)) and data[start] in _CONTINUATION:
+        start += 1
+    return data[start:].decode("utf-8", "replace")
+
+
+def _fitting_start(text: str, max_bytes: int) -> str:
+    return text.encode("utf-8")[:max_bytes].decode("utf-8", "ignore")
+
+
+def _fitting_end(text: str, max_bytes: int) -> str:
+    encoded = text.encode("utf-8")
+    return encoded[max(0, len(encoded) - max_bytes) :].decode("utf-8", "ignore")
+
+
+def _cut_at_line_end(text: str) -> str:
+    end = text.rfind("\n") + 1
+    return text[:end] if end > len(text) // 2 else text
+
+
+def _cut_at_line_start(text: str) -> str:
+    start = text.find("\n") + 1
+    return text[start:] if 0 < start < len(text) // 2 else text
+
+
+def _size(text: str) -> int:
+    return len(text.encode("utf-8"))
+
+
+# --- where the whole output goes -------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_temporary_dirs: dict[int, str] = {}
+
+
+def output_paths(session_dir: str | None, tool_use_id: str | None) -> tuple[str, str]:
+    """Names for the files of a call's standard output and error; nothing has them yet.
+
+    They lie in the session's folder, or, without a session, in a folder that goes with this process.
+    """
+    folder = os.path.join(session_dir, "outputs") if session_dir is not None else _temporary_dir()
+    os.makedirs(folder, 0o700, exist_ok=True)
+    # The id came from a model's provider: as part of a file name it is hostile.
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", tool_use_id or "command")[:64]
+    base = os.path.join(os.path.abspath(folder), f"{name}-{secrets.token_hex(4)}")
+    return f"{base}.stdout.txt", f"{base}.stderr.txt"
+
+
+def _temporary_dir() -> str:
+    pid = os.getpid()
+    with _lock:
+        if pid not in _temporary_dirs:
+            import tempfile
+
+            _temporary_dirs[pid] = tempfile.mkdtemp(prefix="openagentic-")
+            atexit.register(_remove_temporary_dir, pid)
+        return _temporary_dirs[pid]
+
+
+def _remove_temporary_dir(owner_pid: int) -> None:
+    import shutil
+
+    # A forked child inherits the registration, and its parent still needs the folder.
+    if owner_pid == os.getpid():
+        shutil.rmtree(_temporary_dirs.pop(owner_pid), ignore_errors=True)

@@ -1,0 +1,566 @@
+"""The small process that starts commands and sees to it that none of their processes outlives them.
+
+It runs beside the host, is started by `shell_process` and holds nothing of the host's: a service with many threads cannot
+safely fork, this can. For each command it forks a supervisor. The supervisor is a subreaper, so every process that the
+command leaves behind becomes its child, whatever session it moved to; it ends only when it has none left. When the host's end
+of the supervisor's socket closes, for whatever reason, the command is killed: a host that dies takes its commands along.
+
+Law of the file: it is loaded without its package and starts in a few milliseconds, so it imports nothing that is slow
+(`socket`, `signal`, `json`, `typing`, `dataclasses`), and nothing of ours but `sandbox`, when asked for one.
+
+Protocol: the host sends one byte and a socket on the channel, then on that socket `<length> <marshal of the spec>`. Back
+come `started <pid>`, or `failed <reason>`, and at the end one JSON line and the kept output. The host may send `T` (time is
+up) or `K` (kill now) in between.
+"""
+
+from __future__ import annotations
+
+import _socket
+import ctypes
+import marshal
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGPIPE, SIGTERM = 1, 2, 3, 9, 13, 15
+SIGSTOP, SIGCONT = (19, 18) if sys.platform == "linux" else (17, 19)
+SIGXFSZ = 25
+SIG_DFL, SIG_IGN = 0, 1
+F_SETPIPE_SZ = 1031
+MSG_CMSG_CLOEXEC = 0x40000000
+PIPE_BYTES = 1024 * 1024
+TERM_GRACE_S = 0.5
+LEFTOVER_GRACE_S = 0.15
+KILL_LIMIT_S = 5.0
+LINGER_S = 5.0
+ORPHAN_CHECK_S = 0.5
+IS_LINUX = sys.platform == "linux"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def serve(channel_fd: int) -> None:
+    """Start a supervisor for each request until the host closes the channel, or lets go of it and stays silent."""
+    _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT), SIG_IGN)
+    _become_subreaper()
+    channel = _socket.socket(fileno=channel_fd)
+    supervisors: set[int] = set()
+    lingers_until: float | None = None
+    while True:
+        _reap_supervisors(supervisors)
+        if _readable(channel_fd, _wait_s(supervisors, lingers_until)):
+            data, call_fd = _receive(channel)
+            if not data:
+                break
+            lingers_until = time.monotonic() + LINGER_S if data == b"L" else None
+            if call_fd is not None:
+                supervisors.add(_fork_supervisor(call_fd, channel_fd))
+        elif lingers_until is not None and not supervisors and time.monotonic() > lingers_until:
+            break
+    channel.close()
+    while supervisors:
+        _reap_supervisors(supervisors)
+        time.sleep(0.002)
+
+
+def _wait_s(supervisors: set[int], lingers_until: float | None) -> float | None:
+    return ORPHAN_CHECK_S if supervisors or lingers_until is not None else None
+
+
+def _receive(channel: _socket.socket) -> tuple[bytes, int | None]:
+    """One request: its byte, empty at the end, and the call's socket if one came with it."""
+    flags = MSG_CMSG_CLOEXEC if IS_LINUX else 0
+    try:
+        data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4), flags)
+    except OSError:  # the host is gone
+        return b"", None
+    for level, kind, payload in ancillary:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            fd = int.from_bytes(payload[:4], sys.byteorder)
+            os.set_inheritable(fd, False)
+            return data, fd
+    return data, None
+
+
+def _fork_supervisor(call_fd: int, channel_fd: int) -> int:
+    pid = os.fork()
+    if pid:
+        os.close(call_fd)
+        return pid
+    status = 1
+    try:
+        os.close(channel_fd)
+        _become_subreaper()
+        _Supervisor(call_fd).run()
+        status = 0
+    finally:
+        # No way back into the loop of the helper, whatever went wrong: the host sees the socket close.
+        os._exit(status)
+
+
+def _reap_supervisors(supervisors: set[int]) -> None:
+    """Collect supervisors that ended. What one left that failed or was killed is ours now: kill it."""
+    lost = False
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            break
+        if pid == 0:
+            break
+        if pid in supervisors:
+            supervisors.discard(pid)
+            lost = lost or status != 0
+    if lost:
+        _kill_orphans(supervisors)
+
+
+def _kill_orphans(supervisors: set[int]) -> None:
+    parents = process_parents()
+    spared = supervisors | descendants(supervisors, parents)
+    for pid in descendants({os.getpid()}, parents) - spared:
+        send_signal(pid, SIGKILL)
+
+
+# --- one command -----------------------------------------------------------------------------------------------------
+
+
+class _Supervisor:
+    """One command from its spec to its last process.
+
+    The spec: `argv`, `env`, `cwd`, `keep_bytes` (of each stream, in memory), `paths` (a file for each stream, used when it
+    has more), `file_bytes` (what a stream may write at all), `spool` (write the files from the start), `sandbox`.
+    """
+
+    def __init__(self, call_fd: int) -> None:
+        self._call_fd = call_fd
+        self._call = _socket.socket(fileno=call_fd)
+        self._status: int | None = None
+        self._ended_by: str | None = None
+        self._kill_at: float | None = None
+        self._leftovers = 0
+        self._stubborn = 0
+        self._cwd = b""
+
+    def run(self) -> None:
+        spec = _read_spec(self._call_fd)
+        if spec is None:
+            return
+        began = time.monotonic()
+        try:
+            self._start(spec)
+        except OSError as error:
+            self._call.sendall(b"failed %s\n" % str(error).replace("\n", " ").encode("utf-8", "surrogateescape"))
+            return
+        self._call.sendall(b"started %d\n" % self._pid)
+        self._watch()
+        self._end_everything()
+        for capture in self._captures:
+            capture.drain()
+        self._report(time.monotonic() - began)
+
+    def _start(self, spec: dict[str, Any]) -> None:
+        out_r, out_w = _wide_pipe()
+        err_r, err_w = _wide_pipe()
+        cwd_r, cwd_w = os.pipe()
+        os.set_blocking(cwd_r, False)
+        self._cwd_r = cwd_r
+        self._pid = start_command(spec, out_w, err_w, cwd_w)
+        for fd in (out_w, err_w, cwd_w):
+            os.close(fd)
+        keep, limit, spool = spec["keep_bytes"], spec["file_bytes"], spec["spool"]
+        self._captures = [
+            Capture(fd, keep, path, limit, spool) for fd, path in zip((out_r, err_r), spec["paths"], strict=True)
+        ]
+        self._pidfd = os.pidfd_open(self._pid) if IS_LINUX else -1
+
+    def _watch(self) -> None:
+        """Read output and listen to the host until the command's shell has ended or is to be killed."""
+        watched = select.poll()
+        for fd in (self._call_fd, self._pidfd, *(capture.fd for capture in self._captures)):
+            if fd >= 0:
+                watched.register(fd, select.POLLIN)
+        by_fd = {capture.fd: capture for capture in self._captures}
+        while self._status is None and not self._must_kill():
+            for fd, _ in watched.poll(self._poll_ms()):
+                if fd in by_fd:
+                    self._read(by_fd[fd], watched)
+                elif fd == self._call_fd:
+                    self._obey(watched)
+            self._reap()
+
+    def _poll_ms(self) -> int | None:
+        if self._kill_at is not None:
+            return max(0, int((self._kill_at - time.monotonic()) * 1000)) + 1
+        return None if self._pidfd >= 0 else 10
+
+    def _must_kill(self) -> bool:
+        return self._kill_at is not None and time.monotonic() >= self._kill_at
+
+    def _read(self, capture: Capture, watched: select.poll) -> None:
+        if not capture.read():
+            watched.unregister(capture.fd)
+        if capture.is_over_limit and self._ended_by is None:
+            self._ended_by, self._kill_at = "output_limit", time.monotonic()
+
+    def _obey(self, watched: select.poll) -> None:
+        try:
+            order = self._call.recv(1)
+        except OSError:
+            order = b""
+        if order == b"T" and self._ended_by is None:
+            self._ended_by, self._kill_at = "timeout", time.monotonic() + TERM_GRACE_S
+            self._signal_all(SIGTERM)
+        elif order != b"T":
+            self._ended_by, self._kill_at = self._ended_by or "cancel", time.monotonic()
+        if not order:
+            watched.unregister(self._call_fd)
+
+    def _reap(self) -> bool:
+        """Collect ended children; whether any are left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._pid:
+                self._status = status
+
+    def _end_everything(self) -> None:
+        """Give what the command left behind a moment to end by itself, then kill until there is nothing left."""
+        if not self._must_kill():
+            self._wait_for_leftovers()
+        if not self._reap():
+            return
+        if self._ended_by is None:
+            self._leftovers = len(self._tree())
+        gives_up_at = time.monotonic() + KILL_LIMIT_S
+        while self._reap() and time.monotonic() < gives_up_at:
+            self._kill_all()
+            time.sleep(0.001)
+        # Left are processes of another user (through sudo) and such as hang in the kernel: said, as they cannot be ended.
+        self._stubborn = len(self._tree()) if self._reap() else 0
+
+    def _wait_for_leftovers(self) -> None:
+        until = time.monotonic() + LEFTOVER_GRACE_S
+        while self._reap() and time.monotonic() < until:
+            for capture in self._captures:
+                capture.drain()
+            if _readable(self._call_fd, 0.005):
+                return
+
+    def _tree(self) -> set[int]:
+        if not IS_LINUX:
+            return {self._pid}
+        return descendants({os.getpid()}, process_parents())
+
+    def _kill_all(self) -> None:
+        """Stop before killing: a stopped process cannot fork away from under the list."""
+        stopped: set[int] = set()
+        while fresh := self._tree() - stopped:
+            for pid in fresh:
+                send_signal(pid, SIGSTOP)
+            stopped |= fresh
+            if not IS_LINUX:
+                break
+        for pid in stopped:
+            send_signal(pid, SIGKILL)
+        if not IS_LINUX:
+            send_signal(-self._pid, SIGKILL)
+
+    def _signal_all(self, number: int) -> None:
+        for pid in self._tree():
+            send_signal(pid, number)
+            send_signal(pid, SIGCONT)
+
+    def _report(self, duration_s: float) -> None:
+        out, err = self._captures
+        status = self._status
+        signal_number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
+        code = (
+            os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else 128 + (signal_number or SIGKILL)
+        )
+        cwd = _read_available(self._cwd_r)
+        parts = [out.head, out.tail, err.head, err.tail, cwd]
+        numbers = {
+            "exit_code": code,
+            "signal": signal_number,
+            "leftovers": self._leftovers,
+            "stubborn": self._stubborn,
+            "out_bytes": out.total,
+            "err_bytes": err.total,
+            "out_spooled": int(out.is_spooled),
+            "err_spooled": int(err.is_spooled),
+        }
+        fields = ", ".join(f'"{name}": {value}' for name, value in numbers.items())
+        lengths = ", ".join(str(len(part)) for part in parts)
+        header = f'{fields}, "ended_by": "{self._ended_by or ""}", "duration_s": {duration_s:.6f}, "parts": [{lengths}]'
+        try:
+            self._call.sendall(b"{%s}\n" % header.encode("ascii") + b"".join(map(bytes, parts)))
+        except OSError:  # the host has gone: nobody waits for the report
+            return
+
+
+class Capture:
+    """One stream of output: its first and last bytes in memory, all of it in a file once that is more."""
+
+    def __init__(self, fd: int, keep_bytes: int, path: str, file_bytes: int, spool: bool) -> None:
+        self.fd = fd
+        self.head = bytearray()
+        self.tail = bytearray()
+        self.total = 0
+        self._keep_bytes = keep_bytes
+        self._tail_bytes = keep_bytes // 2
+        self._path = path
+        self._file_bytes = file_bytes
+        self._file = -1
+        self.is_file_lost = False
+        os.set_blocking(fd, False)
+        if spool:
+            self._open_file()
+
+    @property
+    def is_spooled(self) -> bool:
+        return self._file >= 0 and not self.is_file_lost
+
+    @property
+    def is_over_limit(self) -> bool:
+        return self.total > self._file_bytes
+
+    def read(self) -> bool:
+        """Take one piece from the pipe; False at its end."""
+        try:
+            data = os.read(self.fd, PIPE_BYTES)
+        except BlockingIOError:
+            return True
+        if data:
+            self._take(data)
+        return bool(data)
+
+    def drain(self) -> None:
+        """Take what is there, and wait for nothing. A pipe that is still written to is left after one pipe's worth."""
+        for _ in range(64):
+            try:
+                data = os.read(self.fd, PIPE_BYTES)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        room = self._file_bytes - self.total
+        self.total += len(data)
+        if self.total <= self._keep_bytes:
+            self.head += data
+            self._save(data)
+            return
+        if self._file < 0 and not self.is_file_lost:
+            self._open_file()
+            self._save(self.head)
+        self._save(data[: max(0, room)])
+        self._keep(data)
+
+    def _save(self, data: bytes | bytearray) -> None:
+        if self._file < 0 or self.is_file_lost:
+            return
+        try:
+            _write_all(self._file, data)
+        except OSError:  # the disk is full: the command goes on, what is kept in memory is reported
+            self.is_file_lost = True
+
+    def _keep(self, data: bytes) -> None:
+        head_bytes = self._keep_bytes - self._tail_bytes
+        if not self.tail:
+            whole = self.head + data
+            self.head, data = whole[:head_bytes], bytes(whole[head_bytes:])
+        if len(data) >= self._tail_bytes:
+            self.tail = bytearray(data[len(data) - self._tail_bytes :])
+            return
+        self.tail += data
+        if len(self.tail) > self._tail_bytes:
+            del self.tail[: len(self.tail) - self._tail_bytes]
+
+    def _open_file(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._file = os.open(self._path, flags, 0o600)
+        except OSError:
+            self.is_file_lost = True
+
+
+# --- starting --------------------------------------------------------------------------------------------------------
+
+
+def start_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int) -> int:
+    """Fork and execute the command; its pid once it runs. Raises OSError with the reason when it cannot be started."""
+    failure_r, failure_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become_command(spec, out_w, err_w, cwd_w, failure_w)
+    os.close(failure_w)
+    reason = b""
+    while piece := os.read(failure_r, 4096):
+        reason += piece
+    os.close(failure_r)
+    if reason:
+        os.waitpid(pid, 0)
+        raise OSError(reason.decode("utf-8", "replace"))
+    return pid
+
+
+def _become_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int, failure_w: int) -> NoReturn:
+    try:
+        _prepare_command(spec, out_w, err_w, cwd_w)
+        enter = _sandbox_entrance(spec.get("sandbox"), failure_w)
+        os.chdir(spec["cwd"])
+        if enter is not None:
+            enter()
+        os.execve(spec["argv"][0], spec["argv"], spec["env"])
+    except BaseException as error:  # noqa: BLE001
+        # Whatever it was, it must not unwind into the supervisor's code: this process is the command's.
+        os.write(failure_w, f"{error}".encode("utf-8", "surrogateescape")[:4000] or b"it could not be started")
+    os._exit(127)
+
+
+def _prepare_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int) -> None:
+    os.setsid()
+    if IS_LINUX:
+        _libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    # Python ignores some signals for itself, and the helper more of them; the command starts with none ignored.
+    _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ), SIG_DFL)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (out_w, 1), (err_w, 2)):
+        os.dup2(source, target)
+    preamble_r, preamble_w = os.pipe()
+    os.write(preamble_w, _preamble(preamble_r, cwd_w))
+    os.close(preamble_w)
+    for fd in (preamble_r, cwd_w):
+        os.set_inheritable(fd, True)
+    spec["env"]["BASH_ENV"] = f"/dev/fd/{preamble_r}"
+
+
+def _preamble(preamble_r: int, cwd_w: int) -> bytes:
+    """What bash reads before the command: forget where this came from, and at the end tell the working directory.
+
+    It comes by BASH_ENV so that the command itself is handed to bash byte for byte as it was approved.
+    """
+    return b"unset BASH_ENV; trap 'builtin pwd -P 2>/dev/null >&%d' EXIT; exec %d<&-\n" % (cwd_w, preamble_r)
+
+
+def _sandbox_entrance(plan: dict[str, Any] | None, failure_w: int) -> Any:
+    if plan is None:
+        return None
+    from .sandbox import entrance
+
+    return entrance(plan, failure_w)
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def process_parents() -> dict[int, int]:
+    """The parent of every process that /proc shows; ended ones that nobody has collected are left out."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb", 0) as file:
+                # The name in parentheses may hold anything, parentheses too.
+                fields = file.read(4096).rpartition(b")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        if len(fields) > 1 and fields[0] not in (b"Z", b"X"):
+            parents[int(name)] = int(fields[1])
+    return parents
+
+
+def descendants(roots: set[int], parents: dict[int, int]) -> set[int]:
+    """Every process below `roots`, without them."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            if pid not in found and pid not in roots:
+                found.add(pid)
+                waiting.append(pid)
+    return found
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Send a signal to a process that may have ended, or may have become another user's, meanwhile."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _become_subreaper() -> None:
+    if IS_LINUX:
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _set_signals(numbers: tuple[int, ...], disposition: int) -> None:
+    # The C function, as the signal module would double the time that this process takes to start.
+    _libc.signal.restype = ctypes.c_void_p
+    for number in numbers:
+        _libc.signal(number, ctypes.c_void_p(disposition))
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def _readable(fd: int, timeout_s: float | None) -> bool:
+    watched = select.poll()
+    watched.register(fd, select.POLLIN)
+    return bool(watched.poll(None if timeout_s is None else timeout_s * 1000))
+
+
+def _wide_pipe() -> tuple[int, int]:
+    read_end, write_end = os.pipe()
+    if IS_LINUX:
+        _libc.fcntl(read_end, F_SETPIPE_SZ, PIPE_BYTES)  # refused past a user's quota: then it is just narrower
+    return read_end, write_end
+
+
+def _read_spec(fd: int) -> dict[str, Any] | None:
+    """The request, or None when the host went away before it was whole."""
+    length = _read_exactly(fd, 8)
+    body = _read_exactly(fd, int.from_bytes(length, "big")) if length is not None else None
+    return None if body is None else marshal.loads(body)
+
+
+def _read_exactly(fd: int, count: int) -> bytes | None:
+    pieces = []
+    while count > 0:
+        piece = os.read(fd, count)
+        if not piece:
+            return None
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)
+
+
+def _read_available(fd: int) -> bytes:
+    try:
+        return os.read(fd, 65536)
+    except BlockingIOError:
+        return b""
+
+
+def _write_all(fd: int, data: bytes | bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
