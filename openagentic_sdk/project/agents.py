@@ -1,0 +1,98 @@
+"""Subagents that a project describes in `.claude/agents`: frontmatter says what they may do, the body is their prompt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..skills.files import read_text
+from ..skills.frontmatter import Diagnostic, read_frontmatter
+from ..skills.parse import Fields, name_key, one_line, printable
+from .claude import ClaudeFolders, MarkdownFile, markdown_files
+
+MAX_AGENT_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class AgentFile:
+    """One subagent. `tools` empty is all of them; `max_turns` None and `permission_mode` "" are its parent's."""
+
+    name: str
+    description: str
+    prompt: str
+    path: str
+    scope: str
+    tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] = ()
+    model: str = ""
+    skills: tuple[str, ...] = ()
+    max_turns: int | None = None
+    permission_mode: str = ""
+
+
+@dataclass(frozen=True)
+class AgentSet:
+    """The subagents by name, the nearest of each; `diagnostics` names hidden and unreadable ones."""
+
+    agents: tuple[AgentFile, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def read_agents(folders: ClaudeFolders) -> AgentSet:
+    """The subagents of the project and its user, the project's first where both have one name.
+
+    A file without a name is documentation and no subagent.
+    """
+    problems: list[Diagnostic] = []
+    found: dict[str, AgentFile] = {}
+    for file in markdown_files(folders, "agents", problems):
+        try:
+            text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_AGENT_BYTES)
+        except OSError as error:
+            problems.append(Diagnostic("agent-left-out", str(error), path=file.path, is_error=True))
+            continue
+        agent, notes = parse_agent(text, file)
+        problems.extend(notes)
+        winner = found.setdefault(name_key(agent.name), agent) if agent is not None else None
+        if agent is not None and winner is not None and winner is not agent:
+            hidden = f"the agent {agent.name} is hidden behind {winner.path}"
+            problems.append(Diagnostic("agent-shadowed", hidden, path=agent.path))
+    return AgentSet(tuple(sorted(found.values(), key=lambda agent: agent.name)), tuple(problems))
+
+
+def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[Diagnostic]]:
+    """The text of one agent file, None when it is none, and what is wrong with it."""
+    front = read_frontmatter(text)
+    fields = Fields(front)
+    name = one_line(fields.text("name"))
+    reason = _unusable(name, fields) if name else ""
+    agent = AgentFile(
+        name=name,
+        description=one_line(fields.text("description")),
+        prompt=printable(front.body).strip(),
+        path=file.path,
+        scope=file.scope,
+        tools=fields.rules("tools"),
+        disallowed_tools=fields.rules("disallowedTools"),
+        model="" if fields.text("model") == "inherit" else fields.text("model"),
+        skills=fields.words("skills"),
+        max_turns=_max_turns(fields),
+        permission_mode=fields.text("permissionMode"),
+    )
+    notes = [*front.diagnostics, *fields.diagnostics]
+    if reason:
+        notes.append(Diagnostic("agent-left-out", reason, fields.line("name"), is_error=True))
+    located = [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
+    return (None if reason or not name else agent), located
+
+
+def _unusable(name: str, fields: Fields) -> str:
+    if name.startswith("-") or ":" in name:
+        return f"the name {name[:80]!r} begins with a hyphen or has a colon: use letters, digits and hyphens"
+    if not fields.text("description"):
+        return f"the agent {name[:80]!r} has no description: say when it is to be used"
+    return ""
+
+
+def _max_turns(fields: Fields) -> int | None:
+    text = fields.text("maxTurns")
+    return int(text) if text.isascii() and text.isdigit() and int(text[:9]) > 0 else None

@@ -1,0 +1,142 @@
+"""Prompts with a name: `/name arguments` becomes the text of a file in `.claude/commands`, or starts a skill.
+
+A skill wins over a command of its name. The folders below `commands` are part of a name: `front/page.md` is `/front:page`.
+Nothing in a command's text is executed; what it names as `@file` is attached.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..skills.files import is_within, read_text
+from ..skills.frontmatter import Diagnostic, read_frontmatter
+from ..skills.index import SkillInfo
+from ..skills.parse import Fields, name_key, one_line, printable, read_outline
+from ..skills.render import fill_arguments
+from .claude import ClaudeFolders, MarkdownFile, markdown_files
+from .memory import import_targets
+
+MAX_COMMAND_BYTES = 256 * 1024
+MAX_ATTACHMENTS = 20
+_PROMPT = re.compile(r"/([^\s/][^\s/]*)(?:\s+(.*))?\Z", re.DOTALL)
+_FILE_TAG = re.compile(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Command:
+    """One file of `.claude/commands`. `allowed_tools` are rules for the turn, if the project is trusted."""
+
+    name: str
+    description: str
+    body: str
+    path: str
+    scope: str
+    argument_hint: str = ""
+    arguments: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class CommandSet:
+    """The commands by name, the nearest of each; `diagnostics` names hidden and unreadable ones."""
+
+    commands: tuple[Command, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def find(self, name: str) -> Command | None:
+        """The command with this name, in any letters."""
+        wanted = name_key(name)
+        return next((command for command in self.commands if name_key(command.name) == wanted), None)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`."""
+
+    text: str
+    arguments: str = ""
+    command: Command | None = None
+    skill: SkillInfo | None = None
+    attached: tuple[str, ...] = ()
+
+
+def read_commands(folders: ClaudeFolders) -> CommandSet:
+    """The commands of the project and its user, the project's first where both have one name."""
+    problems: list[Diagnostic] = []
+    found: dict[str, Command] = {}
+    for file in markdown_files(folders, "commands", problems):
+        try:
+            text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_COMMAND_BYTES)
+        except OSError as error:
+            problems.append(Diagnostic("command-left-out", str(error), path=file.path, is_error=True))
+            continue
+        command, notes = parse_command(text, file)
+        problems.extend(notes)
+        winner = found.setdefault(name_key(command.name), command)
+        if winner is not command:
+            hidden = f"/{command.name} is hidden behind {winner.path}"
+            problems.append(Diagnostic("command-shadowed", hidden, path=command.path))
+    return CommandSet(tuple(sorted(found.values(), key=lambda command: command.name)), tuple(problems))
+
+
+def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnostic]]:
+    """The text of one command file, and what is wrong with it."""
+    front = read_frontmatter(text)
+    fields = Fields(front)
+    command = Command(
+        name=one_line(file.relative.removesuffix(".md").replace(os.sep, ":")),
+        description=one_line(fields.text("description") or read_outline(front.body).paragraph),
+        body=printable(front.body).strip("\n"),
+        path=file.path,
+        scope=file.scope,
+        argument_hint=fields.source("argument-hint"),
+        arguments=fields.words("arguments"),
+        allowed_tools=fields.rules("allowed-tools"),
+        model=fields.text("model"),
+    )
+    notes = [*front.diagnostics, *fields.diagnostics]
+    return command, [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
+
+
+def expand_prompt(prompt: str, commands: CommandSet, skills: Sequence[SkillInfo], folders: ClaudeFolders) -> Expansion:
+    """The prompt itself unless it is `/name arguments` with a name that a skill or command has."""
+    match = _PROMPT.match(prompt.strip())
+    if match is None:
+        return Expansion(prompt)
+    name, arguments = match[1], (match[2] or "").strip()
+    skill = _invocable(name, skills)
+    if skill is not None:
+        request = f"Follow the skill {skill.name} now."
+        return Expansion(f"{request} It is for: {arguments}" if arguments else request, arguments, skill=skill)
+    command = commands.find(name)
+    if command is None:
+        return Expansion(prompt)
+    text = fill_arguments(command.body, arguments, names=command.arguments)
+    attached = _attachments(text, folders)
+    return Expansion("\n\n".join([text, *attached.values()]), arguments, command=command, attached=tuple(attached))
+
+
+def _invocable(name: str, skills: Sequence[SkillInfo]) -> SkillInfo | None:
+    wanted = name_key(name)
+    for skill in skills:
+        if skill.user_invocable and wanted in (name_key(skill.name), name_key(skill.folder), name_key(skill.id)):
+            return skill
+    return None
+
+
+def _attachments(text: str, folders: ClaudeFolders) -> dict[str, str]:
+    """The project's files that a text names as `@file`, each in a tag of its own."""
+    found: dict[str, str] = {}
+    for path in import_targets(text, folders.folders[-1])[:MAX_ATTACHMENTS]:
+        if not is_within(os.path.realpath(path), folders.boundary):
+            continue
+        try:
+            content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
+        except OSError:
+            continue  # a name in a text is no promise of a readable file; it stays as it was written
+        found[path] = f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", printable(content))}\n</attached-file>'
+    return found

@@ -1,0 +1,128 @@
+"""Whether a project's files may grant anything, as a person decided it, bound to what the files said at that time.
+
+One JSON file holds the decisions. A decision counts only while everything in the project that could grant something is byte
+for byte what it was; a file of decisions that cannot be read trusts nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ..errors import StorageError
+from ..skills.files import Refused, read_bytes, tree_sha256
+
+# What can bring hooks, env, allow rules, grants or instructions with grants.
+GRANTING = (
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".claude/skills",
+    ".claude/commands",
+    ".claude/agents",
+    ".claude/hooks",
+    ".agents/skills",
+)
+MAX_STORE_BYTES = 4 * 1024 * 1024
+_MAX_FILE_BYTES = 4 * 1024 * 1024
+
+Decision = Literal["trusted", "refused", "unknown", "changed"]
+
+
+@dataclass(frozen=True)
+class TrustAnswer:
+    """`trusted` or `refused` as decided; `unknown` when nobody was asked; `changed` when the files are others than then."""
+
+    decision: Decision
+    root: str
+    digest: str | None
+    reason: str
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.decision == "trusted"
+
+
+def project_digest(root: str) -> str | None:
+    """The digest of all that could grant something in a project; None when it is too large or cannot be read."""
+    digest = hashlib.sha256()
+    for name in GRANTING:
+        try:
+            digest.update(f"{name}\0{_digest_of(os.path.join(root, name), root)}\n".encode())
+        except OSError:
+            return None
+    return digest.hexdigest()
+
+
+def _digest_of(path: str, root: str) -> str:
+    real = os.path.realpath(path)
+    if os.path.isdir(real):
+        return tree_sha256(real)
+    if not os.path.lexists(path):
+        return "-"
+    return hashlib.sha256(read_bytes(path, boundary=os.path.realpath(root), max_bytes=_MAX_FILE_BYTES)).hexdigest()
+
+
+class TrustStore:
+    """The decisions in one file, by default `trust.json` in the user's `~/.openagentic-sdk`."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+
+    def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
+        """What was decided about a project. Never raises: what cannot be read is not trusted."""
+        real = os.path.realpath(root)
+        digest = project_digest(real)
+        if digest is None:
+            return TrustAnswer("unknown", real, None, "the project's files are too many or cannot be read")
+        try:
+            entry = self._read().get(real)
+        except (OSError, ValueError) as error:
+            return TrustAnswer("unknown", real, digest, f"{self.path} cannot be read: {error}")
+        if not isinstance(entry, dict):
+            return TrustAnswer("unknown", real, digest, f"nobody has decided about {real} yet")
+        if entry.get("decision") == "refused":
+            return TrustAnswer("refused", real, digest, "it was refused")
+        if entry.get("decision") != "trusted" or entry.get("digest") != digest:
+            return TrustAnswer("changed", real, digest, "its files changed since it was trusted")
+        return TrustAnswer("trusted", real, digest, "it was trusted with these files")
+
+    def remember(
+        self, root: str | os.PathLike[str], decision: Literal["trusted", "refused"], *, digest: str | None
+    ) -> None:
+        """Keep a decision about the files with this digest (what was shown when it was asked for).
+
+        Raises `StorageError` when the file cannot be written or is damaged, `ValueError` to trust files without a digest.
+        """
+        if decision == "trusted" and digest is None:
+            raise ValueError("files that cannot be read cannot be trusted: make them readable first")
+        try:
+            projects = dict(self._read())
+            projects[os.path.realpath(root)] = {"decision": decision, "digest": digest}
+            self._write(projects)
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{self.path} cannot be changed: {error}") from error
+
+    def _read(self) -> Mapping[str, Any]:
+        if not os.path.lexists(self.path):
+            return {}
+        data = json.loads(read_bytes(self.path, boundary=None, max_bytes=MAX_STORE_BYTES))
+        projects = data.get("projects") if isinstance(data, dict) else None
+        if not isinstance(projects, dict):
+            raise Refused(f"{self.path} holds no decisions: move it aside to begin anew")
+        return projects
+
+    def _write(self, projects: Mapping[str, Any]) -> None:
+        folder = os.path.dirname(self.path)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        temporary = f"{self.path}.{os.getpid()}.tmp"
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            json.dump({"version": 1, "projects": projects}, file, indent=1, sort_keys=True)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.path)
