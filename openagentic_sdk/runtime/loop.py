@@ -41,7 +41,7 @@ async def run_session(run: Run, prompt: Prompt) -> Result:
     except asyncio.CancelledError as error:
         cancelled = error
         ending = RunStopped("interrupted")
-    result = await _close(run, ending, hand_over=cancelled is None)
+    result = await _close(run, ending)
     if cancelled is not None:
         raise cancelled
     return result
@@ -181,17 +181,16 @@ async def _hooks_at(run: Run, point: str, outcome: tuple[Sequence[HookEvent], An
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-async def _close(run: Run, ending: RunStopped, *, hand_over: bool) -> Result:
+async def _close(run: Run, ending: RunStopped) -> Result:
     """Close every call, run the last hooks, record the result, give the lock back, and only then show the result.
 
     A caller may stop listening at the result and resume at once, so the lock must be free by then.
     """
     closing, cancelled = await settled(_record_ending(run, ending))
-    result = closing.result()
-    if hand_over and cancelled is None:
-        await run.recorder.channel.send(result)
+    result: Result = closing.result()
     if cancelled is not None:
         raise cancelled
+    await run.recorder.channel.send(result)
     return result
 
 
@@ -213,18 +212,12 @@ async def _close_resources(run: Run) -> None:
 async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     """Results of calls that are still open, and the session_end hooks; a store that refuses changes the ending."""
     try:
-        await run.recorder.store(*_results_of_open_calls(run))
+        await run.record(*_results_of_open_calls(run))
         events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
-        await _store_and_show(run, events, ending)
+        await run.record(*events)
     except StorageError as error:
         return ending if ending.reason == "error" else _failure(error)
     return ending
-
-
-async def _store_and_show(run: Run, events: Sequence[HookEvent], ending: RunStopped) -> None:
-    for event in await run.recorder.store(*events):
-        if ending.reason != "interrupted":
-            await run.recorder.channel.send(event)
 
 
 def _results_of_open_calls(run: Run) -> list[ToolResult]:

@@ -203,11 +203,11 @@ class _Answer:
         return tuple(event for event in stored if isinstance(event, ToolUse))
 
     def _tool_uses(self, output: wire.ModelOutput, provider: str) -> list[ToolUse]:
-        taken = set(self._run.view.calls)
+        earlier, taken = self._run.view.calls, set[str]()
         uses = []
         for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
             call_id = call.tool_use_id
-            if not call_id or call_id in taken:
+            if not call_id or call_id in earlier or call_id in taken:
                 call_id = f"call_{self._request.step}_{index}"
             taken.add(call_id)
             uses.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras))
@@ -245,7 +245,5 @@ class _Answer:
             error_message=None if cancelled else str(error),
         )
         partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if text else []
-        recording, _ = await settled(self._run.recorder.store(response, *partial))
-        for event in recording.result():
-            if not cancelled:
-                await self._run.recorder.channel.send(event)
+        recording, _ = await settled(self._run.record(response, *partial))
+        recording.result()

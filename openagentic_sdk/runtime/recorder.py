@@ -56,9 +56,13 @@ class Recorder:
         batch = [self._stamp(event) for event in events]
         if not batch:
             return []
-        writing, cancelled = await settled(off_loop(self._is_remote, self._writer.append, batch))
+        cancelled: asyncio.CancelledError | None = None
         try:
-            stored: list[Event] = writing.result()
+            if self._is_remote:
+                writing, cancelled = await settled(asyncio.to_thread(self._writer.append, batch))
+                stored: list[Event] = writing.result()
+            else:
+                stored = self._writer.append(batch)
         except StorageError as error:
             self.saved = False
             if not self._continue_unsaved:

@@ -31,7 +31,7 @@ async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> Su
         await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
         result = await run_session(child, prompt)
     except asyncio.CancelledError:
-        ended, _ = await settled(run.recorder.store(_finished(child, tool_use_id, name, "interrupted")))
+        ended, _ = await settled(run.record(_finished(child, tool_use_id, name, "interrupted")))
         ended.exception()
         raise
     finally:

@@ -88,7 +88,7 @@ async def _cut_short(
         _, _ = await settled(_wait_for(work.values()))
     results = [_outcome_of(item, work) for item in ready]
     missing = [result for result in results if run.view.calls[result.tool_use_id].result is None]
-    recording, _ = await settled(run.recorder.store(*missing))
+    recording, _ = await settled(run.record(*missing))
     recording.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
 
 

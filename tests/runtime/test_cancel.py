@@ -1,0 +1,157 @@
+"""Ending a run from outside, anywhere: the log is closed, the session can be resumed, and nothing is left running."""
+
+import asyncio
+import threading
+import unittest
+
+from openagentic_sdk.api import query, run
+from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.task import TaskTool
+
+from .support import assert_closed, options_for
+
+
+@tool(effect="read")
+async def pause(text: str) -> str:
+    """Give other tasks a few turns, then answer."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+    return text
+
+
+@tool
+def work(text: str) -> str:
+    """Work in a thread."""
+    return text
+
+
+def long_run(store, **changes):
+    """A run with streaming, parallel tools, a thread, and a subagent with a tool of its own."""
+    turns = [
+        {
+            "text": "I look at three things.",
+            "deltas": 6,
+            "tool_calls": [
+                {"name": "pause", "arguments": {"text": "a"}},
+                {"name": "pause", "arguments": {"text": "b"}},
+                {"name": "work", "arguments": {"text": "c"}},
+                {"name": "Task", "arguments": {"agent": "helper", "prompt": "help"}},
+            ],
+        },
+        {"agent": "You help", "text": "On it.", "tool_calls": [{"name": "pause", "arguments": {"text": "d"}}]},
+        {"agent": "You help", "text": "Helped."},
+        {"text": "All done.", "deltas": 4},
+    ]
+    agents = {"helper": AgentDefinition("helps", "You help", tools=("pause",))}
+    return options_for(turns, tools=[pause, work, TaskTool({"helper": "helps"})], agents=agents, session_store=store, **changes)
+
+
+class CancelTest(unittest.IsolatedAsyncioTestCase):
+    async def count_events(self):
+        return len([event async for event in query(prompt="go", options=long_run(MemorySessionStore()))])
+
+    async def assert_resumable(self, store):
+        """Every session of the store is closed, and the newest top-level one goes on."""
+        top = [name for name in store.list_sessions() if not store.read_metadata(name)["metadata"].get("parent_session_id")]
+        for name in store.list_sessions():
+            if store.read_events(name):
+                assert_closed(self, store, name)
+        if not store.read_events(top[0]):
+            return
+        result = await run(prompt="and now?", options=options_for(["Still here."], session_store=store, resume=top[0]))
+        self.assertEqual(result.final_text, "Still here.")
+        assert_closed(self, store, top[0])
+
+    def assert_nothing_left(self):
+        self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
+        self.assertEqual([t.name for t in threading.enumerate() if t.name.startswith("openagentic")], [])
+
+    async def test_closing_the_generator_after_every_event(self):
+        for stop_after in range(1, await self.count_events() + 1):
+            with self.subTest(stop_after=stop_after):
+                store = MemorySessionStore()
+                events = query(prompt="go", options=long_run(store))
+                for _ in range(stop_after):
+                    await anext(events)
+                await events.aclose()
+                self.assert_nothing_left()
+                await self.assert_resumable(store)
+
+    async def test_cancelling_the_consumer_at_every_turn_of_the_event_loop(self):
+        for turns in range(400):
+            store = MemorySessionStore()
+            consumer = asyncio.create_task(self._consume(store))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            finished = consumer.done()
+            consumer.cancel()
+            await asyncio.wait({consumer})
+            with self.subTest(turns=turns):
+                self.assert_nothing_left()
+                if store.list_sessions():
+                    await self.assert_resumable(store)
+            if finished:
+                self.assertFalse(consumer.cancelled())
+                return
+        self.fail("the run never finished by itself")
+
+    async def _consume(self, store):
+        async for _ in query(prompt="go", options=long_run(store)):
+            pass
+
+    async def test_cancelling_again_and_again_changes_nothing(self):
+        for turns in range(5, 120, 7):
+            store = MemorySessionStore()
+            consumer = asyncio.create_task(self._consume(store))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            while not consumer.done():
+                consumer.cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait({consumer})
+            self.assert_nothing_left()
+            if store.list_sessions():
+                await self.assert_resumable(store)
+
+    async def test_leaving_the_loop_frees_the_session_by_the_time_the_result_is_seen(self):
+        store = MemorySessionStore()
+        options = options_for(["one"], session_store=store)
+        async for event in query(prompt="hi", options=options):
+            if event.type == "result":
+                break
+        again = await run(prompt="more", options=options_for(["two"], session_store=store, resume=event.session_id))
+        self.assertEqual(again.final_text, "two")
+
+    async def test_a_caller_that_stops_at_a_call_keeps_it_from_running(self):
+        ran = []
+
+        @tool
+        def effect() -> str:
+            """Leave a trace."""
+            ran.append(1)
+            return "done"
+
+        events = query(prompt="hi", options=options_for([{"tool_calls": [{"name": "effect"}]}, "Done."], tools=[effect]))
+        async for event in events:
+            if event.type == "tool.use":
+                break
+        await events.aclose()
+        self.assertEqual(ran, [])
+
+    async def test_a_partial_answer_is_kept_as_an_incomplete_message(self):
+        store = MemorySessionStore()
+        events = query(prompt="hi", options=options_for([{"text": "one two three", "deltas": 4}], session_store=store))
+        async for event in events:
+            if event.type == "assistant.delta":
+                break
+        await events.aclose()
+        stored = store.read_events(store.list_sessions()[0])
+        partial = next(event for event in stored if event.type == "assistant.message")
+        self.assertEqual((partial.text, partial.incomplete), ("one ", True))
+        self.assertEqual(stored[-1].stop_reason, "interrupted")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,320 @@
+"""The loop: what a run yields and stores, and how it ends."""
+
+import asyncio
+import unittest
+
+from openagentic_sdk.api import query, run
+from openagentic_sdk.errors import OptionsError, SessionLockedError, SessionNotFoundError
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.providers.base import ModelOutput, ToolCall
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+from .support import assert_closed, echo, events_of, fail, options_for, result_of, types_of
+
+ECHO = {"name": "echo", "arguments": {"text": "x"}}
+
+
+class LoopTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_run_starts_with_system_init_and_ends_with_its_result(self):
+        options = options_for(["Hello."])
+        events = await events_of("hi", options)
+        self.assertEqual(types_of(events), ["system.init", "user.message", "assistant.message", "result"])
+        result = result_of(events)
+        self.assertEqual((result.final_text, result.stop_reason, result.steps), ("Hello.", "end", 1))
+        assert_closed(self, options.session_store, result.session_id)
+
+    async def test_every_event_but_deltas_is_stored_before_it_is_seen(self):
+        store = MemorySessionStore()
+        session_id = None
+        async for event in query(prompt="hi", options=options_for([{"tool_calls": [ECHO]}, "Done."], session_store=store)):
+            session_id = session_id or event.session_id
+            if event.type == "assistant.delta":
+                self.assertIsNone(event.seq)
+            else:
+                self.assertEqual(store.read_events(session_id)[event.seq - 1], event)
+
+    async def test_deltas_add_up_to_the_message_and_are_not_stored(self):
+        options = options_for([{"text": "Hello there.", "deltas": 3}])
+        events = await events_of("hi", options)
+        deltas = [event.text_delta for event in events if event.type == "assistant.delta"]
+        self.assertEqual(deltas, ["Hel", "lo ", "the", "re."])
+        stored = options.session_store.read_events(result_of(events).session_id)
+        self.assertNotIn("assistant.delta", [event.type for event in stored])
+
+    async def test_a_provider_with_complete_only_gives_no_deltas(self):
+        class Plain:
+            name = "plain"
+
+            async def complete(self, *, model, messages, tools=(), api_key=None):
+                return ModelOutput(assistant_text="ok", tool_calls=())
+
+        events = await events_of("hi", options_for([], provider=Plain()))
+        self.assertNotIn("assistant.delta", [event.type for event in events])
+        self.assertEqual(result_of(events).final_text, "ok")
+
+    async def test_stream_events_may_be_dicts_or_objects_of_anybodys_class(self):
+        class Item:
+            def __init__(self, **values):
+                self.__dict__.update(values)
+
+        class Mixed:
+            name = "mixed"
+
+            def __init__(self):
+                self.turn = 0
+
+            async def stream(self, *, model, messages, tools=(), api_key=None):
+                self.turn += 1
+                yield {"type": "text_delta", "delta": "a"}
+                yield Item(type="text_delta", delta="b")
+                if self.turn == 1:
+                    yield {"type": "tool_call", "tool_call": ToolCall("t1", "echo", {"text": "1"})}
+                    yield Item(type="tool_call", tool_call={"tool_use_id": "t2", "name": "echo", "arguments": {"text": "2"}})
+                yield {"type": "done"}
+
+        events = await events_of("hi", options_for([], provider=Mixed()))
+        self.assertEqual([e.output for e in events if e.type == "tool.result"], ["1", "2"])
+        self.assertEqual(result_of(events).final_text, "ab")
+
+    async def test_a_stream_that_just_ends_is_incomplete_and_its_text_is_kept(self):
+        class Cut:
+            name = "cut"
+
+            async def stream(self, *, model, messages, tools=(), api_key=None):
+                yield {"type": "text_delta", "delta": "half"}
+                yield {"type": "tool_call", "tool_call": ToolCall("t1", "echo", {"text": "1"})}
+
+        events = await events_of("hi", options_for([], provider=Cut()))
+        message = next(event for event in events if event.type == "assistant.message")
+        self.assertTrue(message.incomplete)
+        self.assertEqual(message.text, "half")
+        self.assertNotIn("tool.use", [event.type for event in events], "a call of a cut answer does not run")
+        self.assertEqual(result_of(events).error_type, "IncompleteResponseError")
+
+    async def test_all_calls_of_an_answer_are_answered_before_the_next_request(self):
+        provider = ScriptedProvider([{"text": "Both.", "tool_calls": [ECHO, ECHO, ECHO]}, "Done."])
+        options = options_for(provider)
+        await events_of("hi", options)
+        roles = [message["role"] for message in provider.requests[1]["messages"]]
+        self.assertEqual(roles, ["system", "user", "assistant", "tool", "tool", "tool"])
+        self.assertEqual(provider.requests[1]["messages"][2]["content"], "Both.")
+
+    async def test_unknown_tools_bad_arguments_and_exceptions_are_results_for_the_model(self):
+        calls = [
+            {"name": "nope", "arguments": {}},
+            {"name": "echo", "arguments": {}},
+            {"name": "fail", "arguments": {"text": "boom"}},
+            {"name": "echo", "raw_arguments": '{"text": "cut'},
+        ]
+        events = await events_of("hi", options_for([{"tool_calls": calls}, "Done."]))
+        results = [event for event in events if event.type == "tool.result"]
+        self.assertEqual([r.is_error for r in results], [True] * 4)
+        texts = [result.error_message for result in results]
+        self.assertIn("no tool 'nope'", texts[0])
+        self.assertIn("text is missing", texts[1])
+        self.assertEqual(texts[2], "boom")
+        self.assertIn('{"text": "cut', texts[3])
+        self.assertEqual(result_of(events).stop_reason, "end")
+
+    async def test_doubled_and_missing_call_ids_are_replaced(self):
+        class Same:
+            name = "same"
+
+            def __init__(self):
+                self.turn = 0
+
+            async def complete(self, *, model, messages, tools=(), api_key=None):
+                self.turn += 1
+                calls = [ToolCall("0", "echo", {"text": "a"}), ToolCall("0", "echo", {"text": "b"}), ToolCall("", "echo", {"text": "c"})]
+                return ModelOutput("", calls if self.turn < 3 else ())
+
+        options = options_for([], provider=Same())
+        events = await events_of("hi", options)
+        assert_closed(self, options.session_store, result_of(events).session_id)
+        self.assertEqual([e.output for e in events if e.type == "tool.result"], ["a", "b", "c"] * 2)
+
+    async def test_read_only_calls_run_together_and_their_results_keep_the_models_order(self):
+        from openagentic_sdk.tools.function import tool
+
+        together = asyncio.Barrier(2)
+
+        @tool(effect="read")
+        async def slow(text: str) -> str:
+            """Meet the other call, then answer; the first one answers last."""
+            await together.wait()
+            for _ in range(5 if text == "first" else 0):
+                await asyncio.sleep(0)
+            return text
+
+        calls = [{"name": "slow", "arguments": {"text": text}} for text in ("first", "second")]
+        events = await events_of("hi", options_for([{"tool_calls": calls}, "Done."], tools=[slow]))
+        self.assertEqual([e.output for e in events if e.type == "tool.result"], ["first", "second"])
+
+    async def test_prompts_of_an_async_iterable_run_one_after_the_other_on_one_session(self):
+        async def prompts():
+            yield "one"
+            yield {"text": "two"}
+
+        events = await events_of(prompts(), options_for(["first", "second"]))
+        self.assertEqual([e.text for e in events if e.type == "user.message"], ["one", "two"])
+        self.assertEqual(types_of(events).count("system.init"), 1)
+        self.assertEqual(result_of(events).final_text, "second")
+
+    async def test_run_returns_what_the_result_event_says(self):
+        result = await run(prompt="hi", options=options_for([{"text": "yes", "usage": {"input_tokens": 7, "output_tokens": 2}}]))
+        self.assertTrue(result.ok)
+        self.assertEqual(result.final_text, "yes")
+        self.assertEqual((result.usage["input_tokens"], result.usage["output_tokens"]), (7, 2))
+        self.assertIsNone(result.cost_usd, "an unknown model has no price")
+        self.assertEqual(result.events[0].type, "system.init")
+
+    async def test_an_output_that_json_cannot_say_becomes_text(self):
+        from openagentic_sdk.tools.function import tool
+
+        @tool
+        def odd() -> object:
+            """Return an object."""
+            return {1, 2}.__class__
+
+        events = await events_of("hi", options_for([{"tool_calls": [{"name": "odd"}]}, "Done."], tools=[odd]))
+        result = next(event for event in events if event.type == "tool.result")
+        self.assertIn("no JSON value", result.output)
+
+
+class EndingTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_provider_error_ends_the_run_with_a_result_that_says_so(self):
+        options = options_for([{"text": "Half a sent", "error": {"message": "the server fell over", "after": 4}}])
+        events = await events_of("hi", options)
+        result = result_of(events)
+        self.assertEqual((result.stop_reason, result.error_type), ("error", "ProviderHTTPError"))
+        self.assertIn("fell over", result.error_message)
+        partial = next(event for event in events if event.type == "assistant.message")
+        self.assertEqual((partial.text, partial.incomplete), ("Half", True))
+        assert_closed(self, options.session_store, result.session_id)
+
+    async def test_max_steps_ends_the_run_after_the_last_calls_are_answered(self):
+        options = options_for([{"tool_calls": [ECHO]}] * 5, max_steps=2)
+        events = await events_of("hi", options)
+        self.assertEqual((result_of(events).stop_reason, result_of(events).steps), ("max_steps", 2))
+        assert_closed(self, options.session_store, result_of(events).session_id)
+
+    async def test_the_deadline_ends_a_model_call_that_hangs(self):
+        class Hanging:
+            name = "hanging"
+
+            async def stream(self, *, model, messages, tools=(), api_key=None):
+                yield {"type": "text_delta", "delta": "so far"}
+                await asyncio.Event().wait()
+
+        options = options_for([], provider=Hanging(), timeout_s=0.05)
+        events = await events_of("hi", options)
+        self.assertEqual(result_of(events).stop_reason, "timeout")
+        partial = next(event for event in events if event.type == "assistant.message")
+        self.assertEqual((partial.text, partial.incomplete), ("so far", True))
+        assert_closed(self, options.session_store, result_of(events).session_id)
+
+    async def test_a_token_budget_ends_the_run_before_the_next_call(self):
+        turns = [{"tool_calls": [ECHO], "usage": {"input_tokens": 60, "output_tokens": 50}}, "never"]
+        events = await events_of("hi", options_for(turns, max_tokens=100))
+        self.assertEqual(result_of(events).stop_reason, "budget")
+        self.assertIn("110 tokens", result_of(events).error_message)
+
+    async def test_a_budget_survives_resume(self):
+        store = MemorySessionStore()
+        turn = {"text": "ok", "usage": {"input_tokens": 60, "output_tokens": 50}}
+        first = await run(prompt="hi", options=options_for([turn], session_store=store, max_tokens=100))
+        second = await run(prompt="more", options=options_for([turn], session_store=store, max_tokens=100, resume=first.session_id))
+        self.assertEqual((first.stop_reason, second.stop_reason), ("end", "budget"))
+
+    async def test_a_cost_budget_without_a_price_says_what_to_add(self):
+        result = await run(prompt="hi", options=options_for([{"tool_calls": [ECHO]}, "x"], max_cost_usd=1.0))
+        self.assertEqual(result.stop_reason, "budget")
+        self.assertIn("prices", result.error_message)
+
+    async def test_prices_from_the_options_give_the_cost(self):
+        prices = {"scripted-1": {"input": 1.0, "output": 2.0}}
+        turn = {"text": "ok", "usage": {"input_tokens": 1_000_000, "output_tokens": 500_000}}
+        result = await run(prompt="hi", options=options_for([turn], prices=prices))
+        self.assertAlmostEqual(result.cost_usd, 2.0)
+
+    async def test_each_blocking_hook_point_ends_the_run_with_its_name(self):
+        def block(payload):
+            return HookDecision(block=True, block_reason="not today")
+
+        for point in ("session_start", "user_prompt_submit", "before_model_call", "after_model_call"):
+            hooks = HookEngine(**{point: [HookMatcher("stopper", hook=block)]})
+            options = options_for(["Hello."], hooks=hooks)
+            result = result_of(await events_of("hi", options))
+            self.assertEqual((result.stop_reason, result.error_message), (f"blocked:{point}", "not today"))
+            assert_closed(self, options.session_store, result.session_id)
+
+    async def test_a_stop_hook_sends_the_model_back_to_work(self):
+        answers = iter([HookDecision(block=True, block_reason="run the tests first"), None])
+        hooks = HookEngine(stop=[HookMatcher("tests", hook=lambda payload: next(answers))])
+        events = await events_of("hi", options_for(["Done.", "Really done."], hooks=hooks))
+        self.assertIn("run the tests first", [e.text for e in events if e.type == "user.message"])
+        self.assertEqual(result_of(events).final_text, "Really done.")
+
+    async def test_a_pre_tool_hook_denies_and_a_rewritten_input_is_what_runs(self):
+        def judge(payload):
+            if payload["tool_input"]["text"] == "bad":
+                return HookDecision(block=True, block_reason="no bad words")
+            return HookDecision(override_tool_input={"text": "better"})
+
+        hooks = HookEngine(pre_tool_use=[HookMatcher("judge", "echo", judge)])
+        calls = [{"name": "echo", "arguments": {"text": text}} for text in ("bad", "good")]
+        options = options_for([{"tool_calls": calls}, "Done."], hooks=hooks)
+        events = await events_of("hi", options)
+        results = [event for event in events if event.type == "tool.result"]
+        self.assertEqual([(r.outcome, r.output) for r in results], [("denied", None), ("ok", "better")])
+        started = [event for event in events if event.type == "tool.started"]
+        self.assertEqual([event.input for event in started], [{"text": "better"}])
+        self.assertEqual([e.allowed for e in events if e.type == "permission.decision"], [False, True])
+
+    async def test_an_input_that_a_hook_made_invalid_does_not_run(self):
+        hooks = HookEngine(
+            pre_tool_use=[HookMatcher("h", "*", lambda payload: HookDecision(override_tool_input={"text": 5}))]
+        )
+        events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], hooks=hooks))
+        result = next(event for event in events if event.type == "tool.result")
+        self.assertIn("as a hook changed it", result.error_message)
+
+    async def test_a_denied_call_is_a_result_and_the_decision_is_in_the_log(self):
+        gate = PermissionGate(permission_mode="deny")
+        events = await events_of("hi", options_for([{"tool_calls": [{"name": "fail"}]}, "Done."], permission_gate=gate))
+        decision = next(event for event in events if event.type == "permission.decision")
+        result = next(event for event in events if event.type == "tool.result")
+        self.assertFalse(decision.allowed)
+        self.assertEqual((result.outcome, result.error_type), ("denied", "PermissionDenied"))
+        self.assertNotIn("tool.started", [event.type for event in events])
+
+
+class RefusedStartTest(unittest.IsolatedAsyncioTestCase):
+    async def test_missing_settings_and_sessions_raise_before_anything_happens(self):
+        for options, error in (
+            (options_for([], provider=None), OptionsError),
+            (options_for([], model=None), OptionsError),
+            (options_for([], cwd="/no/such/folder"), OptionsError),
+            (options_for([], resume="nowhere"), SessionNotFoundError),
+            (options_for([], continue_last=True), SessionNotFoundError),
+        ):
+            with self.assertRaises(error):
+                await events_of("hi", options)
+
+    async def test_a_session_in_use_is_refused_and_unchanged(self):
+        store = MemorySessionStore()
+        options = options_for(["one", "two"], session_store=store)
+        first = query(prompt="hi", options=options)
+        session_id = (await anext(first)).session_id
+        before = len(store.read_events(session_id))
+        with self.assertRaises(SessionLockedError):
+            await events_of("me too", options_for(["x"], session_store=store, resume=session_id))
+        self.assertEqual(len(store.read_events(session_id)), before)
+        await first.aclose()
+
+
+if __name__ == "__main__":
+    unittest.main()
