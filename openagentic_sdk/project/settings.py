@@ -1,8 +1,8 @@
 """What settings.json files say, as plain data: rules as text with the file they stand in, hooks as descriptions.
 
 Managed settings stand above local ones, those above the project's, those above the user's. A single value of a higher file
-replaces that of a lower one, lists are joined; an entry that cannot be used is left out with a warning, never the file's rest.
-Nothing here decides or runs anything.
+replaces that of a lower one, lists are joined; an entry that cannot be used is left out with a warning, the rest of its file
+counts. Nothing here decides or runs anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SettingsRule:
 
 @dataclass(frozen=True)
 class CommandHook:
-    """A hook that a file describes: at `event`, for tools that fit `matcher`, run `command`. `timeout_s` None: the default."""
+    """A hook that a file describes: at `event`, for tools that fit `matcher`, run `command` for at most `timeout_s`."""
 
     event: str
     matcher: str
@@ -180,13 +180,7 @@ class _Entries:
     def _env(self, env: Mapping[str, Any]) -> dict[str, str]:
         usable: dict[str, str] = {}
         for name, value in env.items():
-            if (
-                name
-                and "=" not in name
-                and "\0" not in name
-                and isinstance(value, str | int | float)
-                and "\0" not in str(value)
-            ):
+            if _is_env_name(name) and isinstance(value, str | int | float) and "\0" not in str(value):
                 usable[name] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
                 self._skip(f"env.{name}", "a name with a text")
@@ -217,6 +211,10 @@ class _Entries:
         if timeout is not None and (not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0):
             return None
         return CommandHook(event, matcher, command, self.file.path, self.file.scope, timeout)
+
+
+def _is_env_name(name: str) -> bool:
+    return bool(name) and "=" not in name and "\0" not in name
 
 
 def _under(high: Settings, low: Settings) -> Settings:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import StorageError
-from ..skills.files import Refused, read_bytes, tree_sha256
+from ..skills.files import Refused, is_within, read_bytes, tree_sha256
+from ..skills.index import SkillInfo
 
 # What can bring hooks, env, allow rules, grants or instructions with grants.
 GRANTING = (
@@ -59,11 +60,33 @@ def project_digest(root: str) -> str | None:
 
 def _digest_of(path: str, root: str) -> str:
     real = os.path.realpath(path)
+    if not is_within(real, os.path.realpath(root)):
+        raise Refused(f"{path} leads to {real}, outside of {root}")
     if os.path.isdir(real):
         return tree_sha256(real)
     if not os.path.lexists(path):
         return "-"
     return hashlib.sha256(read_bytes(path, boundary=os.path.realpath(root), max_bytes=_MAX_FILE_BYTES)).hexdigest()
+
+
+def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Callable[[SkillInfo], bool]:
+    """Says whether a skill's allowed-tools are granted: the user's own and those that the program names are.
+
+    A project's are while it is trusted and nothing in it that could grant something changed since this call; skills of
+    folders below the root are not part of that decision and bring no grants.
+    """
+    root = os.path.realpath(project_dir)
+    digest = project_digest(root) if is_trusted else None
+    places = [os.path.join(root, name) for name in GRANTING]
+
+    def trusts(skill: SkillInfo) -> bool:
+        if skill.scope != "project":
+            return True
+        real = os.path.realpath(skill.path)
+        decided = digest is not None and any(is_within(real, place) for place in places)
+        return decided and project_digest(root) == digest
+
+    return trusts
 
 
 class TrustStore:

@@ -54,10 +54,11 @@ def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How far a walk goes: folders below the root, and folders in all."""
+    """How far a walk goes: levels below the root, folders in all, and the hidden folders that it enters."""
 
     max_depth: int = 6
     max_folders: int = 2000
+    hidden: frozenset[str] = frozenset()
 
 
 def walk_files(
@@ -78,7 +79,7 @@ def walk_files(
             problems.append((root, f"more than {bounds.max_folders} folders: the rest is not looked at"))
             return
         entries = _list_folder(folder, problems)
-        below = [entry for entry in entries if entry.is_dir() and not _is_skipped(entry.name)]
+        below = [entry for entry in entries if entry.is_dir() and not _is_skipped(entry.name, bounds)]
         if below and depth >= bounds.max_depth:
             problems.append((folder, f"folders more than {bounds.max_depth} levels down are not looked at"))
             below = []
@@ -86,8 +87,8 @@ def walk_files(
         waiting.extend((entry.path, depth + 1) for entry in reversed(below))
 
 
-def _is_skipped(name: str) -> bool:
-    return name in SKIPPED_FOLDERS or name.startswith(".")
+def _is_skipped(name: str, bounds: Bounds) -> bool:
+    return name in SKIPPED_FOLDERS or (name.startswith(".") and name not in bounds.hidden)
 
 
 def _may_enter(folder: str, boundary: str, seen: set[tuple[int, int]], problems: list[tuple[str, str]]) -> bool:
@@ -139,8 +140,7 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    if not _is_skipped(entry.name):
-                        waiting.append((entry.path, f"{prefix}{entry.name}/"))
+                    waiting.append((entry.path, f"{prefix}{entry.name}/"))
                 elif entry.is_file(follow_symlinks=False) or entry.is_symlink():
                     found.append((f"{prefix}{entry.name}", entry.path))
                     total += entry.stat(follow_symlinks=False).st_size

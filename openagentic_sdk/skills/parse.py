@@ -26,11 +26,11 @@ _FALSE = frozenset({"false", "no", "off", "0"})
 class SkillDoc:
     """One SKILL.md.
 
-    `name` is the declared one, else the title, else the folder; `summary` the description, else the first paragraph.
-    `raw` is the whole text, `body` the part below the frontmatter, which starts at `body_line`. `allowed_tools` and
-    `disallowed_tools` are permission rules as they were written. `argument_hint` is the text as it stands in the file.
-    `metadata` keeps the values as they were read, `extra` every key that is not known here. `rung` says how much of the
-    frontmatter could be read, see `Frontmatter`.
+    `name` is the declared one, else the title, else the folder; `summary` the description (`described` says that there is
+    one), else the first paragraph. `raw` is the whole text, `body` the part below the frontmatter, which starts at
+    `body_line`. `allowed_tools` and `disallowed_tools` are permission rules as they were written. `argument_hint` is the text
+    as it stands in the file. `metadata` keeps the values as they were read, `extra` every key that is not known here. `rung`
+    says how much of the frontmatter could be read, see `Frontmatter`.
     """
 
     name: str
@@ -41,6 +41,7 @@ class SkillDoc:
     body_line: int = 1
     title: str = ""
     declared_name: str = ""
+    described: bool = False
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     license: str = ""
@@ -79,6 +80,7 @@ def parse_skill_markdown(text: str, *, folder: str = "") -> SkillDoc:
         body_line=front.body_line,
         title=outline.title,
         declared_name=declared,
+        described=bool(description),
         allowed_tools=fields.rules("allowed-tools"),
         disallowed_tools=fields.rules("disallowed-tools"),
         license=fields.text("license"),
@@ -288,7 +290,7 @@ def read_outline(body: str) -> Outline:
     listed, boxes = _Items(), _Items()
     open_paragraph: list[str] = []
     checklist_level = 0
-    for line in _lines_outside_fences(body):
+    for line in lines_outside_fences(body):
         heading = _HEADING.match(line)
         if heading:
             level, text = len(heading[1]), heading[2] or ""
@@ -334,8 +336,8 @@ class _Items:
         return [text for text in (one_line(" ".join(parts)) for parts in self._items) if text]
 
 
-def _lines_outside_fences(body: str) -> list[str]:
-    """The body's lines; fenced code is left out, a blank line stands in its place."""
+def lines_outside_fences(body: str) -> list[str]:
+    """The body's lines, those of fenced code as blank ones."""
     kept: list[str] = []
     fence = ""
     for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -343,9 +345,8 @@ def _lines_outside_fences(body: str) -> list[str]:
         if fence:
             if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
                 fence = ""
-        elif mark:
-            fence = mark[1]
             kept.append("")
         else:
-            kept.append(line)
+            fence = mark[1] if mark else ""
+            kept.append("" if mark else line)
     return kept

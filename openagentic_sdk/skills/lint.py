@@ -1,0 +1,109 @@
+"""Hold a skill against the Agent Skills specification (agentskills.io/specification): what is wrong, where, what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+from .files import Bounds, read_text, walk_files
+from .frontmatter import Diagnostic
+from .index import MAX_SKILL_BYTES
+from .parse import (
+    MAX_COMPATIBILITY_CHARS,
+    MAX_DESCRIPTION_CHARS,
+    SkillDoc,
+    lines_outside_fences,
+    parse_skill_markdown,
+    printable,
+)
+
+MAX_BODY_LINES = 500
+_LINK = re.compile(r"\]\(([^()\s#?]+)(?:#[^()\s]*)?\)")
+_UNPINNED = re.compile(r"\b(?:npx\s+(?:-y|--yes)|uvx|pip3?\s+install)\s+(?!-)(@?[\w./-]+)(?![\w@./=<>~-])")
+
+
+def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
+    """What is wrong with the skill at `path` (a SKILL.md, its folder, or a tree of them), and how many skills there are.
+
+    Sorted by file and line. Raises `FileNotFoundError` when there is nothing at `path`.
+    """
+    start = os.path.abspath(path)
+    if not os.path.exists(start):
+        raise FileNotFoundError(f"there is nothing at {start}: name a SKILL.md, or a folder with skills")
+    problems: list[tuple[str, str]] = []
+    files = [start] if os.path.isfile(start) else list(_skill_files(start, problems))
+    found = [note for file in files for note in check_file(file)]
+    found += [Diagnostic("skill-left-out", reason, path=where, is_error=True) for where, reason in problems]
+    return sorted(found, key=lambda note: (note.path, note.line, note.code)), len(files)
+
+
+def _skill_files(root: str, problems: list[tuple[str, str]]) -> Iterator[str]:
+    bounds = Bounds(max_depth=12, max_folders=20_000, hidden=frozenset({".claude", ".agents"}))
+    for _, entries in walk_files(root, boundary=os.path.realpath(root), bounds=bounds, problems=problems):
+        yield from (entry.path for entry in entries if entry.name.casefold() == "skill.md")
+
+
+def check_file(path: str) -> list[Diagnostic]:
+    """What is wrong with one SKILL.md."""
+    try:
+        text = read_text(path, boundary=None, max_bytes=MAX_SKILL_BYTES)
+    except OSError as error:
+        return [Diagnostic("skill-left-out", str(error), path=path, is_error=True)]
+    doc = parse_skill_markdown(text, folder=os.path.basename(os.path.dirname(path)))
+    notes = [*doc.diagnostics, *_check_file_name(path), *_check_fields(doc), *_check_body(doc, os.path.dirname(path))]
+    return [Diagnostic(note.code, note.message, note.line or 1, path, note.is_error) for note in notes]
+
+
+def _check_file_name(path: str) -> Iterator[Diagnostic]:
+    name = os.path.basename(path)
+    if name != "SKILL.md":
+        yield Diagnostic("file-name", f"the file is called {name}: many clients only find SKILL.md")
+
+
+def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
+    if doc.rung == "none":
+        yield Diagnostic("no-frontmatter", "there is no frontmatter: begin with --- and a name", is_error=True)
+        return
+    if not doc.declared_name:
+        yield Diagnostic("name-missing", "there is no name: add one that equals the folder's", is_error=True)
+    if not doc.described:
+        yield Diagnostic("description-missing", "there is no description: say what and when", is_error=True)
+    yield from _too_long("description", doc.summary, MAX_DESCRIPTION_CHARS)
+    yield from _too_long("compatibility", doc.compatibility, MAX_COMPATIBILITY_CHARS)
+    for key, value in doc.metadata.items():
+        if not isinstance(value, str):
+            yield Diagnostic("metadata-kind", f"metadata.{key} is no text: the specification wants text for text")
+    for key in doc.extra:
+        yield Diagnostic("field-unknown", f"{key!r} is no field that clients know: put it under metadata")
+    if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != printable(doc.raw):
+        yield Diagnostic("hidden-characters", "the file has characters that nobody sees: remove them", is_error=True)
+
+
+def _too_long(field: str, text: str, most: int) -> Iterator[Diagnostic]:
+    if len(text) > most:
+        yield Diagnostic(f"{field}-too-long", f"the {field} has {len(text)} characters, {most} are allowed: shorten it")
+
+
+def _check_body(doc: SkillDoc, folder: str) -> Iterator[Diagnostic]:
+    lines = doc.body.splitlines()
+    if not doc.body.strip():
+        yield Diagnostic("body-missing", "there are no instructions below the frontmatter: add them", doc.body_line)
+    if len(lines) > MAX_BODY_LINES:
+        advice = f"the body has {len(lines)} lines: move what is not always needed to files beside it"
+        yield Diagnostic("body-too-long", advice, doc.body_line)
+    for number, line in enumerate(lines, doc.body_line):
+        if match := _UNPINNED.search(line):
+            yield Diagnostic(
+                "unpinned-package", f"{match[1]} is fetched in whatever version there is: name one", number
+            )
+    for number, line in enumerate(lines_outside_fences(doc.body), doc.body_line):
+        for match in _LINK.finditer(line):
+            yield from _check_link(match[1], folder, number)
+
+
+def _check_link(target: str, folder: str, line: int) -> Iterator[Diagnostic]:
+    if ":" in target or target.startswith("/"):
+        return
+    if not os.path.exists(os.path.join(folder, target)):
+        yield Diagnostic("link-broken", f"{target} is linked and is not there: add it or remove the link", line)
