@@ -35,15 +35,20 @@ class Subcommand(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    command = _load(argv[0]) if argv and argv[0] in COMMANDS else None
     try:
-        args = _parser(argv[0] if command else None, command).parse_args(argv)
+        command, args = read_command_line(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:  # argparse has printed its help or its complaint
         return stop.code if isinstance(stop.code, int) else USAGE
-    if command is None:
-        raise AssertionError("argparse lets nothing through that is no subcommand")
     return _run(command, args)
+
+
+def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespace]:
+    """The subcommand and its arguments. Raises `SystemExit` for a request for help and for wrong usage."""
+    name = argv[0] if argv and argv[0] in COMMANDS else None
+    command = _load(name) if name else None
+    args = _parser(name, command).parse_args(argv)
+    assert command is not None, "argparse lets nothing through that is no subcommand"
+    return command, args
 
 
 def _parser(name: str | None, command: Subcommand | None) -> argparse.ArgumentParser:

@@ -1,0 +1,99 @@
+"""README's commands and code blocks do what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from openagentic_sdk.cli.main import COMMANDS, main, read_command_line
+
+from .source import ROOT
+
+NEEDS_A_MODEL = "<!-- needs a model -->"
+TEST_COMMAND = "python3 -m unittest discover -s tests -t ."
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of README: its language, its text, and whether it needs a model that a test has not."""
+
+    language: str
+    text: str
+    needs_a_model: bool
+
+
+def blocks() -> list[Block]:
+    found = re.finditer(r"^(.*)\n```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    return [Block(match[2], match[3], match[1] == NEEDS_A_MODEL) for match in found]
+
+
+def commands(*, needs_a_model: bool) -> Iterator[str]:
+    for block in blocks():
+        if block.language == "bash" and block.needs_a_model == needs_a_model:
+            yield from block.text.splitlines()
+
+
+class Readme(unittest.TestCase):
+    def setUp(self) -> None:
+        home = tempfile.TemporaryDirectory()
+        self.addCleanup(home.cleanup)
+        offline = {
+            name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "OPENAGENTIC_"))
+        }
+        self.environ = {**offline, "HOME": home.name, "PYTHONIOENCODING": "utf-8"}
+
+    def _run(self, words: list[str]) -> str:
+        command = [sys.executable, *words[1:]] if words[0] == "python3" else words
+        done = subprocess.run(command, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), f"{shlex.join(words)}\n{done.stdout}")
+        return done.stdout
+
+    def test_the_commands_run_one_after_the_other_on_a_fresh_machine(self) -> None:
+        first, show = [self._run(shlex.split(line)) for line in commands(needs_a_model=False) if line != TEST_COMMAND]
+        self.assertIn("Not ready.", first)
+        self.assertIn("[Grep] TODO - ok", first)
+        self.assertIn("Ended: session ", first)
+        self.assertTrue(show.startswith("> Is this project ready to be released?\n"), show)
+        self.assertTrue(show.endswith(first[-200:]), show)
+
+    def test_the_second_command_of_the_first_screen_runs_all_tests(self) -> None:
+        self.assertEqual(list(commands(needs_a_model=False))[-1], TEST_COMMAND)
+        self.assertIn(
+            TEST_COMMAND.removeprefix("python3 "), " ".join((ROOT / ".ci" / "run").read_text().split("TESTS=(")[1:])
+        )
+
+    def test_commands_that_need_a_model_have_flags_that_exist(self) -> None:
+        for line in commands(needs_a_model=True):
+            with self.subTest(line):
+                words = [word for word in shlex.split(line) if "=" not in word.split("-")[0]]
+                self.assertEqual(words[:3], ["python3", "-m", "openagentic_sdk"])
+                read_command_line(words[3:])  # raises SystemExit for a flag that does not exist
+
+    def test_the_python_prints_what_stands_below_it(self) -> None:
+        python = [block for block in blocks() if block.language in ("python", "text")]
+        code, output = next((a, b) for a, b in zip(python, python[1:], strict=False) if a.language == "python")
+        self.assertEqual(self._run(["python3", "-c", code.text]), output.text)
+
+    def test_every_file_that_it_links_to_exists(self) -> None:
+        links = re.findall(r"\]\(([^)#:]+)\)", README)
+        self.assertEqual([link for link in links if not (ROOT / link).exists()], [])
+
+    def test_every_subcommand_answers_for_help(self) -> None:
+        for name in COMMANDS:
+            with self.subTest(name), contextlib.redirect_stdout(io.StringIO()) as help_text:
+                self.assertEqual(main([name, "--help"]), 0)
+                self.assertIn(f"openagentic-sdk {name}", help_text.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
