@@ -82,11 +82,10 @@ class ChatEndToEnd(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(server.requests[0].headers["api-key"], "k")
 
     async def test_without_a_key_openai_says_what_to_set(self) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != "OPENAI_API_KEY"}
-        with (
-            mock.patch.dict(os.environ, environment, clear=True),
-            self.assertRaisesRegex(OptionsError, "OPENAI_API_KEY"),
-        ):
+        key = os.environ.pop("OPENAI_API_KEY", None)
+        if key is not None:
+            self.addCleanup(os.environ.__setitem__, "OPENAI_API_KEY", key)
+        with self.assertRaisesRegex(OptionsError, "OPENAI_API_KEY"):
             await OpenAIProvider().complete(model="m", messages=HELLO)
 
     async def test_an_endpoint_that_is_not_there_is_one_sentence(self) -> None:

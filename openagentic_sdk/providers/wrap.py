@@ -1,0 +1,77 @@
+"""What providers around other providers share: asking any kind of provider as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol, Self, runtime_checkable
+
+from ..errors import ProviderResponseError
+from .base import (
+    Done,
+    Message,
+    ModelOutput,
+    Provider,
+    ReasoningDelta,
+    StreamEvent,
+    StreamingProvider,
+    TextDelta,
+    ToolCallReady,
+    ToolSpec,
+    read_stream_event,
+)
+
+
+@runtime_checkable
+class KeyedProvider(Protocol):
+    """A provider that can mark all attempts at one call with the same idempotency key."""
+
+    def with_idempotency_key(self, key: str) -> Self: ...
+
+
+async def ask(
+    provider: Provider, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], api_key: str | None
+) -> AsyncGenerator[StreamEvent, None]:
+    """The answer as a stream; a provider that only answers whole gives `Done` alone."""
+    if not isinstance(provider, StreamingProvider):
+        output = await provider.complete(model=model, messages=messages, tools=tools, api_key=api_key)
+        yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
+        return
+    stream = provider.stream(model=model, messages=messages, tools=tools, api_key=api_key)
+    try:
+        async for item in stream:
+            event = read_stream_event(item)
+            if event is not None:
+                yield event
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
+    """The whole answer of a stream. Raises `ProviderResponseError` when it has no end."""
+    text, reasoning, calls = "", "", []
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, TextDelta):
+                text += event.delta
+            elif isinstance(event, ReasoningDelta):
+                reasoning += event.delta
+            elif isinstance(event, ToolCallReady):
+                calls.append(event.tool_call)
+            elif isinstance(event, Done):
+                return event.output or ModelOutput(
+                    text or None,
+                    calls,
+                    usage=event.usage,
+                    finish_reason=event.finish_reason,
+                    reasoning=reasoning or None,
+                    extras=event.extras,
+                    refusal=event.refusal,
+                )
+    raise ProviderResponseError("the provider's stream ended without saying that it was done")
+
+
+def is_shown(event: StreamEvent) -> bool:
+    """Whether the caller has seen part of an answer, so that it cannot be asked for again behind its back."""
+    return isinstance(event, TextDelta | ReasoningDelta | ToolCallReady | Done)
