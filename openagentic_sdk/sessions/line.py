@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from json.scanner import make_scanner
 from typing import Any
 from zlib import crc32
 
@@ -176,7 +175,7 @@ def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
     try:
         text = line.decode(encoding)
         value, end = _SCAN(text, 0)
-    except (ValueError, RecursionError, StopIteration) as error:
+    except (ValueError, RecursionError) as error:
         raise BadLineError("json") from error
     if value.__class__ is not dict or (end != len(text) and text[end:].strip(" \r\t")):
         raise BadLineError("json")
@@ -188,7 +187,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 # What json.loads calls in the end; it would build a new decoder for each call that refuses NaN.
-_SCAN = make_scanner(json.JSONDecoder(parse_constant=_refuse_constant))
+_SCAN = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
 
 def stamp_event(event: Event, seq: int, ts: float) -> Event:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -20,6 +20,7 @@ from zlib import crc32
 from ..clock import Clock
 from ..errors import (
     ConcurrencyError,
+    InvalidEventError,
     SessionLockedError,
     SessionNotFoundError,
     StorageError,
@@ -256,8 +257,7 @@ def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> LogRecovered
 def _add_newline(disk: Disk, fd: int, end: LogEnd) -> LogEnd:
     if disk.write(fd, b"\n") != 1:
         raise OSError(errno.ENOSPC, "the last line's newline could not be written")
-    here = end.position
-    return replace(end, position=Position(here.offset + 1, here.seq, crc32(b"\n", here.crc)))
+    return replace(end, position=end.position.finished())
 
 
 def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -265,16 +265,37 @@ def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> 
 
     Without `sync`, only the death of the process counts as a crash.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = disk.open(str(unfinished), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY | NO_FOLLOW, 0o600)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    write_new_file(disk, unfinished, [data], sync=sync)
+    disk.replace(str(unfinished), str(path))
+    if sync:
+        disk.fsync_folder(str(path.parent))
+
+
+def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool) -> None:
+    """Write the blocks into a file that nobody else knows yet. Raises `OSError`."""
+    fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY | NO_FOLLOW, 0o600)
     try:
-        view = memoryview(data)
-        while view:
-            view = view[disk.write(fd, view) :]
+        for block in blocks:
+            view = memoryview(block)
+            while view:
+                view = view[disk.write(fd, view) :]
         if sync:
             disk.fdatasync(fd)
     finally:
         disk.close(fd)
-    disk.replace(str(unfinished), str(path))
-    if sync:
-        disk.fsync_folder(str(path.parent))
+
+
+def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:
+    """The lines of a log that is written in one go behind `position`; times of the events are kept, `now` fills in.
+
+    Raises `InvalidEventError` for an event whose `seq` is set and not the next.
+    """
+    seq, crc, dur = position.seq, position.crc, position.seq
+    for event in events:
+        seq += 1
+        if event.seq not in (None, seq):
+            raise InvalidEventError(f"event {seq} of the session has seq {event.seq}: a log has no holes")
+        ts = dumps_json(now if event.ts is None else event.ts)
+        line, crc = seal_line(encode_event(event), seq=seq, ts=ts, dur=dur, crc=crc)
+        yield line

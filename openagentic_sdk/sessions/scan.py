@@ -35,6 +35,12 @@ class Position:
     crc: int = 0
     terminated: bool = True
 
+    def finished(self) -> Position:
+        """The place behind the newline."""
+        if self.terminated:
+            return self
+        return Position(self.offset + 1, self.seq, crc32(b"\n", self.crc))
+
 
 START = Position()
 
@@ -138,6 +144,12 @@ def _read_chunks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
             return
         offset += len(chunk)
         yield chunk
+
+
+def cut_block(block: bytes, behind: Position, lines: int) -> tuple[bytes, Position]:
+    """The first lines of a good block that stands at `behind`, and the place where they end."""
+    part = b"".join(line + b"\n" for line in split_lines(block)[:lines])
+    return part, Position(behind.offset + len(part), behind.seq + lines, crc32(part, behind.crc))
 
 
 def split_lines(block: bytes) -> list[bytes]:

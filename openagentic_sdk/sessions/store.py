@@ -2,6 +2,7 @@
 
     <root_dir>/sessions/<id>/events.jsonl     the log, the only truth
                              meta.json        what was known at creation; a cache, may be deleted
+                             summary.json     the session's row in a list; a cache, may be deleted
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
 
 A session appears complete or not at all: its folder is built under another name and renamed. Ids cannot leave the folder.
@@ -9,6 +10,7 @@ A session appears complete or not at all: its folder is built under another name
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -17,8 +19,8 @@ import stat
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -29,6 +31,7 @@ from ..errors import (
     InvalidEventError,
     LogCorruptError,
     OptionsError,
+    SessionError,
     SessionExistsError,
     SessionLockedError,
     SessionNotFoundError,
@@ -36,17 +39,20 @@ from ..errors import (
 )
 from ..events import Event
 from ..serialization import dumps_json, loads_json
-from .base import SessionStore
+from .base import SessionStore, check_sequence
 from .disk import BINARY, NO_FOLLOW, Disk, SystemDisk
+from .kept import KeptSummary
 from .line import BadLineError, decode_line
 from .lock import try_lock, wait_for_lock
-from .log import DURABILITY_LEVELS, LogWriter, open_log, write_durably
-from .scan import LogReader, find_end, find_seq, offset_of, split_lines
+from .log import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably, write_new_file
+from .scan import START, LogReader, cut_block, find_end, find_seq, offset_of, split_lines
+from .summary import SessionSummary, fold_session_summary, start_summary
 
 __all__ = ["FileSessionStore", "SessionStore"]
 
 LOG_NAME = "events.jsonl"
 META_NAME = "meta.json"
+SUMMARY_NAME = "summary.json"
 BLOBS_NAME = "blobs"
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -84,6 +90,10 @@ class FileSessionStore(SessionStore):
         self._disk = disk or SystemDisk()
         self._guard = threading.Lock()
 
+    def new_session_id(self) -> str:
+        """An id that no session has."""
+        return uuid.uuid4().hex
+
     def session_dir(self, session_id: str) -> Path:
         """The session's folder. Raises `SessionNotFoundError`."""
         folder = self._folder(session_id)
@@ -92,17 +102,43 @@ class FileSessionStore(SessionStore):
         return folder
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        session_id = session_id or uuid.uuid4().hex
-        if not is_session_id(session_id):
-            raise OptionsError(
-                f"{session_id!r} cannot name a session: use up to 128 letters, digits, '.', '_' and '-', "
-                "beginning with a letter or digit"
-            )
-        meta = _Meta(session_id, self._clock.now(), dict(metadata or {})).to_json()
-        self._refuse_when_read_only(session_id)
-        with _storage_errors(session_id, "cannot be created"):
-            self._create(session_id, meta)
-        return session_id
+        return self._build(session_id or self.new_session_id(), self._clock.now(), metadata)
+
+    def import_session(
+        self,
+        session_id: str,
+        events: Iterable[Event],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: float | None = None,
+        blobs: Iterable[bytes] = (),
+    ) -> str:
+        now = self._clock.now()
+        lines = seal_events(check_sequence(events), START, now)
+        named = ((hashlib.sha256(data).hexdigest(), data) for data in blobs)
+        return self._build(session_id, now if created_at is None else created_at, metadata, lines, named)
+
+    def copy_session(
+        self,
+        source_id: str,
+        target_id: str,
+        *,
+        at_seq: int,
+        tail: Sequence[Event],
+        metadata: Mapping[str, Any],
+        blobs: Sequence[str] | None = None,
+    ) -> str:
+        """Like `SessionStore.copy_session`; the source's lines are copied byte for byte, and it may be in use meanwhile.
+
+        `blobs` are the digests to take along, all by default. Raises `LogCorruptError` for damage up to `at_seq`.
+        """
+        path = self.session_dir(source_id) / LOG_NAME
+        now = self._clock.now()
+        digests = self.list_blobs(source_id) if blobs is None else blobs
+        named = ((digest, self.read_blob(source_id, digest)) for digest in digests)
+        with self._opened(source_id, path) as fd:
+            lines = self._copied_lines(source_id, fd, at_seq, tail, now)
+            return self._build(target_id, now, metadata, lines, named)
 
     def open_writer(self, session_id: str) -> LogWriter:
         self._refuse_when_read_only(session_id)
@@ -129,9 +165,32 @@ class FileSessionStore(SessionStore):
         with self._guard, _storage_errors(session_id, "metadata cannot be stored"), _folder_lock(folder):
             meta = self._read_meta(session_id).changed(changes)
             self._write_file(folder / META_NAME, meta.to_json())
+            # A summary begins with what the metadata says.
+            (folder / SUMMARY_NAME).unlink(missing_ok=True)
+
+    def read_summary(self, session_id: str) -> SessionSummary:
+        """The summary that is kept beside the log, with the events folded in that came since it was kept."""
+        folder = self.session_dir(session_id)
+        kept = self._kept_summary(folder)
+        with self._opened(session_id, folder / LOG_NAME) as fd:
+            size = self._disk.fstat(fd).st_size
+            if kept and kept.position.offset == size:
+                return kept.summary
+            fresh = self._fold_onto(session_id, fd, kept if kept and kept.position.offset < size else None)
+        if fresh.position.terminated and not self.read_only:
+            # Many processes may do this at once: each writes the whole file, and any of them is right.
+            with contextlib.suppress(OSError):
+                write_durably(self._disk, folder / SUMMARY_NAME, fresh.to_json(), sync=False)
+        return fresh.summary
 
     def list_sessions(self) -> list[str]:
-        return [name for _, name in sorted(self._written_at(), reverse=True)]
+        written = list(self._written_at())
+        ticks = Counter(tick for tick, _ in written)
+        # A file's time moves in steps of milliseconds: within one step, the last event's time decides.
+        order = sorted(
+            ((tick, self._last_ts(name) if ticks[tick] > 1 else 0.0, name) for tick, name in written), reverse=True
+        )
+        return [name for *_, name in order]
 
     def session_exists(self, session_id: str) -> bool:
         return is_session_id(session_id) and _is_session(self._folder(session_id))
@@ -160,6 +219,11 @@ class FileSessionStore(SessionStore):
                 self._write_file(path, data)
         return digest
 
+    def list_blobs(self, session_id: str) -> list[str]:
+        """The digests of the session's blobs. Raises `SessionNotFoundError`."""
+        folder = self.session_dir(session_id) / BLOBS_NAME
+        return sorted(name for name in os.listdir(folder) if _SHA256.fullmatch(name)) if folder.is_dir() else []
+
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         path = self.session_dir(session_id) / BLOBS_NAME / sha256
         if not _SHA256.fullmatch(sha256) or not path.is_file():
@@ -172,23 +236,69 @@ class FileSessionStore(SessionStore):
             )
         return data
 
-    def _create(self, session_id: str, meta: bytes) -> None:
+    def _build(
+        self,
+        session_id: str,
+        created_at: float,
+        metadata: Mapping[str, Any] | None,
+        lines: Iterable[bytes] = (),
+        blobs: Iterable[tuple[str, bytes]] = (),
+    ) -> str:
+        """Make a session complete or not at all; returns its id."""
+        _check_id(session_id)
+        self._refuse_when_read_only(session_id)
+        meta = _Meta(session_id, created_at, dict(metadata or {})).to_json()
         folder = self._folder(session_id)
-        if folder.exists():
-            raise SessionExistsError(session_id)
-        self._make_folders(folder.parent)
-        unfinished = folder.with_name(f".new-{uuid.uuid4().hex}")
-        unfinished.mkdir(mode=0o700)
+        with _storage_errors(session_id, "cannot be created"):
+            if folder.exists():
+                raise SessionExistsError(session_id)
+            self._make_folders(folder.parent)
+            unfinished = folder.with_name(f".new-{uuid.uuid4().hex}")
+            try:
+                self._fill(unfinished, meta, lines, blobs)
+                self._move_into_place(unfinished, folder)
+            except BaseException:  # whatever happened, no half session stays behind
+                shutil.rmtree(unfinished, ignore_errors=True)
+                raise
+        return session_id
+
+    def _fill(self, folder: Path, meta: bytes, lines: Iterable[bytes], blobs: Iterable[tuple[str, bytes]]) -> None:
+        sync = self.durability != "flush"
+        folder.mkdir(mode=0o700)
+        for digest, data in blobs:
+            (folder / BLOBS_NAME).mkdir(mode=0o700, exist_ok=True)
+            write_new_file(self._disk, folder / BLOBS_NAME / digest, [data], sync=sync)
+        write_new_file(self._disk, folder / META_NAME, [meta], sync=sync)
+        # Copied lines say (`dur`) that they are on disk, so here that must be true at every level.
+        write_new_file(self._disk, folder / LOG_NAME, lines, sync=sync or bool(lines))
+        for made in (folder / BLOBS_NAME, folder):
+            if made.is_dir():
+                self._sync_folder(made)
+
+    def _move_into_place(self, unfinished: Path, folder: Path) -> None:
         try:
-            self._write_file(unfinished / META_NAME, meta)
-            self._write_file(unfinished / LOG_NAME, b"")
             self._disk.rename(str(unfinished), str(folder))
-        except BaseException as error:  # whatever happened, no half session stays behind
-            shutil.rmtree(unfinished, ignore_errors=True)
-            if isinstance(error, OSError) and folder.exists():
-                raise SessionExistsError(session_id) from None
+        except OSError as error:
+            if folder.exists():
+                raise SessionExistsError(folder.name) from error
             raise
         self._sync_folder(folder.parent)
+
+    def _copied_lines(
+        self, session_id: str, fd: int, at_seq: int, tail: Sequence[Event], now: float
+    ) -> Iterator[bytes]:
+        reader, here = LogReader(self._disk, fd, session_id), START
+        blocks = reader.blocks()
+        while here.seq < at_seq:
+            block = next(blocks, None)
+            if block is None:
+                raise InvalidEventError(
+                    f"session {session_id!r} has {here.seq} events and no event {at_seq} to copy up to"
+                )
+            lines = min(at_seq, reader.position.seq) - here.seq
+            part, here = cut_block(block, here, lines)
+            yield part
+        yield from seal_events(tail, here, now)
 
     def _make_folders(self, folder: Path) -> None:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -215,18 +325,44 @@ class FileSessionStore(SessionStore):
 
     def _decoded(self, session_id: str, path: Path, after_seq: int) -> Iterator[Event]:
         with self._opened(session_id, path) as fd:
-            start = find_seq(self._disk, fd, after_seq)
-            seq = start.seq
-            try:
-                for block in LogReader(self._disk, fd, session_id, start).blocks():
-                    for line in split_lines(block):
-                        seq += 1
-                        if seq > after_seq:
-                            yield decode_line(line, seq)
-            except BadLineError as bad:
-                raise LogCorruptError(session_id, seq, offset_of(self._disk, fd, seq), bad.kind) from bad
+            reader = LogReader(self._disk, fd, session_id, find_seq(self._disk, fd, after_seq))
+            yield from self._decoded_after(after_seq, fd, reader, session_id)
 
-    @contextmanager
+    def _decoded_after(self, after_seq: int, fd: int, reader: LogReader, session_id: str) -> Iterator[Event]:
+        seq = reader.position.seq
+        try:
+            for block in reader.blocks():
+                for line in split_lines(block):
+                    seq += 1
+                    if seq > after_seq:
+                        yield decode_line(line, seq)
+        except BadLineError as bad:
+            raise LogCorruptError(session_id, seq, offset_of(self._disk, fd, seq), bad.kind) from bad
+
+    def _kept_summary(self, folder: Path) -> KeptSummary | None:
+        try:
+            return KeptSummary.from_json((folder / SUMMARY_NAME).read_bytes())
+        except OSError:
+            return None
+
+    def _fold_onto(self, session_id: str, fd: int, kept: KeptSummary | None) -> KeptSummary:
+        if kept is None:
+            known = self._read_meta(session_id)
+            start = start_summary(session_id, known.created_at, known.metadata)
+            return self._folded(session_id, fd, KeptSummary(start, START))
+        try:
+            return self._folded(session_id, fd, kept)
+        except LogCorruptError:
+            # The cache may be of another log that stood here; only the log itself says whether it is damaged.
+            return self._fold_onto(session_id, fd, None)
+
+    def _folded(self, session_id: str, fd: int, kept: KeptSummary) -> KeptSummary:
+        reader = LogReader(self._disk, fd, session_id, kept.position)
+        events = self._decoded_after(kept.position.seq, fd, reader, session_id)
+        summary = fold_session_summary(kept.summary, events)
+        return KeptSummary(summary, reader.position)
+
+    @contextlib.contextmanager
     def _opened(self, session_id: str, path: Path) -> Iterator[int]:
         with _storage_errors(session_id, "cannot be read"):
             fd = self._disk.open(str(path), os.O_RDONLY | BINARY | NO_FOLLOW)
@@ -249,6 +385,13 @@ class FileSessionStore(SessionStore):
     def _sync_folder(self, folder: Path) -> None:
         if self.durability != "flush":
             self._disk.fsync_folder(str(folder))
+
+    def _last_ts(self, session_id: str) -> float:
+        try:
+            last = self.read_events(session_id, after_seq=self.last_seq(session_id) - 1)
+            return (last[-1].ts if last else self.read_metadata(session_id)["created_at"]) or 0.0
+        except SessionError:
+            return 0.0
 
     def _refuse_when_read_only(self, session_id: str) -> None:
         if self.read_only:
@@ -288,6 +431,14 @@ class _Meta:
         return dumps_json(self.to_dict()).encode("ascii") + b"\n"
 
 
+def _check_id(session_id: str) -> None:
+    if not is_session_id(session_id):
+        raise OptionsError(
+            f"{session_id!r} cannot name a session: use up to 128 letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+
+
 def _is_session(folder: Path) -> bool:
     """A link instead of a folder could lead out of the store, so it is no session."""
     try:
@@ -296,7 +447,7 @@ def _is_session(folder: Path) -> bool:
         return False
 
 
-@contextmanager
+@contextlib.contextmanager
 def _storage_errors(session_id: str, what: str) -> Iterator[None]:
     try:
         yield
@@ -306,7 +457,7 @@ def _storage_errors(session_id: str, what: str) -> Iterator[None]:
         ) from error
 
 
-@contextmanager
+@contextlib.contextmanager
 def _folder_lock(folder: Path) -> Iterator[None]:
     """Keep other processes from changing the same metadata between our read and our write."""
     if sys.platform == "win32":
