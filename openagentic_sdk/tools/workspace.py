@@ -23,7 +23,8 @@ from .base import ToolContext
 # O_PATH needs no permission to list a folder, only to pass through it.
 _PASS_THROUGH = os.O_PATH if sys.platform == "linux" else os.O_RDONLY
 _FOLDER_FLAGS = _PASS_THROUGH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+LIST_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 CHUNK_BYTES = 1 << 20
@@ -107,6 +108,15 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
         raise OSError(error.errno, error.strerror, real) from None
 
 
+def folder_real(path: ResolvedPath, ctx: ToolContext) -> str:
+    """The real path of a folder. Raises `FileNotFoundError` or `NotADirectoryError` with what to do."""
+    if os.path.isdir(path.real):
+        return path.real
+    if os.path.lexists(path.real):
+        raise NotADirectoryError(f"{shown_path(path.lexical, ctx.cwd)} is a file: give the folder that holds it")
+    raise missing_file(path, ctx.cwd, "folder")
+
+
 @contextmanager
 def open_file(real: str) -> Iterator[int]:
     """A descriptor to read the regular file `real` (a resolved path) from; anything else is refused by its kind."""
@@ -123,7 +133,7 @@ def _open_regular(folder_fd: int, name: str, real: str) -> int:
     # Opening a device can already do something, so its kind is looked at first, and again on what was opened.
     _refuse_special(os.stat(name or ".", dir_fd=folder_fd, follow_symlinks=False).st_mode, real)
     try:
-        fd = os.open(name, _READ_FLAGS, dir_fd=folder_fd)
+        fd = os.open(name, READ_FLAGS, dir_fd=folder_fd)
     except OSError as error:
         raise OSError(error.errno, error.strerror, real) from None
     try:
@@ -156,10 +166,10 @@ def iter_bytes(fd: int) -> Iterator[bytes]:
         yield chunk
 
 
-def missing_file(path: ResolvedPath, cwd: str) -> FileNotFoundError:
-    """The error for a file that does not exist, with names in its folder that look alike."""
+def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFoundError:
+    """The error for a path where nothing is, with names in its folder that look alike."""
     folder, name = os.path.split(path.real)
-    text = f"there is no file {shown_path(path.lexical, cwd)!r} (working directory {os.path.abspath(cwd)})"
+    text = f"there is no {noun} {shown_path(path.lexical, cwd)!r} (working directory {os.path.abspath(cwd)})"
     near = _similar_names(folder, name)
     return FileNotFoundError(f"{text}: did you mean {' or '.join(near)}?" if near else f"{text}: use Glob to find it")
 

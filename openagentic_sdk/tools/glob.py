@@ -1,0 +1,140 @@
+"""The Glob tool: which files of a tree have names that match a pattern."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import ToolError
+from .base import Tool, ToolContext, run_in_thread
+from .file_types import type_suffixes
+from .glob_pattern import compile_glob, expand_braces, static_folder
+from .output import plural
+from .path_filter import read_filter
+from .schema import validate
+from .tree import WalkOptions, walk
+from .workspace import ResolvedPath, folder_real, resolve_path, shown_path
+
+
+class GlobTool(Tool):
+    """Find files by name: `{"root", "matches", "total", "truncated", "note"}`.
+
+    `matches` are paths relative to the working directory (absolute outside of it), a folder's files before its subfolders,
+    each in the order of names; with `sort` "modified" the files changed last come first. Links to files are listed, links to
+    folders are not followed, `.git` is never entered.
+    """
+
+    name = "Glob"
+    description = (
+        "Find files by name. `*` stays within a name, `**` is any number of folders (`src/**/*.py`), `{a,b}` are "
+        "alternatives. Hidden files are included; what .gitignore leaves out is not, unless include_ignored is set."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "pattern": {"type": "string", "minLength": 1, "description": "A glob pattern, relative to root"},
+            "root": {"type": "string", "description": "The folder to look in (default: the working directory)"},
+            "type": {"type": "string", "description": "Only files of this type: py, js, ts, md, json, go, rust ..."},
+            "include_ignored": {"type": "boolean", "description": "Also what .gitignore leaves out (default false)"},
+            "include_hidden": {"type": "boolean", "description": "Also names that begin with a dot (default true)"},
+            "sort": {"type": "string", "enum": ["path", "modified"], "description": "The order (default path)"},
+            "limit": {"type": "integer", "minimum": 1, "description": "How many paths to show"},
+        },
+        "required": ["pattern"],
+    }
+    effect = "read"
+
+    def __init__(self, *, max_matches: int = 1_000) -> None:
+        self._max_matches = max_matches
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        found: dict[str, Any] = await run_in_thread(lambda: self._find(input, ctx, loop), ctx.cancelled)
+        return found
+
+    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        return self._find(input, ctx, None)
+
+    def _find(
+        self, input: Mapping[str, Any], ctx: ToolContext, loop: asyncio.AbstractEventLoop | None
+    ) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        root = resolve_path(input.get("root") or ".", ctx.cwd)
+        folder_real(root, ctx)
+        matches = _matches(root, _relative_pattern(input["pattern"], root), input, ctx)
+        permits = read_filter(ctx, loop)
+        if permits is not None:
+            matches = [path for path in matches if permits(os.path.join(root.lexical, path))]
+        if input.get("sort") == "modified":
+            matches.sort(key=lambda path: -_modified_ns(os.path.join(root.real, path)))
+        limit = min(int(input.get("limit") or self._max_matches), self._max_matches)
+        shown = shown_path(root.lexical, ctx.cwd)
+        prefix = "" if shown == "." else shown.rstrip("/") + "/"
+        return {
+            "root": shown,
+            "matches": [prefix + path for path in matches[:limit]],
+            "total": len(matches),
+            "truncated": len(matches) > limit,
+            "note": _note(len(matches), limit, input),
+        }
+
+
+def _matches(root: ResolvedPath, pattern: str, input: Mapping[str, Any], ctx: ToolContext) -> list[str]:
+    fits = compile_glob(pattern)
+    suffixes = type_suffixes(input["type"]) if input.get("type") else None
+    options = WalkOptions(
+        bool(input.get("include_ignored")), input.get("include_hidden", True), _worth_entering(pattern)
+    )
+    found: list[str] = []
+    for folder in walk(root, options, ctx):
+        prefix = folder.prefix
+        paths = [path for entry in folder.files if fits(path := prefix + entry.name)]
+        found += paths if suffixes is None else [path for path in paths if path.endswith(suffixes)]
+    return found
+
+
+def _relative_pattern(pattern: str, root: ResolvedPath) -> str:
+    """The pattern as seen from the root; one that leads out of it is refused, as the gate has only permitted the root."""
+    for base in (root.lexical, root.real):
+        if pattern.startswith(base.rstrip("/") + "/"):
+            pattern = pattern[len(base.rstrip("/")) + 1 :]
+    if pattern.startswith(("/", "~")) or ".." in pattern.split("/"):
+        raise ToolError(f"the pattern {pattern!r} leads out of {root.lexical}: set root to the folder to look in")
+    pattern = pattern.removeprefix("./")
+    return pattern + "**" if pattern.endswith("/") else pattern
+
+
+def _worth_entering(pattern: str) -> Callable[[str], bool] | None:
+    """Whether a folder can hold a match, judged by the folders that the pattern names and by how deep it goes."""
+    alternatives = expand_braces(pattern)
+    starts = [static_folder(one) for one in alternatives]
+    depths = [None if "**" in one.split("/") else one.count("/") for one in alternatives]
+    if "" in starts and None in depths:
+        return None
+
+    def enters(path: str) -> bool:
+        depth = path.count("/") + 1
+        return any(
+            (limit is None or depth <= limit)
+            and (f"{path}/".startswith(f"{start}/") or start.startswith(f"{path}/") or not start)
+            for start, limit in zip(starts, depths, strict=True)
+        )
+
+    return enters
+
+
+def _modified_ns(path: str) -> int:
+    try:
+        return os.lstat(path).st_mtime_ns
+    except OSError:
+        return 0  # gone since it was listed
+
+
+def _note(total: int, limit: int, input: Mapping[str, Any]) -> str:
+    if total > limit:
+        return f"{limit:,} of {plural(total, 'file')} shown: use a narrower pattern or root"
+    if total == 0 and not input.get("include_ignored"):
+        return "no file matches; files that .gitignore leaves out were not looked at (include_ignored)"
+    return plural(total, "file")

@@ -1,0 +1,256 @@
+"""The Grep tool: which lines of the files of a tree match a regular expression.
+
+The law of the file: the answer is always found by `search`, the same whether a pattern runs here, in a worker process that
+can be killed, or only on the files that `rg` did not rule out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ToolError, ToolInputError
+from .base import Tool, ToolContext, run_in_thread
+from .file_types import type_suffixes
+from .glob_pattern import compile_glob
+from .output import plural
+from .path_filter import read_filter
+from .schema import validate
+from .search import Hit
+from .search_files import FileSearch, ListedFile, SearchStopped
+from .tree import WalkOptions, walk
+from .workspace import ResolvedPath, missing_file, open_file, resolve_path, shown_path
+
+MAX_CONTEXT_LINES = 50
+
+_MODES = {"content": "content", "files": "files", "files_with_matches": "files", "count": "count"}
+
+
+@dataclass
+class _Findings:
+    """What a search has found so far. `counts` holds the matching lines of each file, in the order of the walk."""
+
+    matches: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    passed_over: dict[str, int] = field(default_factory=dict)
+    searched: int = 0
+    chars: int = 0
+    is_full: bool = False
+    stopped: str = ""
+
+
+class GrepTool(Tool):
+    """Search file contents.
+
+    `mode` "content" gives `{"matches": [{"file_path", "line", "text", "before"?, "after"?}]}`, "files" gives `{"files"}`,
+    "count" gives `{"counts": {path: matching lines}}`; each with `root`, `query`, `mode`, `total` (matches, files or
+    matching lines in this answer), `truncated` and `note`. Paths are relative to the working directory.
+
+    `timeout_s` bounds a whole search; `max_matches` and `max_output_chars` what is shown; `use_rg` False leaves `rg` alone.
+    """
+
+    name = "Grep"
+    description = (
+        "Search file contents with a regular expression (Python's syntax). Looks at every text file below root, hidden ones "
+        "included; what .gitignore leaves out is not searched unless include_ignored is set. mode 'files' lists the files "
+        "that match, 'count' counts matching lines."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string", "minLength": 1, "maxLength": 10_000, "description": "A regular expression"},
+            "root": {"type": "string", "description": "The folder or file to search (default: the working directory)"},
+            "file_glob": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Only files that match: *.py is compared with names, src/**/*.py with paths below root",
+            },
+            "type": {"type": "string", "description": "Only files of this type: py, js, ts, md, json, go, rust ..."},
+            "case_sensitive": {"type": "boolean", "description": "Whether upper and lower case differ (default true)"},
+            "mode": {"type": "string", "enum": list(_MODES), "description": "What to show (default content)"},
+            "-A": {"type": "integer", "minimum": 0, "description": "Lines to show after each match"},
+            "-B": {"type": "integer", "minimum": 0, "description": "Lines to show before each match"},
+            "-C": {"type": "integer", "minimum": 0, "description": "Lines to show before and after each match"},
+            "multiline": {
+                "type": "boolean",
+                "description": "Matches may span lines, and . is any character (default false)",
+            },
+            "head_limit": {"type": "integer", "minimum": 1, "description": "How many matches or files to show"},
+            "include_ignored": {"type": "boolean", "description": "Also what .gitignore leaves out (default false)"},
+            "include_hidden": {"type": "boolean", "description": "Also names that begin with a dot (default true)"},
+        },
+        "required": ["query"],
+    }
+    effect = "read"
+
+    def __init__(
+        self,
+        *,
+        max_matches: int = 250,
+        max_line_chars: int = 500,
+        max_output_chars: int = 100_000,
+        timeout_s: float = 20.0,
+        use_rg: bool = True,
+    ) -> None:
+        self._max_matches = max_matches
+        self._max_line_chars = max_line_chars
+        self._max_output_chars = max_output_chars
+        self._timeout_s = timeout_s
+        self._use_rg = use_rg
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        found: dict[str, Any] = await run_in_thread(lambda: self._search(input, ctx, loop), ctx.cancelled)
+        return found
+
+    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        return self._search(input, ctx, None)
+
+    def _search(
+        self, input: Mapping[str, Any], ctx: ToolContext, loop: asyncio.AbstractEventLoop | None
+    ) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        root = resolve_path(input.get("root") or ".", ctx.cwd)
+        shown_root = shown_path(root.lexical, ctx.cwd)
+        limit = int(input.get("head_limit") or self._max_matches)
+        query = self._query(input, limit)
+        findings = _Findings()
+        search = _open_search(query, self._timeout_s, ctx)
+        try:
+            permits = read_filter(ctx, loop)
+            for file, (status, count, hits) in search.answers(_files(root, input, ctx)):
+                findings.searched += status == "ok"
+                if status != "ok":
+                    findings.passed_over[status] = findings.passed_over.get(status, 0) + 1
+                elif count and (permits is None or permits(_lexical(root, file))):
+                    self._take(findings, shown_path(_lexical(root, file), ctx.cwd), count, hits, query["mode"], limit)
+                    if findings.is_full:
+                        break
+        except SearchStopped as stopped:
+            findings.stopped = str(stopped)
+        finally:
+            search.close()
+        return _output(findings, input, shown_root, query["mode"], limit)
+
+    def _query(self, input: Mapping[str, Any], limit: int) -> dict[str, Any]:
+        around = int(input.get("-C") or 0)
+        return {
+            "pattern": input["query"],
+            "ignore_case": input.get("case_sensitive") is False,
+            "multiline": bool(input.get("multiline")),
+            "mode": _MODES[input.get("mode") or "content"],
+            "before": min(int(input.get("-B") or around), MAX_CONTEXT_LINES),
+            "after": min(int(input.get("-A") or around), MAX_CONTEXT_LINES),
+            "max_hits": limit + 1,
+            "max_line_chars": self._max_line_chars,
+        }
+
+    def _take(self, findings: _Findings, path: str, count: int, hits: list[Hit], mode: str, limit: int) -> None:
+        findings.counts[path] = count
+        if mode != "content":
+            findings.is_full = len(findings.counts) > limit
+            return
+        for match in _matches(path, hits):
+            findings.matches.append(match)
+            findings.chars += (
+                len(path) + len(match["text"]) + sum(map(len, match.get("before", []) + match.get("after", [])))
+            )
+        findings.is_full = len(findings.matches) > limit or findings.chars > self._max_output_chars
+
+
+def _open_search(query: dict[str, Any], timeout_s: float, ctx: ToolContext) -> FileSearch:
+    try:
+        return FileSearch(query, timeout_s, ctx)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ToolInputError(
+            f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant as "
+            "they are",
+            path="query",
+        ) from None
+
+
+def _lexical(root: ResolvedPath, file: ListedFile) -> str:
+    return os.path.join(root.lexical, file.path) if file.path else root.lexical
+
+
+def _files(root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> Iterator[ListedFile]:
+    """The files to search: the root itself when it is one."""
+    if not os.path.isdir(root.real):
+        try:
+            with open_file(root.real) as fd:
+                yield ListedFile("", root.real, os.fstat(fd).st_ino)
+        except FileNotFoundError:
+            raise missing_file(root, ctx.cwd, "file or folder") from None
+        return
+    fits = _name_filter(input)
+    options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True))
+    for folder in walk(root, options, ctx):
+        base = folder.path if folder.path.endswith("/") else folder.path + "/"
+        for entry in folder.files:
+            path = folder.prefix + entry.name
+            if not entry.is_symlink() and (fits is None or fits(path)):
+                yield ListedFile(path, base + entry.name, entry.inode())
+
+
+def _name_filter(input: Mapping[str, Any]) -> Callable[[str], object] | None:
+    glob, kind = input.get("file_glob"), input.get("type")
+    suffixes = type_suffixes(kind) if kind else None
+    if not glob:
+        return (lambda path: path.endswith(suffixes)) if suffixes else None
+    fits = compile_glob(glob.removeprefix("./") if "/" in glob else f"**/{glob}")
+    return (lambda path: path.endswith(suffixes) and fits(path)) if suffixes else fits
+
+
+def _matches(path: str, hits: list[Hit]) -> Iterator[dict[str, Any]]:
+    """The hits of one file as the model reads them; lines around them are shown once, with the first hit they belong to."""
+    shown_up_to = 0
+    for number, (line, text, before, after) in enumerate(hits):
+        match: dict[str, Any] = {"file_path": path, "line": line, "text": text}
+        following = hits[number + 1][0] if number + 1 < len(hits) else None
+        before = before[max(0, len(before) - (line - 1 - shown_up_to)) :] if shown_up_to else before
+        after = after[: following - line - 1] if following else after
+        shown_up_to = line + len(after)
+        if before:
+            match["before"] = before
+        if after:
+            match["after"] = after
+        yield match
+
+
+def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str, limit: int) -> dict[str, Any]:
+    output: dict[str, Any] = {"root": root, "query": input["query"], "mode": mode}
+    if findings.stopped and not findings.counts:
+        raise ToolError(f"{findings.stopped} and nothing was found so far: use a simpler pattern or a narrower root")
+    if mode == "content":
+        output["matches"] = findings.matches[:limit]
+        output["total"] = len(output["matches"])
+    elif mode == "files":
+        output["files"] = list(findings.counts)[:limit]
+        output["total"] = len(output["files"])
+    else:
+        output["counts"] = dict(list(findings.counts.items())[:limit])
+        output["total"] = sum(output["counts"].values())
+    output["truncated"] = findings.is_full or bool(findings.stopped)
+    output["note"] = _note(findings, input, output["total"])
+    return output
+
+
+_REASONS = {"binary": "binary", "large": "too large", "unreadable": "could not be read"}
+
+
+def _note(findings: _Findings, input: Mapping[str, Any], total: int) -> str:
+    notes = [f"{plural(findings.searched, 'file')} searched"]
+    if findings.is_full:
+        notes = ["there is more: use a narrower query, root or file_glob, or a higher head_limit"]
+    if findings.stopped:
+        notes.append(f"{findings.stopped}: what follows was not searched; use a simpler pattern or a narrower root")
+    passed = [f"{count:,} {_REASONS.get(kind, kind)}" for kind, count in findings.passed_over.items()]
+    if passed:
+        notes.append(f"passed over: {', '.join(passed)}")
+    if not total and not input.get("include_ignored"):
+        notes.append("files that .gitignore leaves out were not searched (include_ignored)")
+    return "; ".join(notes)

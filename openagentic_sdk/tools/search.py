@@ -1,0 +1,357 @@
+"""Find the lines of a file that match a pattern, block by block; also the program of Grep's worker process.
+
+The law of the file: it imports next to nothing, as a worker starts for a single search, and it knows nothing of trees,
+rules or time. A file is read in blocks that end at a line's end, never whole.
+
+A pattern is matched against one line at a time, as grep does; searching a whole block at once is only how the lines are
+found quickly, and a match that reaches over a line's end is checked again on its line alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator
+
+HEAD_BYTES = 8_192
+MAX_LINE_BYTES = 8 << 20
+MAX_TRANSCODED_BYTES = 32 << 20
+MAX_MULTILINE_BYTES = 32 << 20
+MAX_FAILED_CHECKS = 64
+
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+# What makes a match on a block differ from a match on a line in ways that a second look does not mend.
+_FRAGILE = re.compile(r"\(\?(?![:P]|[aiLmsux]+\))|\\[AZz]|[*+?}]\+")
+_SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
+
+Find = Callable[[int], "tuple[int, int] | None"]
+Span = tuple[int, int, int]  # where the matching line begins and ends, and where the match in it begins
+Hit = tuple[int, str, list[str], list[str]]  # number of the line, its text, lines before it, lines after it
+Answer = tuple[str, int, list[Hit]]  # what became of the file, how many lines matched, the ones to show
+
+
+class Query:
+    """What is looked for and how much of it is to be told.
+
+    `max_hits` bounds the hits of one file. A file with a line of more than `max_line_bytes` is answered with `long`; at
+    `MAX_LINE_BYTES` such lines are cut into several instead.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        *,
+        ignore_case: bool = False,
+        multiline: bool = False,
+        mode: str = "content",
+        before: int = 0,
+        after: int = 0,
+        max_hits: int = 1_000,
+        max_line_chars: int = 500,
+        block_bytes: int = 1 << 20,
+        max_line_bytes: int = MAX_LINE_BYTES,
+    ) -> None:
+        self.pattern = pattern
+        self.ignore_case = ignore_case
+        self.multiline = multiline
+        self.mode = mode
+        self.before = before
+        self.after = after
+        self.max_hits = max_hits
+        self.max_line_chars = max_line_chars
+        self.block_bytes = MAX_MULTILINE_BYTES if multiline else block_bytes
+        self.max_line_bytes = max_line_bytes
+        self.is_literal = not ignore_case and not _SPECIAL.search(pattern)
+        self.by_line = bool(_FRAGILE.search(pattern)) and not multiline
+        flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0) | (re.DOTALL if multiline else 0)
+        self.text_pattern = re.compile(pattern, flags)
+        self.bytes_pattern = _bytes_pattern(pattern, flags)
+
+
+def _bytes_pattern(pattern: str, flags: int) -> re.Pattern[bytes] | None:
+    """The same pattern for text that is ASCII only; None when it cannot be said in bytes."""
+    if not pattern.isascii():
+        return None
+    try:
+        return re.compile(pattern.encode("ascii"), flags)
+    except re.error:
+        return None
+
+
+def open_listed(path: str, inode: int) -> int:
+    """A descriptor of the regular file that a walk listed with this inode number, or -1 when another is there now."""
+    fd = os.open(path, _OPEN_FLAGS)
+    status = os.fstat(fd)
+    if status.st_ino == inode and stat.S_ISREG(status.st_mode):
+        return fd
+    os.close(fd)
+    return -1
+
+
+def search_file(fd: int, query: Query) -> Answer:
+    """What a file holds of a query: `ok` and its hits, or `binary`, `large` or `long` for a file that was not searched."""
+    size = min(os.fstat(fd).st_size, query.block_bytes) + 1
+    data = os.read(fd, size)
+    marked = next((codec for mark, codec in _MARKS if data.startswith(mark)), None)
+    if marked:
+        return _search_transcoded(fd, data, marked, query)
+    if data.find(b"\0", 0, HEAD_BYTES) >= 0:
+        return "binary", 0, []
+    if data[:3] == b"\xef\xbb\xbf":
+        data = data[3:]
+    if len(data) < size - 3:  # the file's end was reached
+        return _search_blocks(iter((data,)), query)
+    if query.multiline and size > MAX_MULTILINE_BYTES:
+        return "large", 0, []
+    try:
+        return _search_blocks(_whole_lines(fd, data, query), query)
+    except _LongLine:
+        return "long", 0, []
+
+
+class _LongLine(Exception):
+    """A line is longer than the query takes."""
+
+
+def _search_transcoded(fd: int, data: bytes, codec: str, query: Query) -> Answer:
+    while len(data) <= MAX_TRANSCODED_BYTES and (more := os.read(fd, query.block_bytes)):
+        data += more
+    if len(data) > MAX_TRANSCODED_BYTES:
+        return "large", 0, []
+    if len(data) > query.max_line_bytes and not query.multiline:
+        return "long", 0, []
+    text = data.decode(codec, "replace")
+    return _search_blocks(iter((text.encode("utf-8", "replace"),)), query)
+
+
+def _whole_lines(fd: int, data: bytes, query: Query) -> Iterator[bytes]:
+    """Blocks that end at a line's end."""
+    while more := os.read(fd, query.block_bytes):
+        end = data.rfind(b"\n") + 1
+        if end == 0 and len(data) > query.max_line_bytes:
+            if query.max_line_bytes < MAX_LINE_BYTES:
+                raise _LongLine
+            end = len(data)
+        if end:
+            yield data[:end]
+        data = data[end:] + more
+    yield data
+
+
+def _search_blocks(blocks: Iterator[bytes], query: Query) -> Answer:
+    hits = _Hits(query)
+    block = next(blocks)
+    for following in blocks:
+        if not hits.take(block, is_last=False):
+            return "ok", hits.count, hits.shown
+        block = following
+    hits.take(block, is_last=True)
+    return "ok", hits.count, hits.shown
+
+
+class _Hits:
+    """The hits of one file, while its blocks pass by. Lines are counted only up to a hit that is shown."""
+
+    def __init__(self, query: Query) -> None:
+        self.count = 0
+        self.shown: list[Hit] = []
+        self._query = query
+        self._line = 1  # the number of the line at which the block begins
+        self._tail: list[str] = []  # the last lines of the block before
+        self._open: list[tuple[list[str], int]] = []  # lists of lines after a hit, and how many are still to come
+
+    def take(self, block: bytes, *, is_last: bool) -> bool:
+        """Search one block; says whether more are wanted."""
+        query = self._query
+        data: bytes | str = block
+        if not (query.is_literal or (query.bytes_pattern and block.isascii())):
+            data = block.decode("utf-8", "surrogateescape")
+        spans = multiline_spans(data, query) if query.multiline else line_spans(data, query)
+        if query.mode == "files":
+            self.count = next((1 for _ in spans), 0)
+            return not self.count
+        if query.mode == "count":
+            self.count += sum(1 for _ in spans)
+            return True
+        return self._take_lines(data, spans, is_last)
+
+    def _take_lines(self, data: bytes | str, spans: Iterator[Span], is_last: bool) -> bool:
+        newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+        counted, line = 0, self._line
+        self._complete(data)
+        for start, end, at in spans:
+            if self.count >= self._query.max_hits:
+                return bool(self._open)
+            self.count += 1
+            line += data.count(newline, counted, start)  # type: ignore[arg-type]
+            counted = start
+            self._show(data, line, start, end, at)
+        if not is_last:
+            self._line = line + data.count(newline, counted)  # type: ignore[arg-type]
+            self._tail = (self._tail + _lines_before(data, len(data), self._query.before))[-self._query.before :]
+        return True
+
+    def _show(self, data: bytes | str, line: int, start: int, end: int, at: int) -> None:
+        query = self._query
+        before = _lines_before(data, start, query.before)
+        if len(before) < query.before and self._tail:
+            before = self._tail[len(before) - query.before :] + before
+        after = _lines_after(data, end + 1, query.after)
+        limit = query.max_line_chars
+        hit = (line, _excerpt(data, start, end, at, limit), [_cut(one, limit) for one in before], after)
+        self.shown.append(hit)
+        if len(after) < query.after:
+            self._open.append((after, query.after - len(after)))
+
+    def _complete(self, data: bytes | str) -> None:
+        """Give the hits at the end of the block before the lines after them that stand in this one."""
+        for after, missing in self._open:
+            after += _lines_after(data, 0, missing)
+        self._open = []
+
+
+def line_spans(data: bytes | str, query: Query) -> Iterator[Span]:
+    """The lines that match, in their order."""
+    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    find = _finder(data, query)
+    pos, failed, size = 0, MAX_FAILED_CHECKS if query.by_line else 0, len(data)
+    while pos < size:
+        if failed >= MAX_FAILED_CHECKS:  # looking at the whole does not pay with this pattern
+            yield from _spans_line_by_line(data, query, pos)
+            return
+        found = find(pos)
+        if found is None or (found[0] >= size and data[-1:] == newline):
+            return
+        start = data.rfind(newline, pos, found[0]) + 1 or pos  # type: ignore[arg-type]
+        end = data.find(newline, found[0])  # type: ignore[arg-type]
+        end = size if end < 0 else end
+        at = found[0]
+        if found[1] > end:
+            again = _finder(data[start:end], query)(0)
+            at = -1 if again is None else start + again[0]
+            failed += again is None
+        if at >= 0:
+            yield start, end, at
+        pos = end + 1
+
+
+def _spans_line_by_line(data: bytes | str, query: Query, pos: int) -> Iterator[Span]:
+    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    while pos < len(data):
+        end = data.find(newline, pos)  # type: ignore[arg-type]
+        end = len(data) if end < 0 else end
+        found = _finder(data[pos:end], query)(0)
+        if found is not None:
+            yield pos, end, pos + found[0]
+        pos = end + 1
+
+
+def multiline_spans(data: bytes | str, query: Query) -> Iterator[Span]:
+    """The matches, each widened to whole lines; what follows on the last of these lines is not looked at again."""
+    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    find = _finder(data, query)
+    pos, size = 0, len(data)
+    while pos < size and (found := find(pos)) is not None:
+        if found[0] >= size and data[-1:] == newline:
+            return
+        start = data.rfind(newline, 0, found[0]) + 1  # type: ignore[arg-type]
+        end = data.find(newline, max(found[0], found[1] - 1))  # type: ignore[arg-type]
+        end = size if end < 0 else end
+        yield start, end, found[0]
+        pos = end + 1
+
+
+def _finder(data: bytes | str, query: Query) -> Find:
+    """A function from a position to where the next match begins and ends."""
+    if query.is_literal:
+        wanted: bytes | str = query.pattern.encode("utf-8") if isinstance(data, bytes) else query.pattern
+        size = len(wanted)
+
+        def find_literal(pos: int) -> tuple[int, int] | None:
+            at = data.find(wanted, pos)  # type: ignore[arg-type]
+            return (at, at + size) if at >= 0 else None
+
+        return find_literal
+    search = query.bytes_pattern.search if isinstance(data, bytes) else query.text_pattern.search  # type: ignore[union-attr]
+
+    def find(pos: int) -> tuple[int, int] | None:
+        match = search(data, pos)  # type: ignore[arg-type]
+        return match.span() if match else None
+
+    return find
+
+
+def _lines_before(data: bytes | str, end: int, count: int) -> list[str]:
+    """Up to `count` lines that end at or before `end`, which is a line's start."""
+    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    lines: list[str] = []
+    if end == len(data) and end and data[-1:] != newline:
+        end += 1  # the data's last line has no end
+    while end > 0 and len(lines) < count:
+        start = data.rfind(newline, 0, end - 1) + 1  # type: ignore[arg-type]
+        lines.append(_text(data[start : end - 1]))
+        end = start
+    return lines[::-1]
+
+
+def _lines_after(data: bytes | str, start: int, count: int) -> list[str]:
+    newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
+    lines: list[str] = []
+    while start < len(data) and len(lines) < count:
+        end = data.find(newline, start)  # type: ignore[arg-type]
+        end = len(data) if end < 0 else end
+        lines.append(_text(data[start:end]))
+        start = end + 1
+    return lines
+
+
+def _excerpt(data: bytes | str, start: int, end: int, at: int, limit: int) -> str:
+    """A line, or the part of a long one around its match, with the number of characters that are left out."""
+    if end - start <= limit:
+        return _text(data[start:end])
+    first = max(start, at - limit // 4)
+    last = min(end, first + limit)
+    head = f"(+{first - start:,} characters) …" if first > start else ""
+    tail = f"… (+{end - last:,} characters)" if last < end else ""
+    return f"{head}{_text(data[first:last])}{tail}"
+
+
+def _cut(line: str, limit: int) -> str:
+    return line if len(line) <= limit else f"{line[:limit]}… (+{len(line) - limit:,} characters)"
+
+
+def _text(data: bytes | str) -> str:
+    raw = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
+    return raw.decode("utf-8", "replace").removesuffix("\r")
+
+
+def serve() -> None:
+    """Be a worker: first a line with the query, then a list of files a line; an answer a line, in the same order.
+
+    The limit on processor time is for the case that nobody is left to kill a worker that is caught in a pattern.
+    """
+    import json
+    import resource
+
+    first = json.loads(sys.stdin.buffer.readline())
+    resource.setrlimit(resource.RLIMIT_CPU, (first["cpu_s"], first["cpu_s"]))
+    query = Query(**first["query"])
+    for line in sys.stdin.buffer:
+        for path, inode in json.loads(line):
+            print(json.dumps(_answer(path, inode, query)), flush=True)
+
+
+def _answer(path: str, inode: int, query: Query) -> Answer:
+    try:
+        fd = open_listed(path, inode)
+        if fd < 0:
+            return "moved", 0, []
+        try:
+            return search_file(fd, query)
+        finally:
+            os.close(fd)
+    except OSError:
+        return "unreadable", 0, []
