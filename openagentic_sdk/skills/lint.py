@@ -63,7 +63,7 @@ def _check_file_name(path: str) -> Iterator[Diagnostic]:
 
 def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
     if doc.rung == "none":
-        yield Diagnostic("no-frontmatter", "there is no frontmatter: begin with --- and a name", is_error=True)
+        yield Diagnostic("no-frontmatter", "most clients need frontmatter: begin with ---, name and description, ---")
         return
     if not doc.declared_name:
         yield Diagnostic("name-missing", "there is no name: add one that equals the folder's", is_error=True)

@@ -28,9 +28,9 @@ class SkillDoc:
 
     `name` is the declared one, else the title, else the folder; `summary` the description (`described` says that there is
     one), else the first paragraph. `raw` is the whole text, `body` the part below the frontmatter, which starts at
-    `body_line`. `allowed_tools` and `disallowed_tools` are permission rules as they were written. `argument_hint` is the text
-    as it stands in the file. `metadata` keeps the values as they were read, `extra` every key that is not known here. `rung`
-    says how much of the frontmatter could be read, see `Frontmatter`.
+    `body_line`. `allowed_tools` and `disallowed_tools` are permission rules as they were written. `argument_hint` is the
+    text as it stands in the file. `metadata` keeps the values as they were read, `extra` every key that is not known here.
+    `rung` says how much of the frontmatter could be read, see `Frontmatter`.
     """
 
     name: str

@@ -1,0 +1,159 @@
+"""`openagentic-sdk skills ...`: which skills there are, what one says, what is wrong with them, and which of two wins."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ..project.claude import find_project_root
+from ..skills.files import list_resources
+from ..skills.frontmatter import Diagnostic
+from ..skills.index import IndexResult, SkillIndex, SkillInfo, load_skill
+from ..skills.lint import check_path
+from ..skills.parse import SkillDoc, name_key
+from .exits import FAILED, OK
+from .terminal import Screen, on_one_line, printable
+
+_Action = Callable[[argparse.Namespace, Screen], int]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("skills", description="List, read and check skills.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    rows = _add_action(actions, "list", _list, "list the skills of this project and of the user")
+    rows.add_argument("query", nargs="*", metavar="WORD", help="only those with these words in name or summary")
+    rows.add_argument("--json", action="store_true", help="print one JSON object per skill")
+    show = _add_action(actions, "show", _show, "print one skill: what it says, its checklist and its files")
+    show.add_argument("name", metavar="NAME", help="its name, its folder's name, or project:NAME, user:NAME")
+    why = _add_action(actions, "why", _why, "say which skill a name leads to, which ones are hidden behind it, and why")
+    why.add_argument("name", metavar="NAME")
+    check = _add_action(actions, "check", _check, "hold a skill, or a tree of them, against the specification")
+    check.add_argument("path", nargs="?", metavar="PATH", help="a SKILL.md or a folder (default: this project)")
+    check.add_argument("--strict", action="store_true", help="warnings fail too")
+
+
+def _add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, action: _Action, summary: str
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+    parser.set_defaults(run_action=action)
+    parser.add_argument("--cwd", metavar="DIR", help="look from this folder (default: this one)")
+    parser.add_argument("--project-only", action="store_true", help="leave the user's skills out")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    action: _Action = args.run_action
+    return action(args, Screen(sys.stdout))
+
+
+def _read_index(args: argparse.Namespace) -> IndexResult:
+    cwd = _cwd(args)
+    return SkillIndex(find_project_root(cwd), cwd=cwd, setting_sources=() if args.project_only else ("user",)).read()
+
+
+def _cwd(args: argparse.Namespace) -> Path:
+    return Path(args.cwd or os.getcwd()).expanduser().absolute()
+
+
+def _list(args: argparse.Namespace, screen: Screen) -> int:
+    index = _read_index(args)
+    words = name_key(" ".join(args.query)).split()
+    rows = [skill for skill in index.skills if all(word in name_key(f"{skill.name} {skill.summary}") for word in words)]
+    for skill in rows:
+        screen.line(json.dumps(_as_json(skill)) if args.json else _row(skill, screen))
+    if args.json:
+        return OK
+    if not rows:
+        screen.line("no skills")
+    for pair in index.shadowed:
+        screen.line(
+            screen.styled(f"hidden: {_place(pair.loser)}, see `skills why {on_one_line(pair.loser.name)}`", "yellow")
+        )
+    for note in index.diagnostics:
+        if note.is_error:
+            screen.line(screen.styled(_finding(note), "yellow"))
+    return OK
+
+
+def _as_json(skill: SkillInfo) -> dict[str, object]:
+    return {
+        "name": skill.name,
+        "summary": skill.summary,
+        "path": skill.path,
+        "scope": skill.scope,
+        "model_invocable": skill.model_invocable,
+        "user_invocable": skill.user_invocable,
+    }
+
+
+def _row(skill: SkillInfo, screen: Screen) -> str:
+    name = screen.styled(on_one_line(skill.name), "bold")
+    who = "" if skill.model_invocable else " (only people start it)"
+    return f"{name} [{skill.scope}]{who}  {on_one_line(skill.summary, 100)}"
+
+
+def _show(args: argparse.Namespace, screen: Screen) -> int:
+    skill = _read_index(args).find(args.name)
+    doc = load_skill(skill)
+    for label, value in _facts(skill, doc):
+        if value:
+            screen.line(f"{screen.styled(label, 'dim')}  {on_one_line(value)}")
+    screen.line("")
+    screen.line(printable(doc.body.strip("\n")))
+    return OK
+
+
+def _facts(skill: SkillInfo, doc: SkillDoc) -> list[tuple[str, str]]:
+    files, more = list_resources(os.path.dirname(skill.path), 50)
+    return [
+        ("name         ", skill.name),
+        ("id           ", skill.id),
+        ("path         ", skill.path),
+        ("summary      ", doc.summary),
+        ("arguments    ", doc.argument_hint),
+        ("allowed-tools", ", ".join(doc.allowed_tools)),
+        ("disallowed   ", ", ".join(doc.disallowed_tools)),
+        ("license      ", doc.license),
+        ("checklist    ", f"{len(doc.checklist)} items" if doc.checklist else ""),
+        ("files        ", ", ".join(files) + (f" and {more} more" if more else "")),
+        *[("note         ", _finding(note)) for note in skill.diagnostics],
+    ]
+
+
+def _why(args: argparse.Namespace, screen: Screen) -> int:
+    index = _read_index(args)
+    skill = index.find(args.name)
+    hidden = next((pair for pair in index.shadowed if pair.loser is skill), None)
+    winner = hidden.winner if hidden else skill
+    screen.line(f"{on_one_line(winner.name)} is {_place(winner)}")
+    losers = [pair for pair in index.shadowed if pair.winner is winner]
+    for pair in losers:
+        screen.line(f"hidden: {_place(pair.loser)}")
+        screen.line(f"  because {on_one_line(pair.reason)}; it answers to {on_one_line(pair.loser.id)}")
+    if not losers:
+        screen.line("no other skill has this name")
+    return OK
+
+
+def _place(skill: SkillInfo) -> str:
+    return f"{on_one_line(skill.path)} [{skill.scope}]"
+
+
+def _check(args: argparse.Namespace, screen: Screen) -> int:
+    findings, count = check_path(args.path or find_project_root(_cwd(args)))
+    for note in findings:
+        screen.line(screen.styled(_finding(note), "red" if note.is_error else "yellow"))
+    errors = sum(note.is_error for note in findings)
+    skills = "1 skill" if count == 1 else f"{count} skills"
+    screen.line(f"{skills}: {errors} errors, {len(findings) - errors} warnings")
+    return FAILED if errors or (args.strict and findings) else OK
+
+
+def _finding(note: Diagnostic) -> str:
+    place = f"{note.path}:{note.line}: " if note.path and note.line else f"{note.path}: " if note.path else ""
+    return on_one_line(f"{place}{'error' if note.is_error else 'warning'}: {note.message} [{note.code}]")
