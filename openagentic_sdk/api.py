@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +9,8 @@ from typing import Any
 from .assemble import build_agent, run_request
 from .events import Event, Result
 from .options import OpenAgenticOptions
-from .runtime.channel import EventChannel
-from .runtime.loop import Prompt, run_session
-from .runtime.opening import open_run
-from .runtime.recorder import settled
-from .runtime.subagent import run_subagent
+from .runtime.loop import Prompt
+from .runtime.task import RunTask
 
 
 @dataclass(frozen=True)
@@ -52,28 +48,14 @@ async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerato
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
     event; after it, failures are a `result` whose `stop_reason` is `error`.
     """
-    channel = EventChannel()
     agent = build_agent(options)
-    run = await open_run(agent, run_request(options, agent), channel, run_subagent)
-    task = asyncio.create_task(run_session(run, prompt))
-    task.add_done_callback(lambda _: channel.close())
+    task = await RunTask.start(agent, run_request(options, agent), prompt)
     try:
-        while (event := await channel.receive()) is not None:
+        while (event := await task.next_event()) is not None:
             yield event
-        await task
+        await task.result()
     finally:
-        channel.close()
-        task.cancel()
-        _, cancelled = await settled(_ended(task))
-        await run.recorder.close()
-        if cancelled is not None:
-            raise cancelled
-
-
-async def _ended(task: asyncio.Task[Result]) -> None:
-    await asyncio.wait({task})
-    if not task.cancelled():
-        task.exception()
+        await task.close()
 
 
 async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:

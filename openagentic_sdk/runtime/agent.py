@@ -60,7 +60,10 @@ class Agent:
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What the caller wants of one run: a new session or an old one, and how much of the old one the model sees."""
+    """What the caller wants of one run: a new session or an old one, and how much of the old one the model sees.
+
+    With `parks`, a question that nobody answers ends the run as `waiting`; the answer may come in another process.
+    """
 
     resume: str | None = None
     session_id: str | None = None
@@ -71,6 +74,7 @@ class RunRequest:
     timeout_s: float | None = None
     max_tokens: int | None = None
     max_cost_usd: float | None = None
+    parks: bool = False
 
 
 # Starts a subagent: (the parent's run, the Task call, the subagent's name, its prompt).
@@ -137,9 +141,14 @@ class Run:
         }
 
     async def ask(self, question: UserQuestion) -> str:
-        """Put a question to a person; question and answer are in the log."""
+        """Put a question to a person; question and answer are in the log. An answer that is there already is taken."""
+        known = self.view.answer_to(question)
+        if known is not None:
+            return known
         await self.record(question)
-        answer = await self.agent.gate.answer(question)
+        if self.request.parks:
+            raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
+        answer: str = await self.agent.gate.answer(question)
         await self.record(UserAnswer(question.question_id, answer))
         return answer
 

@@ -15,7 +15,7 @@ from .agent import Run, RunStopped
 from .compact import compact_when_full
 from .model_step import Reply, ask_model
 from .recorder import settled
-from .settle import settle_open_calls
+from .settle import REPEATABLE, settle_open_calls
 from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
 
 
@@ -26,11 +26,13 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-Prompt = str | AsyncIterable[str | Mapping[str, Any]]
+Prompt = str | AsyncIterable[str | Mapping[str, Any]] | None
 
 
 async def run_session(run: Run, prompt: Prompt) -> Result:
     """Run a prompt, or one after the other of an async iterable, on an opened session; returns the `result`.
+
+    None goes on where the session stopped, without a new prompt.
 
     The first event is `system.init` and the last one `result`, whatever happens in between. Raises only `CancelledError`,
     after the session is closed.
@@ -71,6 +73,9 @@ async def _converse(run: Run, prompt: Prompt) -> None:
     await run.record(_init(run), *run.agent.initial_events)
     await _hooks_at(run, "session_start", await run.agent.hooks.run_session_start(context=run.hook_context()))
     await settle_open_calls(run)
+    if prompt is None:
+        await run_turn(run)
+        return
     async for text in _texts(prompt):
         if await accept_prompt(run, text):
             await run_turn(run)
@@ -92,7 +97,7 @@ def _init(run: Run) -> SystemInit:
     )
 
 
-async def _texts(prompt: Prompt) -> AsyncIterator[str]:
+async def _texts(prompt: str | AsyncIterable[str | Mapping[str, Any]]) -> AsyncIterator[str]:
     if isinstance(prompt, str):
         yield prompt
         return
@@ -212,7 +217,7 @@ async def _close_resources(run: Run) -> None:
 async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     """Results of calls that are still open, and the session_end hooks; a store that refuses changes the ending."""
     try:
-        await run.record(*_results_of_open_calls(run))
+        await run.record(*_results_of_open_calls(run, ending))
         events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
         await run.record(*events)
     except StorageError as error:
@@ -220,10 +225,12 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     return ending
 
 
-def _results_of_open_calls(run: Run) -> list[ToolResult]:
+def _results_of_open_calls(run: Run, ending: RunStopped) -> list[ToolResult]:
+    """A result for each call that has none; a run that waits for a person leaves those open that can still run."""
     return [
         cancelled_result(record.use.tool_use_id, NOT_STARTED if record.started is None else CUT_SHORT)
         for record in run.view.open_calls()
+        if ending.reason != "waiting" or (record.started is not None and record.started.effect not in REPEATABLE)
     ]
 
 

@@ -39,8 +39,8 @@ class Recorder:
         self._view = view
         self._is_remote = is_remote
         self._continue_unsaved = continue_unsaved
-        self._origin = {"parent_tool_use_id": parent_tool_use_id, "agent_name": agent_name}
-        self._is_child = parent_tool_use_id is not None or agent_name is not None
+        self._parent_tool_use_id = parent_tool_use_id
+        self._agent_name = agent_name
         self._redact = redact
         self._said_unsaved = False
 
@@ -88,7 +88,9 @@ class Recorder:
     def _stamp(self, event: Event) -> Event:
         if self._redact is not None:
             event = self._redact(event)
-        return replace(event, **self._origin) if self._is_child else event
+        if self._parent_tool_use_id is None and self._agent_name is None:
+            return event
+        return replace(event, parent_tool_use_id=self._parent_tool_use_id, agent_name=self._agent_name)
 
     async def _go_on_unsaved(self, batch: Sequence[Event], error: StorageError) -> list[Event]:
         if not self._said_unsaved:

@@ -27,7 +27,8 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         return await run.spawn(run, use.tool_use_id, name, prompt)
 
     async def permits_path(path: str, write: bool) -> bool:
-        return await agent.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
+        permitted: bool = await agent.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
+        return permitted
 
     return ToolContext(
         cwd=agent.cwd,

@@ -16,7 +16,7 @@ from ..events import Event, HookEvent, PermissionDecision, ToolResult, ToolStart
 from ..sessions.request import json_sha256
 from ..tools.base import Tool, ToolOutput
 from ..tools.schema import validate
-from .agent import Run
+from .agent import Run, RunStopped
 from .outputs import shrink_output
 from .recorder import settled
 from .tool_context import tool_context
@@ -50,15 +50,17 @@ def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
 
 @dataclass(frozen=True)
 class Permitted:
-    """A call that may run: its tool, and the input as hooks and people left it."""
+    """A call that may run: its tool, the input as hooks and people left it, and the decision, not yet in the log."""
 
     use: ToolUse
     tool: Tool
     input: Mapping[str, Any]
+    decision: PermissionDecision | None = None
 
 
 async def _run_group(run: Run, group: Sequence[ToolUse]) -> None:
     ready = [await prepare(run, use) for use in group]
+    await run.record(*(event for item in ready if isinstance(item, Permitted) for event in _start_events(run, item)))
     work = {
         item.use.tool_use_id: asyncio.create_task(execute(run, item)) for item in ready if isinstance(item, Permitted)
     }
@@ -68,6 +70,12 @@ async def _run_group(run: Run, group: Sequence[ToolUse]) -> None:
     except BaseException:
         await _cut_short(run, ready, work)
         raise
+
+
+def _start_events(run: Run, call: Permitted) -> tuple[Event, ...]:
+    """The decision and the start of a call: one batch, so one write to the disk."""
+    assert call.decision is not None
+    return call.decision, _started(run, call)
 
 
 async def _finish(run: Run, item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]) -> None:
@@ -86,7 +94,7 @@ async def _cut_short(
         task.cancel()
     if work:
         _, _ = await settled(_wait_for(work.values()))
-    results = [_outcome_of(item, work) for item in ready]
+    results = [outcome for item in ready if (outcome := _outcome_of(item, work)) is not None]
     missing = [result for result in results if run.view.calls[result.tool_use_id].result is None]
     recording, _ = await settled(run.record(*missing))
     recording.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
@@ -96,10 +104,12 @@ async def _wait_for(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:
     await asyncio.wait(tasks)
 
 
-def _outcome_of(item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]) -> ToolResult:
+def _outcome_of(item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]) -> ToolResult | None:
     if isinstance(item, ToolResult):
         return item
     task = work[item.use.tool_use_id]
+    if not task.cancelled() and isinstance(task.exception(), RunStopped):
+        return None  # it waits for a person, and stays open
     if task.cancelled() or task.exception() is not None:
         return cancelled_result(item.use.tool_use_id, CUT_SHORT)
     return task.result()
@@ -186,8 +196,7 @@ async def _permit(run: Run, call: Permitted, hook_wish: str | None) -> Permitted
             error_message=approval.reason,
             outcome="denied",
         )
-    await run.record(decision, _started(run, call))
-    return call
+    return replace(call, decision=decision)
 
 
 def _started(run: Run, call: Permitted) -> ToolStarted:
@@ -213,7 +222,7 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
     use_id = call.use.tool_use_id
     try:
         output = await call.tool.run(call.input, tool_context(run, call.use))
-    except StorageError:
+    except (StorageError, RunStopped):
         raise
     except Exception as error:  # noqa: BLE001 - a tool may raise anything; the loop must survive it
         result = error_result(use_id, error)

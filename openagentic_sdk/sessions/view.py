@@ -23,7 +23,9 @@ from ..events import (
     ToolResult,
     ToolStarted,
     ToolUse,
+    UserAnswer,
     UserMessage,
+    UserQuestion,
 )
 from .rebuild import Conversation
 from .usage import Usage, add_usage
@@ -62,6 +64,8 @@ class SessionView:
         self.last_text = ""
         self.open_subagents: dict[str, SubagentStarted] = {}
         self.skill_events: list[Event] = []
+        self._questions: dict[str, UserQuestion] = {}
+        self._answers: dict[str, str] = {}
 
     def apply(self, event: Event) -> None:
         """Take one more stored event into account."""
@@ -86,6 +90,22 @@ class SessionView:
         prompt_seq = self.prompts[request_id]
         later = [result for result in self.results if (result.seq or 0) > prompt_seq and result.stop_reason == "end"]
         return later[0] if later else None
+
+    def answer_to(self, question: UserQuestion) -> str | None:
+        """The recorded answer to the same question of the same call, when it was asked before."""
+        for earlier in self._questions.values():
+            same = (earlier.tool_use_id, earlier.prompt, earlier.kind) == (
+                question.tool_use_id,
+                question.prompt,
+                question.kind,
+            )
+            if same and earlier.question_id in self._answers and question.tool_use_id is not None:
+                return self._answers[earlier.question_id]
+        return None
+
+    def open_questions(self) -> list[UserQuestion]:
+        """The questions that nobody has answered, oldest first."""
+        return [question for key, question in self._questions.items() if key not in self._answers]
 
     @property
     def tokens(self) -> int:
@@ -144,6 +164,12 @@ class SessionView:
         self.open_subagents.pop(event.child_session_id, None)
         self._spend(event.usage, event.cost_usd)
 
+    def _question(self, event: UserQuestion) -> None:
+        self._questions[event.question_id] = event
+
+    def _answer(self, event: UserAnswer) -> None:
+        self._answers[event.question_id] = event.answer
+
     def _skill(self, event: Event) -> None:
         self.skill_events.append(event)
 
@@ -170,6 +196,8 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     SubagentFinished.type: SessionView._subagent_finished,
     Result.type: SessionView._result,
     SessionForked.type: SessionView._forked,
+    UserQuestion.type: SessionView._question,
+    UserAnswer.type: SessionView._answer,
     SkillActivated.type: SessionView._skill,
     SkillDeactivated.type: SessionView._skill,
 }

@@ -45,7 +45,8 @@ def long_run(store, **changes):
         {"text": "All done.", "deltas": 4},
     ]
     agents = {"helper": AgentDefinition("helps", "You help", tools=("pause",))}
-    return options_for(turns, tools=[pause, work, TaskTool({"helper": "helps"})], agents=agents, session_store=store, **changes)
+    tools = [pause, work, TaskTool({"helper": "helps"})]
+    return options_for(turns, tools=tools, agents=agents, session_store=store, **changes)
 
 
 class CancelTest(unittest.IsolatedAsyncioTestCase):
@@ -54,7 +55,9 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
 
     async def assert_resumable(self, store):
         """Every session of the store is closed, and the newest top-level one goes on."""
-        top = [name for name in store.list_sessions() if not store.read_metadata(name)["metadata"].get("parent_session_id")]
+        top = [
+            name for name in store.list_sessions() if not store.read_metadata(name)["metadata"].get("parent_session_id")
+        ]
         for name in store.list_sessions():
             if store.read_events(name):
                 assert_closed(self, store, name)
@@ -133,7 +136,9 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
             ran.append(1)
             return "done"
 
-        events = query(prompt="hi", options=options_for([{"tool_calls": [{"name": "effect"}]}, "Done."], tools=[effect]))
+        events = query(
+            prompt="hi", options=options_for([{"tool_calls": [{"name": "effect"}]}, "Done."], tools=[effect])
+        )
         async for event in events:
             if event.type == "tool.use":
                 break

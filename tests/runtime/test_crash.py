@@ -77,10 +77,14 @@ def live(root, effect, calls, kill, session_id, resume):
     if child == 0:
         status = 1
         try:
-            turns = ["Understood."] if resume else [
-                {"tool_calls": [{"name": "act", "arguments": {"number": n}} for n in range(calls)]},
-                "Done.",
-            ]
+            turns = (
+                ["Understood."]
+                if resume
+                else [
+                    {"tool_calls": [{"name": "act", "arguments": {"number": n}} for n in range(calls)]},
+                    "Done.",
+                ]
+            )
             options = options_for(
                 turns,
                 tools=[effect_tool(effect, root / "trace", kill)],
@@ -147,7 +151,15 @@ class CrashMatrixTest(unittest.TestCase):
 
     def test_the_resumed_process_is_killed_too_once_and_twice(self):
         first = [("after", 6), ("inside", 0), ("inside after", 0)]
-        later = [("before", 2), ("after", 2), ("before", 3), ("after", 3), ("inside", 0), ("inside after", 0), ("after", 5)]
+        later = [
+            ("before", 2),
+            ("after", 2),
+            ("before", 3),
+            ("after", 3),
+            ("inside", 0),
+            ("inside after", 0),
+            ("after", 5),
+        ]
         pairs = list(itertools.product(first, later, later if LARGE else later[:2]))
         for effect in ("read", "idempotent", "unsafe"):
             for kills in pairs:

@@ -3,16 +3,17 @@
 import asyncio
 import unittest
 
+from openagentic_sdk.permissions.gate import PermissionGate
+
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import OptionsError, SessionLockedError, SessionNotFoundError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
-from .support import assert_closed, echo, events_of, fail, options_for, result_of, types_of
+from .support import assert_closed, events_of, options_for, result_of, types_of
 
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
 
@@ -29,7 +30,9 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
     async def test_every_event_but_deltas_is_stored_before_it_is_seen(self):
         store = MemorySessionStore()
         session_id = None
-        async for event in query(prompt="hi", options=options_for([{"tool_calls": [ECHO]}, "Done."], session_store=store)):
+        async for event in query(
+            prompt="hi", options=options_for([{"tool_calls": [ECHO]}, "Done."], session_store=store)
+        ):
             session_id = session_id or event.session_id
             if event.type == "assistant.delta":
                 self.assertIsNone(event.seq)
@@ -72,7 +75,9 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
                 yield Item(type="text_delta", delta="b")
                 if self.turn == 1:
                     yield {"type": "tool_call", "tool_call": ToolCall("t1", "echo", {"text": "1"})}
-                    yield Item(type="tool_call", tool_call={"tool_use_id": "t2", "name": "echo", "arguments": {"text": "2"}})
+                    yield Item(
+                        type="tool_call", tool_call={"tool_use_id": "t2", "name": "echo", "arguments": {"text": "2"}}
+                    )
                 yield {"type": "done"}
 
         events = await events_of("hi", options_for([], provider=Mixed()))
@@ -128,7 +133,7 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
 
             async def complete(self, *, model, messages, tools=(), api_key=None):
                 self.turn += 1
-                calls = [ToolCall("0", "echo", {"text": "a"}), ToolCall("0", "echo", {"text": "b"}), ToolCall("", "echo", {"text": "c"})]
+                calls = [ToolCall(id, "echo", {"text": text}) for id, text in (("0", "a"), ("0", "b"), ("", "c"))]
                 return ModelOutput("", calls if self.turn < 3 else ())
 
         options = options_for([], provider=Same())
@@ -164,7 +169,8 @@ class LoopTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).final_text, "second")
 
     async def test_run_returns_what_the_result_event_says(self):
-        result = await run(prompt="hi", options=options_for([{"text": "yes", "usage": {"input_tokens": 7, "output_tokens": 2}}]))
+        turn = {"text": "yes", "usage": {"input_tokens": 7, "output_tokens": 2}}
+        result = await run(prompt="hi", options=options_for([turn]))
         self.assertTrue(result.ok)
         self.assertEqual(result.final_text, "yes")
         self.assertEqual((result.usage["input_tokens"], result.usage["output_tokens"]), (7, 2))
@@ -225,8 +231,9 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
     async def test_a_budget_survives_resume(self):
         store = MemorySessionStore()
         turn = {"text": "ok", "usage": {"input_tokens": 60, "output_tokens": 50}}
-        first = await run(prompt="hi", options=options_for([turn], session_store=store, max_tokens=100))
-        second = await run(prompt="more", options=options_for([turn], session_store=store, max_tokens=100, resume=first.session_id))
+        limits = {"session_store": store, "max_tokens": 100}
+        first = await run(prompt="hi", options=options_for([turn], **limits))
+        second = await run(prompt="more", options=options_for([turn], resume=first.session_id, **limits))
         self.assertEqual((first.stop_reason, second.stop_reason), ("end", "budget"))
 
     async def test_a_cost_budget_without_a_price_says_what_to_add(self):

@@ -1,0 +1,194 @@
+"""A conversation: many turns on one session, with a person who may interrupt and steer.
+
+    async with AgentClient(options) as client:
+        await client.send("Look at the tests.")
+        async for event in client.receive():
+            ...
+
+Each turn is a run of its own on the same session, so between turns the log is closed and nothing is locked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, fields, replace
+from types import TracebackType
+from typing import Literal
+
+from .assemble import build_agent, run_request
+from .errors import OptionsError
+from .events import Event, ModelResponse, ModelRetry, Result, ToolResult, ToolUse, UserMessage
+from .options import OpenAgenticOptions
+from .runtime.task import RunTask
+
+State = Literal["created", "connected", "running", "closed", "failed"]
+
+
+@dataclass(frozen=True)
+class ClientMetrics:
+    """What a client has seen since it was created. `cost_usd` is None when the price of a call is not known.
+
+    `errors` counts failed tool calls and failed runs, `retries` model calls that were tried again, `seconds` the time that
+    turns took. Subagents are included.
+    """
+
+    messages: int = 0
+    tool_calls: int = 0
+    errors: int = 0
+    retries: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    seconds: float = 0.0
+
+
+class AgentClient:
+    """One session, turn by turn. `state` is `created`, `connected`, `running`, `closed` or `failed`.
+
+    `send` while a turn runs is delivered to it at its next step. Whoever receives sets the pace: the run waits while the
+    caller handles an event.
+    """
+
+    def __init__(self, options: OpenAgenticOptions) -> None:
+        self.state: State = "created"
+        self.session_id: str | None = None
+        self._options = options
+        self._prompts: deque[str] = deque()
+        self._turn: RunTask | None = None
+        self._metrics = ClientMetrics()
+
+    async def __aenter__(self) -> AgentClient:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def connect(self) -> None:
+        """Check the options; raises what they raise. Nothing is stored before the first turn."""
+        self._require("created")
+        agent = build_agent(self._options)
+        self.session_id = run_request(self._options, agent).resume
+        self.state = "connected"
+
+    async def send(self, text: str) -> None:
+        """Say something: the next turn's prompt, or, while a turn runs, a message that it gets at its next step."""
+        self._require("connected", "running")
+        if self._turn is not None:
+            self._turn.run.inbox.append(text)
+        else:
+            self._prompts.append(text)
+
+    async def receive(self) -> AsyncIterator[Event]:
+        """The events of the turn that `send` asked for, its `result` last. Nothing when nothing was sent.
+
+        Leaving the loop early ends the turn; the session can go on.
+        """
+        self._require("connected", "running")
+        if not self._prompts and self._turn is None:
+            return
+        turn = self._turn = await self._start_turn(self._prompts.popleft())
+        self.state = "running"
+        try:
+            while (event := await turn.next_event()) is not None:
+                self._count(event)
+                yield event
+        finally:
+            self._turn = None
+            self.state = "connected" if self.state == "running" else self.state
+            self._prompts.extendleft(reversed(turn.run.inbox))
+            await turn.close()
+
+    async def interrupt(self) -> None:
+        """End the turn that runs: its calls are cancelled, its last events, `result` among them, still come."""
+        if self._turn is not None:
+            self._turn.interrupt()
+
+    def set_model(self, model: str) -> None:
+        """Another model, from the next step on."""
+        self._options = replace(self._options, model=model)
+        self._change_running_agent()
+
+    def set_permission_mode(self, mode: str) -> None:
+        """Another permission mode, from the next call on. Raises what `PermissionGate` raises for an unknown mode."""
+        gate = build_agent(self._options).gate.with_mode(mode)
+        self._options = replace(self._options, permission_gate=gate)
+        self._change_running_agent()
+
+    def metrics(self) -> ClientMetrics:
+        """What happened so far."""
+        return self._metrics
+
+    async def close(self) -> None:
+        """End what runs and stop. Closing twice is allowed."""
+        turn, self._turn = self._turn, None
+        if self.state != "failed":
+            self.state = "closed"
+        if turn is not None:
+            await turn.close()
+
+    async def _start_turn(self, prompt: str) -> RunTask:
+        options = self._options
+        if self.session_id is not None:
+            options = replace(options, resume=self.session_id, session_id=None, continue_last=False)
+        agent = build_agent(options)
+        try:
+            turn = await RunTask.start(agent, run_request(options, agent), prompt)
+        except BaseException:
+            self.state = "failed"
+            raise
+        self.session_id = turn.run.session_id
+        return turn
+
+    def _change_running_agent(self) -> None:
+        if self._turn is not None:
+            run, agent = self._turn.run, build_agent(self._options)
+            run.agent = replace(run.agent, model=agent.model, gate=agent.gate)
+
+    def _require(self, *states: State) -> None:
+        if self.state not in states:
+            raise OptionsError(f"this client is {self.state}: {_ADVICE[self.state]}")
+
+    def _count(self, event: Event) -> None:
+        seen = self._metrics
+        if isinstance(event, UserMessage):
+            self._metrics = replace(seen, messages=seen.messages + 1)
+        elif isinstance(event, ToolUse):
+            self._metrics = replace(seen, tool_calls=seen.tool_calls + 1)
+        elif isinstance(event, ModelRetry):
+            self._metrics = replace(seen, retries=seen.retries + 1)
+        elif isinstance(event, ToolResult) and event.is_error:
+            self._metrics = replace(seen, errors=seen.errors + 1)
+        elif isinstance(event, ModelResponse):
+            self._metrics = _with_response(seen, event)
+        elif isinstance(event, Result) and event.parent_tool_use_id is None:
+            failed = event.stop_reason == "error"
+            self._metrics = replace(seen, errors=seen.errors + failed, seconds=seen.seconds + (event.duration_s or 0.0))
+
+
+_ADVICE: dict[State, str] = {
+    "created": "connect it first, with `async with AgentClient(options)`",
+    "connected": "it is ready",
+    "running": "wait until the turn has ended",
+    "closed": "create another one; `resume` continues its session",
+    "failed": "create another one; `resume` continues its session",
+}
+
+
+def _with_response(seen: ClientMetrics, event: ModelResponse) -> ClientMetrics:
+    usage = event.usage or {}
+    known = seen.cost_usd is not None and event.cost_usd is not None
+    cost = (seen.cost_usd or 0.0) + (event.cost_usd or 0.0) if known else None
+    return replace(
+        seen,
+        messages=seen.messages + 1,
+        input_tokens=seen.input_tokens + int(usage.get("input_tokens") or 0),
+        output_tokens=seen.output_tokens + int(usage.get("output_tokens") or 0),
+        cost_usd=cost if event.complete else seen.cost_usd,
+    )
+
+
+METRIC_NAMES = tuple(field.name for field in fields(ClientMetrics))

@@ -1,0 +1,55 @@
+"""A run as a task of its own, whose events are taken one by one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..events import Event, Result
+from .agent import Agent, Run, RunRequest
+from .channel import EventChannel
+from .loop import Prompt, run_session
+from .opening import open_run
+from .recorder import settled
+from .subagent import run_subagent
+
+
+class RunTask:
+    """One run from `start` to `close`. Whoever starts one closes it, however it ends."""
+
+    def __init__(self, run: Run, channel: EventChannel, prompt: Prompt) -> None:
+        self.run = run
+        self._channel = channel
+        self._task = asyncio.create_task(run_session(run, prompt))
+        self._task.add_done_callback(lambda _: channel.close())
+
+    @classmethod
+    async def start(cls, agent: Agent, request: RunRequest, prompt: Prompt) -> RunTask:
+        """Open the session and begin. Raises what `open_run` raises, and then nothing has happened."""
+        channel = EventChannel()
+        return cls(await open_run(agent, request, channel, run_subagent), channel, prompt)
+
+    async def next_event(self) -> Event | None:
+        """The next event, or None after the last one. The run waits until the next call."""
+        return await self._channel.receive()
+
+    def interrupt(self) -> None:
+        """Ask the run to end; its last events still come."""
+        self._task.cancel()
+
+    async def result(self) -> Result:
+        """How it ended. Raises what only a defect of the runtime can raise."""
+        return await self._task
+
+    async def close(self) -> None:
+        """Stop listening, end the run if it still goes on, and wait until nothing of it is left."""
+        self._channel.close()
+        self._task.cancel()
+        _, cancelled = await settled(self._ended())
+        await self.run.recorder.close()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _ended(self) -> None:
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.exception()
