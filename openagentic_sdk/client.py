@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Literal
 
@@ -97,10 +97,10 @@ class AgentClient:
                 self._count(event)
                 yield event
         finally:
+            await turn.close()
             self._turn = None
             self.state = "connected" if self.state == "running" else self.state
             self._prompts.extendleft(reversed(turn.run.inbox))
-            await turn.close()
 
     async def interrupt(self) -> None:
         """End the turn that runs: its calls are cancelled, its last events, `result` among them, still come."""
@@ -124,11 +124,10 @@ class AgentClient:
 
     async def close(self) -> None:
         """End what runs and stop. Closing twice is allowed."""
-        turn, self._turn = self._turn, None
         if self.state != "failed":
             self.state = "closed"
-        if turn is not None:
-            await turn.close()
+        if self._turn is not None:
+            await self._turn.close()
 
     async def _start_turn(self, prompt: str) -> RunTask:
         options = self._options
@@ -189,6 +188,3 @@ def _with_response(seen: ClientMetrics, event: ModelResponse) -> ClientMetrics:
         output_tokens=seen.output_tokens + int(usage.get("output_tokens") or 0),
         cost_usd=cost if event.complete else seen.cost_usd,
     )
-
-
-METRIC_NAMES = tuple(field.name for field in fields(ClientMetrics))

@@ -1,0 +1,103 @@
+"""Many turns on one session."""
+
+import asyncio
+import unittest
+
+from openagentic_sdk.client import AgentClient
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+from .support import assert_closed, options_for, result_of
+
+ECHO = {"name": "echo", "arguments": {"text": "x"}}
+
+
+async def received(client):
+    return [event async for event in client.receive()]
+
+
+class ClientTest(unittest.IsolatedAsyncioTestCase):
+    async def test_turns_share_one_session_and_the_model_sees_all_of_them(self):
+        provider = ScriptedProvider(["first", "second"])
+        options = options_for(provider)
+        async with AgentClient(options) as client:
+            await client.send("one")
+            first = result_of(await received(client))
+            await client.send("two")
+            second = result_of(await received(client))
+            self.assertEqual(client.state, "connected")
+        self.assertEqual(first.session_id, second.session_id)
+        self.assertEqual([m["content"] for m in provider.requests[1]["messages"][1:]], ["one", "first", "two"])
+        self.assertEqual(client.state, "closed")
+        assert_closed(self, options.session_store, first.session_id)
+
+    async def test_a_message_sent_while_a_turn_runs_is_delivered_at_the_next_step_and_recorded(self):
+        provider = ScriptedProvider([{"tool_calls": [ECHO]}, "Understood."])
+        options = options_for(provider)
+        async with AgentClient(options) as client:
+            await client.send("start")
+            async for event in client.receive():
+                if event.type == "tool.use":
+                    await client.send("in French, please")
+        self.assertEqual(provider.requests[1]["messages"][-1]["content"], "in French, please")
+        events = options.session_store.read_events(client.session_id)
+        self.assertEqual([e.origin for e in events if e.type == "user.message"], ["user", "steering"])
+
+    async def test_an_interrupted_turn_ends_with_its_result_and_the_next_one_goes_on(self):
+        options = options_for([{"tool_calls": [ECHO]}, "never seen", "hello again"])
+        async with AgentClient(options) as client:
+            await client.send("start")
+            events = []
+            async for event in client.receive():
+                events.append(event)
+                if event.type == "tool.use":
+                    await client.interrupt()
+            self.assertEqual(result_of(events).stop_reason, "interrupted")
+            assert_closed(self, options.session_store, client.session_id)
+            await client.send("again")
+            self.assertEqual(result_of(await received(client)).final_text, "never seen")
+
+    async def test_the_model_can_change_between_steps(self):
+        provider = ScriptedProvider([{"tool_calls": [ECHO]}, "Done."])
+        async with AgentClient(options_for(provider)) as client:
+            await client.send("start")
+            async for event in client.receive():
+                if event.type == "tool.use":
+                    client.set_model("scripted-2")
+        self.assertEqual([request["model"] for request in provider.requests], ["scripted-1", "scripted-2"])
+
+    async def test_metrics_add_up(self):
+        turn = {"tool_calls": [ECHO, {"name": "fail"}], "usage": {"input_tokens": 10, "output_tokens": 5}}
+        async with AgentClient(
+            options_for([turn, {"text": "ok", "usage": {"input_tokens": 20, "output_tokens": 1}}])
+        ) as client:
+            await client.send("start")
+            await received(client)
+            metrics = client.metrics()
+        self.assertEqual((metrics.messages, metrics.tool_calls, metrics.errors), (3, 2, 1))
+        self.assertEqual((metrics.input_tokens, metrics.output_tokens, metrics.cost_usd), (30, 6, None))
+        self.assertGreater(metrics.seconds, 0)
+
+    async def test_a_closed_client_says_what_to_do(self):
+        client = AgentClient(options_for([]))
+        with self.assertRaisesRegex(OptionsError, "connect it first"):
+            await client.send("hi")
+        async with client:
+            pass
+        with self.assertRaisesRegex(OptionsError, "create another one"):
+            await client.send("hi")
+
+    async def test_a_consumer_that_walks_away_ends_the_turn(self):
+        options = options_for([{"text": "a long answer", "deltas": 2}])
+        async with AgentClient(options) as client:
+            await client.send("start")
+            async for event in client.receive():
+                if event.type == "assistant.delta":
+                    break
+        await asyncio.sleep(0)  # the generator's own end, which Python puts into a task
+        self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
+        assert_closed(self, options.session_store, client.session_id)
+
+
+if __name__ == "__main__":
+    unittest.main()
