@@ -154,7 +154,7 @@ def _carried(events: Sequence[Event], up_to_seq: int) -> tuple[str | None, Seque
     prompt: UserMessage | None = None
     todos: Sequence[Mapping[str, Any]] = ()
     skills: dict[str, None] = {}
-    for event in _standing(events):
+    for event in standing_events(events):
         if isinstance(event, UserMessage) and event.origin == "user":
             prompt = event
         elif isinstance(event, TodoUpdated):
@@ -167,7 +167,8 @@ def _carried(events: Sequence[Event], up_to_seq: int) -> tuple[str | None, Seque
     return (prompt.text if prompt is not None and is_cut_off else None), todos, tuple(skills)
 
 
-def _standing(events: Sequence[Event]) -> list[Event]:
+def standing_events(events: Iterable[Event]) -> list[Event]:
+    """The events that no later rewind took back."""
     standing: list[Event] = []
     for event in events:
         if isinstance(event, SessionRewound):
@@ -225,7 +226,7 @@ def compacted_event(
 
 
 def transcript(messages: Sequence[Message], max_bytes: int) -> str:
-    """The messages as text of at most `max_bytes` as JSON: the oldest outputs are cut first, then the oldest parts dropped."""
+    """The messages as text of at most `max_bytes` as JSON: first the oldest outputs are cut, then the oldest parts go."""
     parts = [_Part(*_as_text(message)) for message in messages]
     for limit in _OUTPUT_CHARS:
         for index, part in enumerate(parts):

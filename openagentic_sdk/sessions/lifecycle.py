@@ -1,0 +1,340 @@
+"""What can be done with a whole session, as plain functions over any store.
+
+Everything that changes a session is an event in its log; nothing is ever rewritten. Forks and exports are complete or
+absent.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import OptionsError, SessionError, SessionNotFoundError
+from ..events import (
+    Event,
+    ModelRequest,
+    SessionCompacted,
+    SessionForked,
+    SessionMeta,
+    SessionRewound,
+    SystemInit,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from .base import SessionStore
+from .compaction import standing_events
+from .rebuild import Message, rebuild_messages
+from .summary import SessionSummary, plain_line
+from .usage import Usage
+from .view import SessionView
+
+FORKED_BEFORE_START = "The session was forked before this call ran. Ask for it again if it is still wanted."
+FORKED_IN_THE_MIDDLE = (
+    "The session was forked while this call ran: it may or may not have run. Check before repeating it."
+)
+_WINDOW_EVENTS = 64
+
+
+@dataclass(frozen=True)
+class SessionState:
+    """A session as a program wants to see it: the messages that a model would be sent, and what they were made under.
+
+    Times are epoch seconds; `usage` and `cost_usd` are None when unknown; `compaction` is the one that is in force.
+    """
+
+    session_id: str
+    messages: Sequence[Message]
+    created: float
+    updated: float
+    model: str | None = None
+    cwd: str | None = None
+    system_prompt: str | None = None
+    permission_mode: str | None = None
+    tools: Sequence[str] = ()
+    allowed_tools: Sequence[str] | None = None
+    disallowed_tools: Sequence[str] | None = None
+    turns: int = 0
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    compaction: SessionCompacted | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+# --- begin and go on -------------------------------------------------------------------------------------------------
+
+
+def create_session(
+    store: SessionStore,
+    *,
+    session_id: str | None = None,
+    cwd: str | None = None,
+    title: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
+    """A new session; returns its id. Raises `SessionExistsError` and `OptionsError`."""
+    known = {**(metadata or {}), **({} if cwd is None else {"cwd": cwd})}
+    session_id = store.create_session(metadata=known, session_id=session_id)
+    if title is not None:
+        rename_session(store, session_id, title)
+    return session_id
+
+
+def resume_session(store: SessionStore, session_id: str | None = None, *, cwd: str | None = None) -> str:
+    """The id of the session to go on with: this one, the only one whose id begins so, or without an id the newest of `cwd`.
+
+    Raises `SessionNotFoundError`, and `OptionsError` when several ids begin so.
+    """
+    if session_id is None:
+        newest = store.list_session_summaries(cwd=cwd, limit=1)
+        if not newest:
+            raise SessionNotFoundError("(newest)", "this store" if cwd is None else f"this store for {cwd}")
+        return newest[0].id
+    if store.session_exists(session_id):
+        return session_id
+    matching = [name for name in store.list_sessions() if session_id and name.startswith(session_id)]
+    if len(matching) > 1:
+        raise OptionsError(f"{len(matching)} sessions begin with {session_id!r}: give more of the id")
+    if not matching:
+        raise SessionNotFoundError(session_id)
+    return matching[0]
+
+
+def load_session(store: SessionStore, session_id: str) -> SessionState:
+    """What the session is, folded from its log. Raises `SessionNotFoundError`, `LogCorruptError`."""
+    view = SessionView().extend(store.iter_events(session_id))
+    known = store.read_metadata(session_id)
+    metadata: dict[str, Any] = known["metadata"]
+    summary = store.read_summary(session_id)
+    inits = [event for event in view.events if isinstance(event, SystemInit)]
+    standing = standing_events(view.events)
+    compactions = [event for event in standing if isinstance(event, SessionCompacted)]
+    last = inits[-1] if inits else None
+    return SessionState(
+        session_id=session_id,
+        messages=view.conversation.messages(),
+        created=known["created_at"],
+        updated=summary.updated,
+        model=summary.model,
+        cwd=last.cwd if last else summary.cwd,
+        system_prompt=view.context.system_prompt if view.context else None,
+        permission_mode=last.permission_mode if last else metadata.get("permission_mode"),
+        tools=last.tools if last else (),
+        allowed_tools=metadata.get("allowed_tools"),
+        disallowed_tools=metadata.get("disallowed_tools"),
+        turns=len(_prompts(standing)),
+        usage=view.usage,
+        cost_usd=view.cost_usd if view.usage else None,
+        compaction=compactions[-1] if compactions else None,
+        metadata=metadata,
+    )
+
+
+def get_messages(
+    store: SessionStore, session_id: str, *, from_turn: int = 1, to_turn: int | None = None
+) -> list[Message]:
+    """The messages of turns `from_turn` to `to_turn`, both included and counted from 1, as they were said.
+
+    A turn is a prompt and all that follows it. Turns that were rewound do not count; compacted ones do, and are shown whole.
+    """
+    standing = [event for event in standing_events(store.iter_events(session_id)) if not _changes_the_view(event)]
+    starts = [event.seq or 0 for event in _prompts(standing)]
+    first = starts[from_turn - 1] if 1 <= from_turn <= len(starts) else None
+    if first is None or (to_turn is not None and to_turn < from_turn):
+        return []
+    end = starts[to_turn] if to_turn is not None and to_turn < len(starts) else None
+    return rebuild_messages(
+        event for event in standing if (event.seq or 0) >= first and (end is None or (event.seq or 0) < end)
+    )
+
+
+# --- change ----------------------------------------------------------------------------------------------------------
+
+
+def rename_session(store: SessionStore, session_id: str, title: str) -> SessionSummary:
+    """Give the session a title; the empty text takes it away. Raises `SessionNotFoundError`, `SessionLockedError`."""
+    store.append_event(session_id, SessionMeta(title=plain_line(title)))
+    return store.read_summary(session_id)
+
+
+def tag_session(
+    store: SessionStore, session_id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()
+) -> SessionSummary:
+    """Add and remove tags, in the order of their addition. Raises like `rename_session`."""
+    before = store.read_summary(session_id).tags
+    removed = {plain_line(tag) for tag in remove}
+    wanted = dict.fromkeys((*before, *(plain_line(tag) for tag in add)))
+    store.append_event(session_id, SessionMeta(tags=[tag for tag in wanted if tag and tag not in removed]))
+    return store.read_summary(session_id)
+
+
+def rewind_session(
+    store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None
+) -> Event:
+    """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
+
+    The log keeps all of it, and what tools did to files stays done. Raises `OptionsError` for a position that is not there.
+    """
+    if (to_seq is None) == (turns is None):
+        raise OptionsError("rewind needs either to_seq or turns: say where to go back to")
+    if to_seq is None:
+        prompts = _prompts(standing_events(store.iter_events(session_id)))
+        if turns is None or not 1 <= turns <= len(prompts):
+            raise OptionsError(f"session {session_id!r} has {len(prompts)} turns to take back, not {turns}")
+        to_seq = (prompts[-turns].seq or 1) - 1
+    last_seq = store.last_seq(session_id)
+    if not 0 <= to_seq <= last_seq:
+        raise OptionsError(f"session {session_id!r} has events 1 to {last_seq}: it cannot go back to {to_seq}")
+    return store.append_event(session_id, SessionRewound(to_seq))
+
+
+def undo_compaction(store: SessionStore, session_id: str) -> Event:
+    """Show the model again what the newest compaction hid; what was said since then is taken back with it.
+
+    Raises `OptionsError` when no compaction is in force.
+    """
+    standing = standing_events(store.iter_events(session_id))
+    compactions = [event for event in standing if isinstance(event, SessionCompacted)]
+    if not compactions:
+        raise OptionsError(f"session {session_id!r} has no compaction in force: there is nothing to undo")
+    return store.append_event(session_id, SessionRewound((compactions[-1].seq or 1) - 1))
+
+
+def fork_session(
+    store: SessionStore,
+    source_id: str,
+    *,
+    at_seq: int | None = None,
+    session_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
+    """A new session that begins as a copy of another up to `at_seq` (None: all of it); returns its id.
+
+    The source is only read, so it may be running. Calls that are open at the cut end in the copy with a result that says so:
+    they are never run twice. Raises `OptionsError` for a position that is not there.
+    """
+    last_seq = store.last_seq(source_id)
+    at_seq = last_seq if at_seq is None else at_seq
+    if not 0 <= at_seq <= last_seq:
+        raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
+    tail = [SessionForked(source_id, at_seq), *_end_open_calls(store, source_id, at_seq)]
+    parent = store.read_metadata(source_id)["metadata"]
+    known = {key: value for key, value in parent.items() if key not in ("parent_tool_use_id", "agent_name")}
+    known.update(metadata or {}, parent_session_id=source_id, parent_seq=at_seq)
+    return store.copy_session(source_id, session_id or uuid.uuid4().hex, at_seq=at_seq, tail=tail, metadata=known)
+
+
+def delete_session(store: SessionStore, session_id: str) -> list[str]:
+    """Remove the session, those of its subagents, and their blobs; returns the ids, children first.
+
+    Raises `SessionNotFoundError`, and `SessionLockedError` when one of them is in use; the session itself goes last, so that
+    nothing is left without a parent.
+    """
+    doomed = [*reversed(descendants(store, session_id)), session_id]
+    store.read_metadata(session_id)
+    for name in doomed:
+        store.delete_session(name)
+    return doomed
+
+
+def descendants(store: SessionStore, session_id: str) -> list[str]:
+    """The sessions of the session's subagents, of theirs, and so on; parents before children."""
+    found: dict[str, None] = {}
+    waiting = [session_id]
+    while waiting:
+        children = [name for name in store.list_children(waiting.pop(0)) if name not in found and name != session_id]
+        found.update(dict.fromkeys(children))
+        waiting.extend(children)
+    return list(found)
+
+
+# --- from store to store ---------------------------------------------------------------------------------------------
+
+
+def export_session(source: SessionStore, target: SessionStore, session_id: str) -> list[str]:
+    """Copy the session, those of its subagents, and their blobs to another store, ids and `seq` kept; returns the ids.
+
+    All of them arrive or none. Raises `SessionExistsError` when the target has one of them already.
+    """
+    names = [session_id, *descendants(source, session_id)]
+    done: list[str] = []
+    try:
+        for name in names:
+            _export_one(source, target, name)
+            done.append(name)
+    except BaseException:
+        _take_back(target, done)
+        raise
+    return done
+
+
+def import_session(target: SessionStore, source: SessionStore, session_id: str) -> list[str]:
+    """`export_session`, seen from the other side."""
+    return export_session(source, target, session_id)
+
+
+def _export_one(source: SessionStore, target: SessionStore, session_id: str) -> None:
+    known = source.read_metadata(session_id)
+    digests = source.list_blobs(session_id)
+    target.import_session(
+        session_id,
+        source.iter_events(session_id),
+        metadata=known["metadata"],
+        created_at=known["created_at"],
+        blobs=(source.read_blob(session_id, digest) for digest in digests),
+    )
+
+
+def _take_back(store: SessionStore, names: Sequence[str]) -> None:
+    for name in reversed(names):
+        try:
+            store.delete_session(name)
+        except SessionError:
+            # The error that made us take things back is the one to report.
+            continue
+
+
+# --- folds -----------------------------------------------------------------------------------------------------------
+
+
+def _prompts(events: Iterable[Event]) -> list[UserMessage]:
+    return [event for event in events if isinstance(event, UserMessage) and event.origin == "user"]
+
+
+def _changes_the_view(event: Event) -> bool:
+    return isinstance(event, SessionCompacted | SessionRewound | SystemInit)
+
+
+def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
+    """A result for each call that is open at `at_seq`."""
+    started: set[str] = set()
+    waiting: dict[str, None] = {}
+    for event in _since_last_request(store, session_id, at_seq):
+        if isinstance(event, ToolUse):
+            waiting[event.tool_use_id] = None
+        elif isinstance(event, ToolStarted):
+            started.add(event.tool_use_id)
+        elif isinstance(event, ToolResult):
+            waiting.pop(event.tool_use_id, None)
+    return [_ended_by_fork(call_id, call_id in started) for call_id in waiting]
+
+
+def _ended_by_fork(call_id: str, was_started: bool) -> ToolResult:
+    text = FORKED_IN_THE_MIDDLE if was_started else FORKED_BEFORE_START
+    outcome = "unknown" if was_started else "cancelled"
+    return ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)
+
+
+def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
+    """The events from the last model request up to `at_seq`: no call is open at a request, so what is before can wait."""
+    window = _WINDOW_EVENTS
+    while True:
+        after_seq = max(0, at_seq - window)
+        events = store.read_events(session_id, after_seq=after_seq, limit=at_seq - after_seq)
+        requests = [index for index, event in enumerate(events) if isinstance(event, ModelRequest)]
+        if requests or after_seq == 0:
+            return events[requests[-1] :] if requests else events
+        window *= 4

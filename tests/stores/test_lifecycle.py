@@ -1,0 +1,371 @@
+"""What can be done with a whole session, over every kind of store."""
+
+from __future__ import annotations
+
+import tempfile
+import unittest
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from openagentic_sdk.errors import (
+    OptionsError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from openagentic_sdk.events import (
+    AssistantMessage,
+    Event,
+    ModelContext,
+    ModelRequest,
+    ModelResponse,
+    SessionCompacted,
+    SystemInit,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UnknownEvent,
+    UserMessage,
+)
+from openagentic_sdk.sessions import archive, lifecycle
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.rebuild import rebuild_messages
+
+CALLS = (
+    ModelRequest(1, 1, "", 1),
+    AssistantMessage("two calls"),
+    ToolUse("a", "Bash", {"command": "x"}),
+    ToolUse("b", "Bash", {"command": "y"}),
+    ToolStarted("a", "Bash", "unsafe", "", ""),
+    ToolResult("a", output="done"),
+    ToolStarted("b", "Bash", "unsafe", "", ""),
+    ToolResult("b", output="done"),
+)
+
+
+class LifecycleTest(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.place = Path(place.name)
+
+    def stores(self) -> list[SessionStore]:
+        urls = ("memory:", f"sqlite:{self.place}/s.db?durability=flush", f"file:{self.place}/f?durability=flush")
+        stores = [open_store(url) for url in urls]
+        for store in stores:
+            self.addCleanup(store.close)
+        return stores
+
+    def on_every_store(self, check: Callable[[SessionStore], None]) -> None:
+        for store in self.stores():
+            with self.subTest(type(store).__name__):
+                check(store)
+
+    def session(self, store: SessionStore, events: Sequence[Event], **metadata: str) -> str:
+        session_id = store.create_session(metadata={"cwd": "/w", **metadata})
+        store.append_events(session_id, events)
+        return session_id
+
+    # --- fork --------------------------------------------------------------------------------------------------------
+
+    def test_a_fork_at_any_event_is_a_conversation_that_a_model_accepts(self) -> None:
+        def check(store: SessionStore) -> None:
+            source = self.session(store, [UserMessage("go"), *CALLS, UserMessage("on")])
+            for at_seq in range(store.last_seq(source) + 1):
+                fork = lifecycle.fork_session(store, source, at_seq=at_seq)
+                events = store.read_events(fork)
+                self.assertEqual(open_calls(events), [], at_seq)
+                outcomes = {event.tool_use_id: event.outcome for event in events if isinstance(event, ToolResult)}
+                if at_seq in (5, 6):
+                    self.assertEqual(outcomes, {"a": "cancelled" if at_seq == 5 else "unknown", "b": "cancelled"})
+                self.assertEqual(store.read_metadata(fork)["metadata"]["parent_session_id"], source)
+                self.assertEqual(store.read_summary(fork).parent, source)
+            self.assertEqual(len(store.read_events(source)), 10)
+
+        self.on_every_store(check)
+
+    def test_a_running_session_can_be_forked_and_both_go_on(self) -> None:
+        def check(store: SessionStore) -> None:
+            source = self.session(store, [UserMessage("go")])
+            with store.open_writer(source) as writer:
+                fork = lifecycle.fork_session(store, source)
+                store.append_event(fork, UserMessage("mine"))
+                writer.append([UserMessage("yours")])
+            self.assertEqual(texts(store, fork), ["go", "mine"])
+            self.assertEqual(texts(store, source), ["go", "yours"])
+
+        self.on_every_store(check)
+
+    def test_a_fork_at_a_place_that_is_not_there_makes_nothing(self) -> None:
+        def check(store: SessionStore) -> None:
+            source = self.session(store, [UserMessage("go")])
+            for at_seq in (-1, 2):
+                with self.assertRaises(OptionsError):
+                    lifecycle.fork_session(store, source, at_seq=at_seq)
+            with self.assertRaises(SessionNotFoundError):
+                lifecycle.fork_session(store, "nobody")
+            with self.assertRaises(SessionExistsError):
+                lifecycle.fork_session(store, source, session_id=source)
+            self.assertEqual(store.list_sessions(), [source])
+
+        self.on_every_store(check)
+
+    # --- rewind, rename, tag -----------------------------------------------------------------------------------------
+
+    def test_a_rewind_takes_back_turns_in_the_view_and_keeps_the_log(self) -> None:
+        def check(store: SessionStore) -> None:
+            session_id = self.session(
+                store, [event for n in "123" for event in (UserMessage(n), AssistantMessage("a" + n))]
+            )
+            lifecycle.rewind_session(store, session_id, turns=1)
+            self.assertEqual(contents(store, session_id), ["1", "a1", "2", "a2"])
+            store.append_event(session_id, UserMessage("other"))
+            lifecycle.rewind_session(store, session_id, turns=2)
+            self.assertEqual(contents(store, session_id), ["1", "a1"])
+            lifecycle.rewind_session(store, session_id, to_seq=0)
+            self.assertEqual(contents(store, session_id), [])
+            self.assertEqual(store.last_seq(session_id), 10)
+            for wrong in ({"to_seq": 99}, {"to_seq": -1}, {"turns": 1}, {"turns": 0}, {}, {"turns": 1, "to_seq": 1}):
+                with self.assertRaises(OptionsError):
+                    lifecycle.rewind_session(store, session_id, **wrong)
+
+        self.on_every_store(check)
+
+    def test_titles_and_tags_come_and_go(self) -> None:
+        def check(store: SessionStore) -> None:
+            session_id = lifecycle.create_session(store, cwd="/w", title=" My\ntitle\x1b[31m\u202e ")
+            self.assertEqual(store.read_summary(session_id).title, "My title[31m")
+            self.assertEqual(lifecycle.tag_session(store, session_id, add=["b", "a", "b", " "]).tags, ("b", "a"))
+            self.assertEqual(lifecycle.tag_session(store, session_id, add=["c"], remove=["b"]).tags, ("a", "c"))
+            self.assertIsNone(lifecycle.rename_session(store, session_id, "").title)
+            self.assertEqual(store.read_summary(session_id).tags, ("a", "c"))
+            with self.assertRaises(SessionNotFoundError):
+                lifecycle.rename_session(store, "nobody", "ghost")
+            self.assertEqual(store.list_sessions(), [session_id])
+
+        self.on_every_store(check)
+
+    def test_the_session_to_resume_is_found_by_id_by_its_beginning_or_as_the_newest(self) -> None:
+        def check(store: SessionStore) -> None:
+            for name in ("abc1", "abc2", "xyz"):
+                lifecycle.create_session(store, session_id=name, cwd="/" + name[0])
+            store.append_event("abc2", UserMessage("newest there"))
+            self.assertEqual(lifecycle.resume_session(store, "abc1"), "abc1")
+            self.assertEqual(lifecycle.resume_session(store, "x"), "xyz")
+            self.assertEqual(lifecycle.resume_session(store, cwd="/a"), "abc2")
+            with self.assertRaises(OptionsError):
+                lifecycle.resume_session(store, "abc")
+            for missing in ("q", ""):
+                with self.assertRaises(SessionNotFoundError):
+                    lifecycle.resume_session(store, missing)
+            with self.assertRaises(SessionNotFoundError):
+                lifecycle.resume_session(store, cwd="/nowhere")
+
+        self.on_every_store(check)
+
+    # --- read --------------------------------------------------------------------------------------------------------
+
+    def test_a_session_is_loaded_with_all_that_it_ran_under(self) -> None:
+        def check(store: SessionStore) -> None:
+            session_id = self.session(
+                store,
+                [
+                    SystemInit("s", "/later", "1", model="m1", permission_mode="plan", tools=["Read"]),
+                    ModelContext("m2", "p", "be good"),
+                    UserMessage("one"),
+                    ModelResponse(1, 1, usage={"input_tokens": 3, "output_tokens": 4}, cost_usd=0.5),
+                    AssistantMessage("1"),
+                    SessionCompacted(5, "short"),
+                    UserMessage("two"),
+                ],
+            )
+            state = lifecycle.load_session(store, session_id)
+            self.assertEqual((state.model, state.cwd, state.system_prompt), ("m2", "/later", "be good"))
+            self.assertEqual((state.permission_mode, state.tools, state.turns), ("plan", ["Read"], 2))
+            self.assertEqual((state.cost_usd, (state.usage or {})["output_tokens"]), (0.5, 4))
+            assert state.compaction is not None
+            self.assertEqual(state.compaction.up_to_seq, 5)
+            self.assertEqual(state.messages, rebuild_messages(store.read_events(session_id)))
+            self.assertEqual(len(state.messages), 2)
+            lifecycle.undo_compaction(store, session_id)
+            self.assertEqual(contents(store, session_id), ["one", "1"])
+            with self.assertRaises(OptionsError):
+                lifecycle.undo_compaction(store, session_id)
+
+        self.on_every_store(check)
+
+    def test_messages_can_be_read_turn_by_turn_as_they_were_said(self) -> None:
+        def check(store: SessionStore) -> None:
+            events: list[Event] = [event for n in "123" for event in (UserMessage(n), AssistantMessage("a" + n))]
+            session_id = self.session(store, [*events, SessionCompacted(4, "short")])
+
+            def said(**turns: int) -> list[object]:
+                return [message["content"] for message in lifecycle.get_messages(store, session_id, **turns)]
+
+            self.assertEqual(said(), ["1", "a1", "2", "a2", "3", "a3"])
+            self.assertEqual(said(from_turn=2), ["2", "a2", "3", "a3"])
+            self.assertEqual(said(to_turn=1), ["1", "a1"])
+            self.assertEqual(said(from_turn=2, to_turn=2), ["2", "a2"])
+            for empty in ({"from_turn": 0}, {"from_turn": 4}, {"from_turn": 3, "to_turn": 2}):
+                self.assertEqual(said(**empty), [])
+
+        self.on_every_store(check)
+
+    # --- whole families ----------------------------------------------------------------------------------------------
+
+    def family(self, store: SessionStore) -> tuple[str, str, str]:
+        root = self.session(
+            store, [UserMessage("root"), *CALLS, UnknownEvent({"type": "new.kind", "x": ["\ud800\x00"]})]
+        )
+        child = self.session(store, [UserMessage("child")], parent_session_id=root, parent_tool_use_id="a")
+        grandchild = self.session(store, [UserMessage("deep")], parent_session_id=child, parent_tool_use_id="b")
+        digest = store.put_blob(child, b"big" * 1000)
+        store.append_event(child, ToolResult("c", output=f"blob:{digest}"))
+        return root, child, grandchild
+
+    def test_deleting_a_session_takes_those_of_its_subagents_along(self) -> None:
+        def check(store: SessionStore) -> None:
+            root, child, grandchild = self.family(store)
+            other = self.session(store, [UserMessage("other")])
+            fork = lifecycle.fork_session(store, root)
+            self.assertEqual(lifecycle.delete_session(store, root), [grandchild, child, root])
+            self.assertEqual(sorted(store.list_sessions()), sorted([other, fork]))
+            with self.assertRaises(SessionNotFoundError):
+                lifecycle.delete_session(store, root)
+            with store.open_writer(other), self.assertRaises(SessionLockedError):
+                lifecycle.delete_session(store, other)
+
+        self.on_every_store(check)
+
+    def test_sessions_travel_between_all_stores_unchanged(self) -> None:
+        for source in self.stores():
+            family = self.family(source)
+            for number, url in enumerate(("memory:", "sqlite:{}/t{}.db", "file:{}/t{}")):
+                target = open_store(url.format(self.place, f"{type(source).__name__}{number}"))
+                self.addCleanup(target.close)
+                with self.subTest(f"{type(source).__name__} to {type(target).__name__}"):
+                    self.assertEqual(lifecycle.export_session(source, target, family[0]), list(family))
+                    self.assert_same(source, target, family)
+
+    def test_an_export_that_cannot_be_complete_leaves_nothing(self) -> None:
+        source, target, _ = self.stores()
+        root, child, _ = self.family(source)
+        target.create_session(session_id=child)
+        with self.assertRaises(SessionExistsError):
+            lifecycle.export_session(source, target, root)
+        self.assertEqual(target.list_sessions(), [child])
+
+    def test_an_archive_brings_everything_back_into_any_store(self) -> None:
+        for number, source in enumerate(self.stores()):
+            family = self.family(source)
+            path = self.place / f"{number}.zip"
+            self.assertEqual(archive.archive_session(source, family[0], path), list(family))
+            self.assertEqual(archive.check_archive(path), list(family))
+            for target in (open_store("memory:"), open_store(f"sqlite:{self.place}/a{number}.db")):
+                self.addCleanup(target.close)
+                self.assertEqual(archive.restore_session(target, path), list(family))
+                self.assert_same(source, target, family)
+                with self.assertRaises(SessionExistsError):
+                    archive.restore_session(target, path)
+            with self.assertRaises(FileExistsError):
+                archive.archive_session(source, family[0], path)
+            moved = self.place / f"{number}-moved.zip"
+            archive.archive_session(source, family[0], moved, remove=True)
+            self.assertEqual(source.list_sessions(), [])
+            archive.restore_session(source, moved)
+            self.assertEqual(len(source.list_sessions()), 3)
+
+    def test_a_damaged_or_hostile_archive_changes_nothing(self) -> None:
+        source = self.stores()[0]
+        root = self.family(source)[0]
+        good = self.place / "good.zip"
+        archive.archive_session(source, root, good)
+        for name, change in HOSTILE_ARCHIVES.items():
+            bad = self.place / "bad.zip"
+            bad.unlink(missing_ok=True)
+            rewrite(good, bad, change)
+            for target in (
+                open_store("memory:"),
+                open_store(f"sqlite:{self.place}/h.db"),
+                open_store(f"file:{self.place}/h"),
+            ):
+                self.addCleanup(target.close)
+                with self.subTest(f"{name}, {type(target).__name__}"), self.assertRaises((StorageError, ValueError)):
+                    archive.restore_session(target, bad)
+                self.assertEqual(target.list_sessions(), [])
+        whole = good.read_bytes()
+        for size in range(0, len(whole), max(1, len(whole) // 50)):
+            bad.write_bytes(whole[:size])
+            with self.assertRaises(StorageError):
+                archive.check_archive(bad)
+        self.assertFalse((self.place.parent / "evil").exists())
+
+    def assert_same(self, source: SessionStore, target: SessionStore, family: Sequence[str]) -> None:
+        for session_id in family:
+            self.assertEqual(source.read_events(session_id), target.read_events(session_id))
+            self.assertEqual(source.read_metadata(session_id), target.read_metadata(session_id))
+            self.assertEqual(source.read_summary(session_id), target.read_summary(session_id))
+            self.assertEqual(source.list_blobs(session_id), target.list_blobs(session_id))
+            for digest in source.list_blobs(session_id):
+                self.assertEqual(source.read_blob(session_id, digest), target.read_blob(session_id, digest))
+            self.assertEqual(source.list_children(session_id), target.list_children(session_id))
+
+
+def open_calls(events: Sequence[Event]) -> list[str]:
+    done = {event.tool_use_id for event in events if isinstance(event, ToolResult)}
+    return [event.tool_use_id for event in events if isinstance(event, ToolUse) and event.tool_use_id not in done]
+
+
+def texts(store: SessionStore, session_id: str) -> list[str]:
+    return [event.text for event in store.iter_events(session_id) if isinstance(event, UserMessage)]
+
+
+def contents(store: SessionStore, session_id: str) -> list[object]:
+    return [message["content"] for message in rebuild_messages(store.read_events(session_id))]
+
+
+Members = dict[str, bytes]
+
+
+def rewrite(good: Path, bad: Path, change: Callable[[Members], None]) -> None:
+    with zipfile.ZipFile(good) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    change(members)
+    with zipfile.ZipFile(bad, "w") as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+
+
+def replace_in(name: str, old: bytes, new: bytes) -> Callable[[Members], None]:
+    def change(members: Members) -> None:
+        assert old in members[name], (name, old)
+        members[name] = members[name].replace(old, new, 1)
+
+    return change
+
+
+def drop(name: str) -> Callable[[Members], None]:
+    return lambda members: members.__delitem__(name)
+
+
+HOSTILE_ARCHIVES: dict[str, Callable[[Members], None]] = {
+    "an event changed": replace_in("0/events.jsonl", b"root", b"evil"),
+    "an event that is none": replace_in("0/events.jsonl", b'"type"', b'"typo"'),
+    "no JSON": replace_in("0/events.jsonl", b'{"type"', b'["type"'),
+    "a line without end": lambda members: members.update({"0/events.jsonl": members["0/events.jsonl"][:-1]}),
+    "an event missing": lambda members: members.update(
+        {"0/events.jsonl": b"".join(members["0/events.jsonl"].splitlines(keepends=True)[:-1])}
+    ),
+    "a member missing": drop("1/events.jsonl"),
+    "no manifest": drop("manifest.json"),
+    "another format": replace_in("manifest.json", b"openagentic-sdk", b"something"),
+    "a newer version": replace_in("manifest.json", b'"version":1', b'"version":9'),
+    "no version": replace_in("manifest.json", b'"version":1', b'"version":"1"'),
+    "an entry incomplete": replace_in("manifest.json", b'"created_at"', b'"created"'),
+    "an id with a NUL": replace_in("manifest.json", b'{"id":"', b'{"id":"../../evil\\u0000'),
+    "a blob elsewhere": replace_in("manifest.json", b'"blobs":["', b'"blobs":["../../../evil'),
+    "a blob missing": replace_in("manifest.json", b'"blobs":["', b'"blobs":["0'),
+}
