@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import OptionsError
-from .base import Message, ModelOutput, ToolSpec
+from .base import Message, ToolSpec
 from .quirks import Quirks
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
@@ -94,7 +94,7 @@ def build_chat_request(
     stream: bool,
 ) -> tuple[dict[str, Any], ToolNames]:
     """The request's body, and the names of its tools for reading the answer."""
-    names = ToolNames(_function(tool).get("name", "") for tool in tools)
+    names = ToolNames(function_of(tool).get("name", "") for tool in tools)
     payload: dict[str, Any] = {
         "model": model,
         "messages": repair_messages(messages, quirks=quirks, names=names, origin=origin),
@@ -112,16 +112,6 @@ def build_chat_request(
         if value is not None:
             payload[key] = value
     return sendable(payload), names
-
-
-def with_real_names(output: ModelOutput, names: ToolNames) -> ModelOutput:
-    """The answer with the tools' own names in its calls."""
-    if all(names.real(call.name) == call.name for call in output.tool_calls):
-        return output
-    from dataclasses import replace
-
-    calls = [replace(call, name=names.real(call.name)) for call in output.tool_calls]
-    return replace(output, tool_calls=calls)
 
 
 def repair_messages(
@@ -183,7 +173,7 @@ class _Repair:
                 self.written.append(self._result(call, new, results))
 
     def _call(self, call: Mapping[str, Any], new_id: str) -> dict[str, Any]:
-        function = _function(call)
+        function = function_of(call)
         return {
             **self._echo(call),
             "id": new_id,
@@ -199,7 +189,7 @@ class _Repair:
         content = NO_RESULT if found is None else found.get("content")
         result = {"role": "tool", "tool_call_id": new_id, "content": "" if content is None else content}
         if self._quirks.name_in_tool_result:
-            result["name"] = self._names.sent(str(_function(call).get("name") or "unknown"))
+            result["name"] = self._names.sent(str(function_of(call).get("name") or "unknown"))
         return result
 
     def _new_id(self, old: str) -> str:
@@ -222,7 +212,7 @@ class _Repair:
 
 def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, Any]:
     """A tool's entry. Parameters are always an object's schema, even when there are none."""
-    function = _function(tool)
+    function = function_of(tool)
     parameters = {key: value for key, value in (function.get("parameters") or {}).items() if key != "$schema"}
     written: dict[str, Any] = {
         "name": names.sent(str(function.get("name") or "")),
@@ -308,7 +298,8 @@ def _known_fields(message: Message) -> dict[str, Any]:
     return {key: message[key] for key in known if key in message and (message[key] is not None or key == "content")}
 
 
-def _function(item: Mapping[str, Any]) -> Mapping[str, Any]:
+def function_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The `function` of a tool entry or call."""
     function = item.get("function")
     return function if isinstance(function, Mapping) else {}
 

@@ -20,7 +20,6 @@ class Quirks:
     `short_tool_ids` makes ids of nine letters and digits. `assistant_after_tool` puts an assistant message between a
     result and a user message. `name_in_tool_result` repeats the tool's name in its result. `echo_fields` are the opaque
     fields of its own answers that the endpoint wants back. `think_tags` reads `<think>` at the start of a text as reasoning.
-    `needs_key` says that there is no answer without a key.
     """
 
     max_tokens_field: str = "max_tokens"
@@ -35,13 +34,10 @@ class Quirks:
     name_in_tool_result: bool = False
     echo_fields: tuple[str, ...] = ("reasoning_content", "reasoning_details", "extra_content")
     think_tags: bool = True
-    needs_key: bool = False
 
 
 STANDARD = Quirks()
-OPENAI = Quirks(
-    max_tokens_field="max_completion_tokens", strict_tools=True, echo_fields=(), think_tags=False, needs_key=True
-)
+OPENAI = Quirks(max_tokens_field="max_completion_tokens", strict_tools=True, echo_fields=(), think_tags=False)
 # Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
 LOCAL = Quirks(empty_content="", tool_choice_object=False, one_system_message=True)
 MISTRAL = Quirks(stream_usage=False, short_tool_ids=True, assistant_after_tool=True, name_in_tool_result=True)

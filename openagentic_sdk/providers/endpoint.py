@@ -1,0 +1,236 @@
+"""What every provider over HTTP does alike: keys, settings, one request, reading its answer to the end.
+
+A protocol (chat completions, Responses, Messages) adds how a request is written and a `Reading` that understands the
+answer. `complete` and `stream` go through the same request, reader and fold, so they give the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from ..errors import OptionsError, ProviderResponseError
+from .base import Done, Message, ModelOutput, StreamEvent, ToolCallReady, ToolSpec
+from .chat_request import RequestSettings, ToolNames
+from .exchange import StreamTransport, Transport, Whole, Wire
+from .failures import error_in_body
+from .http import HttpTransport
+from .sse import SSEEvent
+
+# After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
+LINGER_AFTER_DONE_S = 0.25
+LINGER_AFTER_FINISH_S = 5.0
+
+
+class Reading(ABC):
+    """An answer being read, event by event or whole. `linger_s`, once set, says that what matters has come."""
+
+    linger_s: float | None = None
+
+    def __init__(self) -> None:
+        self._unreadable: str | None = None
+        self._count = 0
+
+    @abstractmethod
+    def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        """What can be shown of one event's JSON."""
+
+    @abstractmethod
+    def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
+        """What can be shown of an answer that came in one piece. Raises `ProviderResponseError` when it is none."""
+
+    @abstractmethod
+    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+        """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen."""
+
+    def take_marker(self) -> None:
+        """The stream said `[DONE]`."""
+        self.linger_s = LINGER_AFTER_DONE_S
+
+    def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
+        """What can be shown of what came. Raises `ProviderHTTPError` for an error in place of an answer."""
+        if isinstance(batch, Whole):
+            self._count += 1
+            return self._checked_whole(batch.data)
+        shown: list[StreamEvent] = []
+        for event in batch:
+            self._count += 1
+            shown += self._take_event(event)
+        return shown
+
+    def check_answered(self) -> None:
+        """Raise `ProviderResponseError` when the endpoint sent nothing at all."""
+        if not self._count:
+            raise ProviderResponseError("the endpoint accepted the request and sent no answer: check base_url")
+
+    def _checked_whole(self, data: Any) -> list[StreamEvent]:
+        _raise_error_in(data)
+        if not isinstance(data, Mapping):
+            raise ProviderResponseError(f"the endpoint's answer is no object; it is {json.dumps(data)[:200]}")
+        return self.take_whole(data)
+
+    def _take_event(self, event: SSEEvent) -> list[StreamEvent]:
+        if self._unreadable is not None:
+            raise ProviderResponseError(f"the endpoint sent an event that is no JSON: {self._unreadable[:200]!r}")
+        if event.data.strip() == "[DONE]":
+            self.take_marker()
+            return []
+        try:
+            chunk = json.loads(event.data)
+        except (ValueError, RecursionError):
+            if event.event == "error":
+                chunk = {"error": event.data}
+            else:
+                # As the last event of a stream it is a cut, not a mistake: the end of the stream will tell.
+                self._unreadable = event.data
+                return []
+        _raise_error_in(chunk)
+        if event.event == "error":
+            _raise_error_in({"error": chunk})
+        return self.take_chunk(chunk) if isinstance(chunk, Mapping) else []
+
+
+class EndpointProvider(ABC):
+    """An endpoint at `base_url`. `settings` hold for every request, `with_settings` gives a provider that differs in some.
+
+    The key of a call goes before `api_key`, and that before the environment.
+    """
+
+    name = "endpoint"
+    key_variable: str | None = None
+    needs_key = False
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        settings: RequestSettings | None = None,
+        transport: Transport | None = None,
+        stream_transport: StreamTransport | None = None,
+        http: HttpTransport | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.settings = settings or RequestSettings()
+        self._api_key = api_key
+        self._headers = dict(headers or {})
+        self._wire = Wire(http=http or HttpTransport(), transport=transport, stream_transport=stream_transport)
+
+    @abstractmethod
+    def url(self, model: str) -> str:
+        """Where requests for this model go."""
+
+    @abstractmethod
+    def prepare(
+        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
+    ) -> tuple[dict[str, Any], Reading, ToolNames]:
+        """The request's body, what will read the answer, and the names of the tools as they are sent."""
+
+    def authorization(self, key: str) -> dict[str, str]:
+        """The headers that show the key."""
+        return {"Authorization": f"Bearer {key}"}
+
+    @property
+    def endpoint(self) -> str:
+        """What a circuit breaker counts failures for."""
+        return self.base_url
+
+    @property
+    def origin(self) -> str:
+        """The host, to which alone opaque fields of its answers go back."""
+        try:
+            return urlsplit(self.base_url).netloc.rpartition("@")[2]
+        except ValueError:
+            return self.base_url
+
+    @property
+    def http(self) -> HttpTransport:
+        """The connections of this provider, to share with another one."""
+        return self._wire.http
+
+    def with_settings(self, **changes: Any) -> Self:
+        """The same provider with other settings (fields of `RequestSettings`), over the same connections."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.settings = replace(self.settings, **changes)
+        return other
+
+    def with_idempotency_key(self, key: str) -> Self:
+        """The same provider for the attempts at one call."""
+        return self.with_settings(idempotency_key=key)
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        """The whole answer at once. Raises one of the provider errors."""
+        async with aclosing(self._ask(model, messages, tools, api_key, stream=False)) as events:
+            async for event in events:
+                if isinstance(event, Done) and event.output is not None:
+                    return event.output
+        raise ProviderResponseError("the answer ended without its end")
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncIterator[StreamEvent]:
+        """The answer piece by piece; calls come when the answer is whole. Raises one of the provider errors."""
+        async with aclosing(self._ask(model, messages, tools, api_key, stream=True)) as events:
+            async for event in events:
+                yield event
+
+    def request_headers(self, api_key: str | None = None) -> dict[str, str]:
+        """The headers of a request. Raises `OptionsError` when a key is needed and there is none."""
+        key = (api_key or self._api_key or self._key_of_environment()).strip()
+        if not key and self.needs_key:
+            raise OptionsError(f"{self.name} needs an API key: set {self.key_variable}, or pass api_key=")
+        headers = {"User-Agent": "openagentic-sdk", **(self.authorization(key) if key else {})}
+        if self.settings.idempotency_key:
+            headers["Idempotency-Key"] = self.settings.idempotency_key
+        return {**headers, **self._headers, **self.settings.extra_headers}
+
+    def _key_of_environment(self) -> str:
+        import os
+
+        return os.environ.get(self.key_variable, "") if self.key_variable else ""
+
+    async def _ask(
+        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], api_key: str | None, *, stream: bool
+    ) -> AsyncGenerator[StreamEvent, None]:
+        stream = self._wire.will_stream(stream)
+        payload, reading, names = self.prepare(model, messages, tools, stream=stream)
+        exchange = await self._wire.open(self.url(model), self.request_headers(api_key), payload, stream=stream)
+        try:
+            while (batch := await exchange.read()) is not None:
+                for event in reading.take(batch):
+                    yield event
+                if reading.linger_s is not None:
+                    exchange.end_soon(reading.linger_s)
+        finally:
+            await exchange.aclose()
+        reading.check_answered()
+        rest, output = reading.finish()
+        for event in (*rest, *_ending(with_real_names(output, names))):
+            yield event
+
+
+def with_real_names(output: ModelOutput, names: ToolNames) -> ModelOutput:
+    """The answer with the tools' own names in its calls."""
+    if all(names.real(call.name) == call.name for call in output.tool_calls):
+        return output
+    return replace(output, tool_calls=[replace(call, name=names.real(call.name)) for call in output.tool_calls])
+
+
+def _ending(output: ModelOutput) -> list[StreamEvent]:
+    calls: list[StreamEvent] = [ToolCallReady(call) for call in output.tool_calls]
+    return [*calls, Done(output, output.usage, output.finish_reason, output.extras, output.refusal)]
+
+
+def _raise_error_in(data: Any) -> None:
+    error = error_in_body(data)
+    if error is not None:
+        raise error
