@@ -13,7 +13,14 @@ from . import Row
 ROOT = Path(__file__).parent.parent
 _FLOOR = "import asyncio, json, dataclasses"
 _HELP_FLOOR = "import argparse, asyncio, json, dataclasses"
-_PEAK = "\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+# A new process inherits the peak that getrusage knows, but not the one of its own address space.
+_PEAK = """
+try:
+    print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
+except OSError:
+    import resource
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
 
 
 def rows() -> list[Row]:
@@ -52,7 +59,7 @@ def _measure_ms(runs: dict[str, list[str]], repeats: int) -> dict[str, float]:
 
 
 def _peak_mib(code: str) -> float:
-    return int(_python(["-c", code + _PEAK])) / 1024
+    return int(_python(["-c", code + "\n" + _PEAK])) / 1024
 
 
 def _python(arguments: list[str]) -> str:

@@ -28,6 +28,6 @@ def model(*turns: Mapping[str, Any] | str) -> dict[str, Any]:
     return {"provider": ScriptedProvider(turns), "model": "scripted"}
 
 
-def call(name: str, **arguments: Any) -> dict[str, Any]:
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
     """One tool call of a scripted turn."""
     return {"name": name, "arguments": arguments}

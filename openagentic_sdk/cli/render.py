@@ -142,12 +142,13 @@ class EventPrinter:
             self._screen.end_line()
         elif event.text:
             speaker = f"{on_one_line(event.agent_name)}: " if event.agent_name and depth else ""
-            self._line(speaker + printable(event.text), depth=depth)
+            self._line(speaker + printable(event.text).rstrip("\n"), depth=depth)
         if event.incomplete:
             self._line("(the answer was cut here)", "yellow", depth)
 
     def _response(self, event: ModelResponse) -> None:
-        if event.error_message and not event.complete:
+        # What stopped the main agent stands in the closing lines.
+        if event.error_message and event.parent_tool_use_id is not None:
             self._line(f"model: {on_one_line(event.error_message, _MAX_ERROR_CHARS)}", "red", self._depth(event))
 
     def _retry(self, event: ModelRetry) -> None:
@@ -272,20 +273,26 @@ def _explain(event: Result) -> str:
     advice = _ADVICE.get(event.stop_reason, "go on with --resume {id}").format(id=on_one_line(event.session_id))
     saved = "" if event.saved else " (events of this run could not be stored)"
     if event.error_message:
-        return f"{on_one_line(event.error_message)}{saved}"
+        return printable(event.error_message).replace("\n", "\n  ") + saved
     return advice + saved
 
 
 def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> str:
-    """What a call is about, on one line: its telling argument, or all of them as JSON. Paths below `cwd` are shortened."""
+    """What a call is about, on one line: its telling argument, or all of them in short. Paths below `cwd` are shortened."""
     value = arguments.get(_TELLING.get(name, ""))
     if not isinstance(value, str):
         value = next((each for each in arguments.values() if isinstance(each, str)), None)
     if value is None:
-        value = json.dumps(dict(arguments), ensure_ascii=False) if arguments else ""
+        value = ", ".join(f"{key}: {_in_short(each)}" for key, each in arguments.items())
     if cwd and value.startswith(cwd + os.sep):
         value = value[len(cwd) + 1 :]
     return on_one_line(value, _MAX_ARGUMENT_CHARS)
+
+
+def _in_short(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return f"{len(value)} {'item' if len(value) == 1 else 'items'}"
+    return json.dumps(value)
 
 
 def seconds(duration_s: float) -> str:

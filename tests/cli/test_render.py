@@ -109,7 +109,8 @@ class Calls(unittest.TestCase):
             ("Read", {"file_path": "/work/src/a.py"}, "src/a.py"),
             ("Read", {"file_path": "/workshop/a.py"}, "/workshop/a.py"),
             ("Mine", {"count": 3, "name": "x"}, "x"),
-            ("Mine", {"count": 3}, '{"count": 3}'),
+            ("Mine", {"count": 3, "deep": True}, "count: 3, deep: true"),
+            ("TodoWrite", {"todos": [{}, {}]}, "todos: 2 items"),
             ("Mine", {}, ""),
             ("Bash", {"command": "x" * 200}, "x" * 97 + "..."),
         ]

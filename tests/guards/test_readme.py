@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import re
 import shlex
@@ -81,7 +82,7 @@ class Readme(unittest.TestCase):
 
     def test_the_python_prints_what_stands_below_it(self) -> None:
         python = [block for block in blocks() if block.language in ("python", "text")]
-        code, output = next((a, b) for a, b in zip(python, python[1:], strict=False) if a.language == "python")
+        code, output = next((a, b) for a, b in itertools.pairwise(python) if a.language == "python")
         self.assertEqual(self._run(["python3", "-c", code.text]), output.text)
 
     def test_every_file_that_it_links_to_exists(self) -> None:

@@ -1,0 +1,321 @@
+"""The command from the outside: what it prints, where, and how it exits."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
+from openagentic_sdk.cli.main import COMMANDS, main
+from openagentic_sdk.sessions.store import FileSessionStore
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = ROOT / "fixtures" / "projects" / "checklist"
+
+
+class CommandCase(unittest.TestCase):
+    """Runs the command in this process, on a store and a folder of its own."""
+
+    maxDiff = None
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.store = self.folder / "store"
+        self._set_environment(HOME=folder.name, OPENAGENTIC_SDK_STORE=str(self.store))
+
+    def _set_environment(self, **values: str) -> None:
+        before = dict(os.environ)
+        self.addCleanup(lambda: (os.environ.clear(), os.environ.update(before)))
+        for name in [name for name in os.environ if name.startswith(("OPENAI_", "OPENAGENTIC_"))]:
+            del os.environ[name]
+        os.environ.update(values)
+
+    def script(self, *turns: dict[str, Any] | str) -> str:
+        """A script file of these turns."""
+        path = self.folder / "script.json"
+        path.write_text(json.dumps({"turns": list(turns)}), encoding="utf-8")
+        return str(path)
+
+    def command(self, *argv: str, stdin: str = "") -> tuple[int, str, str]:
+        """Exit code, stdout and stderr."""
+        out, err, before = io.StringIO(), io.StringIO(), sys.stdin
+        sys.stdin = io.StringIO(stdin)
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main(argv)
+        finally:
+            sys.stdin = before
+        return code, out.getvalue(), err.getvalue()
+
+    def session_ids(self) -> list[str]:
+        return FileSessionStore(self.store).list_sessions()
+
+
+class Help(CommandCase):
+    def test_the_help_text_names_the_command_and_its_subcommands(self) -> None:
+        code, out, _ = self.command("--help")
+        self.assertEqual(code, OK)
+        self.assertIn("usage: openagentic-sdk", out)
+        for name in COMMANDS:
+            self.assertIn(name, out)
+
+    def test_the_version_is_the_packages(self) -> None:
+        from openagentic_sdk import __version__
+
+        self.assertEqual(self.command("--version"), (OK, f"openagentic-sdk {__version__}\n", ""))
+
+    def test_wrong_usage_exits_with_2(self) -> None:
+        for argv in (
+            (),
+            ("fly",),
+            ("run", "--flag-that-is-none", "x"),
+            ("run", "--max-steps", "0", "x"),
+            ("sessions",),
+        ):
+            with self.subTest(argv):
+                code, out, err = self.command(*argv)
+                self.assertEqual((code, out), (USAGE, ""))
+                self.assertIn("usage: openagentic-sdk", err)
+
+
+class Running(CommandCase):
+    def test_a_run_prints_text_calls_and_a_closing_line(self) -> None:
+        script = self.script(
+            {"text": "Looking.", "tool_calls": [{"name": "Read", "arguments": {"file_path": "src/version.py"}}]},
+            "0.2.0",
+        )
+        code, out, err = self.command("run", "--script", script, "--cwd", str(PROJECT), "Which version?")
+        self.assertEqual((code, err), (OK, ""))
+        lines = out.splitlines()
+        self.assertEqual(lines[0], "Looking.")
+        self.assertRegex(lines[1], r"^  \[Read\] src/version\.py - ok, \d+ ms$")
+        self.assertEqual(lines[2], "0.2.0")
+        session_id = self.session_ids()[0]
+        self.assertRegex(lines[3], rf"^Ended: session {session_id}, 2 steps, [\d,]+ \+ [\d,]+ tokens, cost unknown, ")
+
+    def test_the_prompt_may_come_from_stdin(self) -> None:
+        for argv in ((), ("-",)):
+            with self.subTest(argv):
+                script = self.script({"text": "ok", "expect": {"last": "from a pipe"}})
+                code, out, err = self.command("run", "--script", script, *argv, stdin="from a pipe\n")
+                self.assertEqual((code, err), (OK, ""), out)
+
+    def test_an_empty_prompt_is_wrong_usage(self) -> None:
+        code, _, err = self.command("run", "--script", self.script("ok"), stdin="\n")
+        self.assertEqual(code, USAGE)
+        self.assertIn("the prompt is empty", err)
+
+    def test_json_prints_every_event_and_nothing_else(self) -> None:
+        code, out, err = self.command("run", "--json", "--script", self.script("Hello"), "hi")
+        self.assertEqual((code, err), (OK, ""))
+        events = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual((events[0]["type"], events[-1]["type"]), ("system.init", "result"))
+        self.assertIn("assistant.delta", {event["type"] for event in events})
+
+    def test_a_session_goes_on_by_id_by_its_start_and_as_the_newest_of_the_folder(self) -> None:
+        script = self.script("first")
+        self.command("run", "--script", script, "--cwd", str(PROJECT), "one")
+        session_id = self.session_ids()[0]
+        for argv in (("--resume", session_id), ("--resume", session_id[:8]), ("--resume", "newest"), ("--continue",)):
+            with self.subTest(argv):
+                script = self.script({"text": "second", "expect": {"contains": "first"}})
+                code, out, _ = self.command("run", "--script", script, "--cwd", str(PROJECT), *argv, "two")
+                self.assertEqual(code, OK, out)
+        self.assertEqual(self.session_ids(), [session_id])
+
+    def test_a_run_that_reaches_a_limit_exits_with_1_and_says_how_to_go_on(self) -> None:
+        script = self.script({"tool_calls": [{"name": "Glob", "arguments": {"pattern": "*"}}]}, "never")
+        code, out, _ = self.command("run", "--script", script, "--cwd", str(PROJECT), "--max-steps", "1", "look")
+        self.assertEqual(code, FAILED)
+        self.assertIn("Stopped (max_steps)", out)
+        self.assertIn(self.session_ids()[0], out)
+
+    def test_a_call_that_nobody_can_allow_is_denied_and_the_run_goes_on(self) -> None:
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
+        code, out, _ = self.command("run", "--script", self.script(call, "no"), "--cwd", str(self.folder), "make it")
+        self.assertEqual(code, OK)
+        self.assertIn("[Bash] touch made - denied", out)
+        self.assertFalse((self.folder / "made").exists())
+
+    def test_an_allowed_call_runs(self) -> None:
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
+        argv = (
+            "run",
+            "--script",
+            self.script(call, "done"),
+            "--cwd",
+            str(self.folder),
+            "--allow",
+            "Bash(touch:*)",
+            "make it",
+        )
+        code, out, _ = self.command(*argv)
+        self.assertEqual(code, OK, out)
+        self.assertTrue((self.folder / "made").exists(), out)
+
+
+class Complaints(CommandCase):
+    """Errors are one sentence on stderr that says what to do."""
+
+    def assert_complains(self, code: int, *says: str, argv: tuple[str, ...]) -> None:
+        actual, out, err = self.command(*argv)
+        self.assertEqual((actual, out), (code, ""), err)
+        self.assertEqual(err.count("\n"), 1, err)
+        self.assertTrue(err.startswith("openagentic-sdk: "), err)
+        for text in says:
+            self.assertIn(text, err)
+
+    def test_a_missing_key_names_the_variable_to_set(self) -> None:
+        self.assert_complains(USAGE, "OPENAI_API_KEY", "--script", argv=("run", "--model", "m", "hi"))
+
+    def test_a_missing_model_names_the_flag(self) -> None:
+        self.assert_complains(USAGE, "--model", argv=("run", "--base-url", "http://127.0.0.1:9/v1", "hi"))
+
+    def test_an_unknown_session_says_where_to_look(self) -> None:
+        script = self.script("x")
+        self.assert_complains(
+            FAILED, "nope", "sessions list", argv=("run", "--script", script, "--resume", "nope", "hi")
+        )
+        self.assert_complains(FAILED, "nope", "sessions list", argv=("sessions", "show", "nope"))
+
+    def test_a_script_that_is_missing_is_named(self) -> None:
+        self.assert_complains(FAILED, "/nowhere.json", argv=("run", "--script", "/nowhere.json", "hi"))
+
+    def test_a_folder_that_is_missing_is_named(self) -> None:
+        self.assert_complains(
+            USAGE, "/nowhere", "--cwd", argv=("run", "--script", self.script("x"), "--cwd", "/nowhere", "hi")
+        )
+
+    def test_a_rule_that_cannot_be_understood_is_named(self) -> None:
+        self.assert_complains(USAGE, "Bash(", argv=("run", "--script", self.script("x"), "--allow", "Bash(", "hi"))
+
+    def test_an_unreachable_endpoint_is_named_in_the_closing_lines(self) -> None:
+        argv = ("run", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--timeout", "20", "hi")
+        code, out, _ = self.command(*argv)
+        self.assertEqual(code, FAILED)
+        self.assertIn("127.0.0.1:9", out)
+
+
+class Sessions(CommandCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.command("run", "--script", self.script("The kettle boils."), "--cwd", str(PROJECT), "Is the tea ready?")
+        self.session_id = self.session_ids()[0]
+
+    def test_list_shows_the_newest_first_with_its_first_prompt(self) -> None:
+        self.command("run", "--script", self.script("No."), "--cwd", str(self.folder), "Is it \x1b[2Jraining?")
+        code, out, err = self.command("sessions", "list")
+        self.assertEqual((code, err), (OK, ""))
+        self.assertIn("raining?", out.splitlines()[0])
+        self.assertNotIn("\x1b", out)
+        self.assertIn(self.session_id, out.splitlines()[1])
+
+    def test_list_filters_by_words_and_folder(self) -> None:
+        self.command("run", "--script", self.script("No."), "--cwd", str(self.folder), "Is it raining?")
+        self.assertEqual(len(self.command("sessions", "list", "tea")[1].splitlines()), 1)
+        self.assertEqual(len(self.command("sessions", "list", "--cwd", str(PROJECT))[1].splitlines()), 1)
+        self.assertEqual(self.command("sessions", "list", "coffee")[1], "no sessions\n")
+
+    def test_list_as_json_is_one_object_per_session(self) -> None:
+        rows = [json.loads(line) for line in self.command("sessions", "list", "--json")[1].splitlines()]
+        self.assertEqual([row["id"] for row in rows], [self.session_id])
+
+    def test_show_prints_a_transcript_of_the_newest_or_the_named_one(self) -> None:
+        for argv in ((), (self.session_id,), (self.session_id[:6],), ("newest",)):
+            with self.subTest(argv):
+                code, out, err = self.command("sessions", "show", *argv)
+                self.assertEqual((code, err), (OK, ""))
+                self.assertEqual(out.splitlines()[:2], ["> Is the tea ready?", "The kettle boils."])
+
+    def test_show_as_json_prints_the_stored_events(self) -> None:
+        events = [json.loads(line) for line in self.command("sessions", "show", "--json")[1].splitlines()]
+        self.assertEqual([event["seq"] for event in events], list(range(1, len(events) + 1)))
+
+    def test_search_finds_what_was_said(self) -> None:
+        code, out, _ = self.command("sessions", "search", "kettle")
+        self.assertEqual(code, OK)
+        self.assertIn(self.session_id, out)
+        self.assertEqual(self.command("sessions", "search", "nothing-like-it")[0], FAILED)
+
+    def test_delete_removes_only_the_whole_id(self) -> None:
+        self.assertEqual(self.command("sessions", "delete", self.session_id[:6])[0], FAILED)
+        self.assertEqual(self.command("sessions", "delete", self.session_id)[0], OK)
+        self.assertEqual(self.session_ids(), [])
+
+    def test_an_empty_store_says_how_to_get_a_session(self) -> None:
+        code, _, err = self.command("sessions", "show", "--store", str(self.folder / "empty"))
+        self.assertEqual(code, USAGE)
+        self.assertIn("openagentic-sdk run", err)
+
+
+class Interrupting(CommandCase):
+    """Ctrl-C, as a signal to a process of its own."""
+
+    def _start(self, *argv: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "openagentic_sdk", *argv]
+        process = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        self.addCleanup(_end, process)
+        return process
+
+    def test_ctrl_c_ends_a_run_cleanly_and_the_session_goes_on(self) -> None:
+        waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
+        process = self._start(
+            "run", "--script", self.script(waiting), "--allow", "Bash(sleep:*)", "--cwd", str(self.folder), "x"
+        )
+        assert process.stdout is not None
+        self.assertEqual(process.stdout.readline(), "Waiting\n")
+        self._wait_for_start()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+        self.assertEqual((process.returncode, err), (INTERRUPTED, ""))
+        session_id = self.session_ids()[0]
+        self.assertIn(f"--resume {session_id}", out)
+        events = FileSessionStore(self.store).read_events(session_id)
+        self.assertEqual((events[-1].type, getattr(events[-1], "stop_reason", "")), ("result", "interrupted"))
+        code, out, _ = self.command(
+            "run", "--script", self.script("on"), "--cwd", str(self.folder), "--continue", "go on"
+        )
+        self.assertEqual(code, OK, out)
+
+    def _wait_for_start(self) -> None:
+        """Until the call is in the log as started."""
+        store = FileSessionStore(self.store)
+        session_id = self.session_ids()[0]
+        seq = 0
+        while not any(event.type == "tool.started" for event in store.read_events(session_id)):
+            self.assertTrue(store.wait_for_events(session_id, after_seq=seq, timeout_s=20))
+            seq = store.read_events(session_id)[-1].seq or 0
+
+    def test_a_reader_that_leaves_early_is_no_traceback(self) -> None:
+        process = self._start("run", "--script", self.script("word " * 50_000), "--cwd", str(self.folder), "x")
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        process.wait(timeout=20)
+        self.assertEqual(process.stderr.read(), "")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,126 @@
+"""Record fixtures/logs anew: python3 -m tests.examples.record_logs. Look at the difference before you commit it.
+
+Each folder holds a log as the library wrote it, the messages that it folds into, and its summary. They are a promise: a
+later version reads these logs, and reads the same in them. Two are not recorded here: `bare`, lines as older tools wrote
+them, and `torn`, cut by hand in the middle of a call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk import AgentDefinition, FileSessionStore, OpenAgenticOptions, PermissionGate, run
+from openagentic_sdk.events import Event
+from openagentic_sdk.serialization import loads_event
+from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.summary import fold_session_summary, summary_to_dict
+from openagentic_sdk.testing.clock import FakeClock
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / "fixtures" / "logs"
+# Logs name absolute paths; this one belongs to nobody.
+WORKPLACE = Path("/tmp/openagentic-recording")
+_AGENTS = {"reader": AgentDefinition("Reads files.", "You are the reader.", tools=("Read",))}
+
+
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+SESSIONS: dict[str, list[tuple[str, list[Any]]]] = {
+    "plain": [("Say hello.", ["Hello!"])],
+    "tools": [
+        (
+            "Which version is this? Then clean up.",
+            [
+                {
+                    "text": "I look it up.",
+                    "tool_calls": [call("Read", file_path="src/version.py"), call("Read", file_path="missing.py")],
+                },
+                {
+                    "tool_calls": [
+                        call("Bash", command="rm -rf src"),
+                        {"name": "Read", "raw_arguments": '{"file_path": "sr'},
+                    ]
+                },
+                "It is 0.2.0; I may not clean up.",
+            ],
+        )
+    ],
+    "resumed": [("My name is Ada.", ["Hello, Ada."]), ("What is my name?", ["Ada."])],
+    "subagent": [
+        (
+            "Ask the reader for the version.",
+            [
+                {"tool_calls": [call("Task", agent="reader", prompt="Which version?")]},
+                {"agent": "You are the reader", "tool_calls": [call("Read", file_path="src/version.py")]},
+                {"agent": "You are the reader", "text": "0.2.0"},
+                "The reader says 0.2.0.",
+            ],
+        )
+    ],
+    "failed": [
+        ("Say hello.", [{"text": "Hel", "error": {"type": "incomplete", "after": 3, "message": "the answer stopped"}}])
+    ],
+}
+
+
+def read_log(folder: Path) -> list[Event]:
+    """The events of a recorded log."""
+    return [loads_event(line, strict=False) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+
+
+def facts(events: Iterable[Event]) -> dict[str, Any]:
+    """What is promised about a log: file name to JSON value."""
+    events = list(events)
+    summary = summary_to_dict(fold_session_summary(None, events))
+    return {"messages.json": rebuild_messages(events), "summary.json": json.loads(json.dumps(summary))}
+
+
+def main() -> None:
+    shutil.copytree(ROOT / "fixtures" / "projects" / "checklist", WORKPLACE)
+    try:
+        _record_all()
+    finally:
+        shutil.rmtree(WORKPLACE)
+    for folder in sorted(path.parent for path in LOGS.glob("*/events.jsonl")):
+        for file, value in facts(read_log(folder)).items():
+            text = json.dumps(value, indent=1, ensure_ascii=True) + "\n"
+            (folder / file).write_text(text, encoding="ascii")
+
+
+def _record_all() -> None:
+    for name, prompts in SESSIONS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(_record(name, prompts, FileSessionStore(folder, "flush", clock=FakeClock())))
+            (LOGS / name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(folder) / "sessions" / name / "events.jsonl", LOGS / name)
+
+
+async def _record(name: str, prompts: list[tuple[str, list[Any]]], store: FileSessionStore) -> None:
+    clock = FakeClock()
+    options = OpenAgenticOptions(
+        model="scripted",
+        cwd=WORKPLACE,
+        agents=_AGENTS if name == "subagent" else {},
+        permission_gate=PermissionGate(deny=("Bash(rm:*)",)),
+        system_prompt="You are the agent of a recorded session.",
+        session_store=store,
+        session_id=name,
+        clock=clock,
+    )
+    for prompt, turns in prompts:
+        await run(prompt=prompt, options=replace(options, provider=ScriptedProvider(turns, clock=clock)))
+        options = replace(options, session_id=None, resume=name)
+
+
+if __name__ == "__main__":
+    main()
