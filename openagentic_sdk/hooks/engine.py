@@ -8,20 +8,18 @@ as it declares.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
 import copy
 import functools
 import inspect
 import re
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..events import HookEvent
+from ..threads import in_daemon_thread
 from .models import HookDecision, HookMatcher
 
 Hooks = Sequence[HookMatcher]
@@ -234,7 +232,7 @@ class HookEngine:
         timeout_s = self.default_timeout_s if matcher.timeout_s is None else matcher.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                decision = await _in_thread(functools.partial(matcher.hook, payload))
+                decision = await in_daemon_thread(functools.partial(matcher.hook, payload), "openagentic-hook")
                 if inspect.isawaitable(decision):
                     decision = await decision
         except TimeoutError:
@@ -334,37 +332,3 @@ def _closed(point: str, matcher: HookMatcher, error: Exception) -> HookDecision 
         return None
     what = str(error) if isinstance(error, TimeoutError) else f"hook {matcher.name!r} failed: {error!r}"
     return HookDecision(block=True, block_reason=f"{what}; it stops what it cannot judge", action="error")
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    """Run `work` in a daemon thread. A cancelled wait leaves the thread to its own end: Python cannot stop it."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    context = contextvars.copy_context()
-
-    def settle(result: Any, error: BaseException | None) -> None:
-        if done.done():
-            if inspect.iscoroutine(result):
-                result.close()
-        elif error is None:
-            done.set_result(result)
-        else:
-            done.set_exception(RuntimeError("the hook raised StopIteration") if _is_stop(error) else error)
-
-    def body() -> None:
-        result: Any = None
-        failure: BaseException | None = None
-        try:
-            result = context.run(work)
-        except BaseException as error:  # noqa: BLE001 - carried to the caller, whatever it is
-            failure = error
-        # The loop may be gone when a hook outlives its run; then nobody waits for the answer.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result, failure)
-
-    threading.Thread(target=body, name="openagentic-hook", daemon=True).start()
-    return await done
-
-
-def _is_stop(error: BaseException) -> bool:
-    return isinstance(error, StopIteration)

@@ -1,0 +1,368 @@
+"""What a policy says about a command line.
+
+The law of this file: to allow, everything must be understood and every part must be permitted; to forbid, it is enough
+that a part could be what a rule names. A rule for whole words never reaches what hides behind them: see `programs`.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from .policy import READING_MODES, Policy, forbidding_path_rule, permits_access
+from .programs import WILDCARD_PROOF, WRITERS, Reads, hazard, inner_commands, read_only, takes_code
+from .rules import Rule, RuleBook
+from .shell import (
+    MAX_COMMAND_CHARS,
+    CommandLine,
+    LooseWord,
+    NotUnderstood,
+    Redirect,
+    SimpleCommand,
+    loose_words,
+    parse_command,
+)
+from .subject import Access, Subject
+
+MAX_DEPTH = 8
+# In how many folders a command may possibly run before it is asked for.
+MAX_FOLDERS = 8
+_GLOB_LETTERS = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Whether a line, or a part of one, may run without a question; the sentence that says why; the rule that said yes."""
+
+    allowed: bool
+    reason: str
+    rule: Rule | None = None
+
+
+# --- to forbid -----------------------------------------------------------------------------------------------------------
+
+
+def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
+    """The first deny or ask rule that some part of the line is, or could be."""
+    command, line = subject.command or "", subject.line
+    if book.commands:
+        rule = _by_words(book, line) or _by_guess(book, command, line)
+        if rule is not None:
+            return rule
+    return _by_path(book, subject) if book.paths else None
+
+
+def could_be_anything(subject: Subject) -> bool:
+    """Whether a command of the line has a name that only bash can work out, so that no rule about names can be excluded."""
+    if isinstance(subject.line, CommandLine):
+        return False
+    if len(subject.command or "") > MAX_COMMAND_CHARS:
+        return True
+    return any(word.starts and word.open for word in loose_words(subject.command or ""))
+
+
+def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule | None:
+    if not isinstance(line, CommandLine):
+        return None
+    for command in line.commands:
+        for argv in _all_commands(command.argv, 0):
+            rule = book.for_command(argv) or book.for_command((argv[0].rpartition("/")[2], *argv[1:]))
+            if rule is not None:
+                return rule
+    return None
+
+
+def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
+    """The command, what it wraps, and the command lines that stand in its arguments."""
+    if not argv or not argv[0]:
+        return
+    yield tuple(argv)
+    if depth >= MAX_DEPTH:
+        return
+    yield from inner_commands(argv)
+    if not takes_code(argv):
+        return
+    for word in argv[1:]:
+        line = parse_command(word) if " " in word or "\n" in word else None
+        if isinstance(line, CommandLine):
+            for command in line.commands:
+                yield from _all_commands(command.argv, depth + 1)
+
+
+def _by_guess(book: RuleBook, command: str, line: CommandLine | NotUnderstood | None) -> Rule | None:
+    """Look for the words of rules anywhere in what was not understood, or may reach a program that runs text."""
+    words = loose_words(_doubtful(command, line))
+    for index, word in enumerate(words):
+        for rule in _rules_for(book, word):
+            if _could_follow(rule.words[1:], words[index + 1 :]):
+                return rule
+    return None
+
+
+def _doubtful(command: str, line: CommandLine | NotUnderstood | None) -> str:
+    """The part of a line that may hold commands which its words do not show: all, nothing, or some of its commands."""
+    if not isinstance(line, CommandLine) or any(takes_code(part.argv) for part in line.commands):
+        return command
+    return "\n".join(" ".join(part.argv) for part in line.commands if hazard(part.argv))
+
+
+def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
+    text = word.text.rpartition("/")[2] or word.text
+    if not any(letter in text for letter in _GLOB_LETTERS):
+        return (*book.commands.get(text, ()), *(book.commands.get(word.text, ()) if text != word.text else ()))
+    return [rule for name, rules in book.commands.items() if fnmatchcase(name, text) for rule in rules]
+
+
+def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
+    """Whether the words may be the wanted ones: each is equal, or could become anything, or a wildcard that fits."""
+    for expected, word in zip(wanted, words, strict=False):
+        if word.open:
+            return True
+        if word.text != expected and not (
+            any(c in word.text for c in _GLOB_LETTERS) and fnmatchcase(expected, word.text)
+        ):
+            return False
+    return len(words) >= len(wanted)
+
+
+def _by_path(book: RuleBook, subject: Subject) -> Rule | None:
+    """The first path rule that fits something in the line which could be a path."""
+    workspace = subject.workspace
+    for text, write in dict.fromkeys(_possible_paths(subject)):
+        is_glob = any(letter in text for letter in _GLOB_LETTERS)
+        for path in (workspace.expand(text, workspace.cwd) or ()) if is_glob else (text,):
+            places = workspace.follow(path, workspace.cwd)
+            if "/" in path or "." in path or posixpath.lexists(places.written):
+                rule = forbidding_path_rule(book, Access(places, write), workspace)
+                if rule is not None:
+                    return rule
+    return None
+
+
+def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool]]:
+    """Everything in the line that could be a path, and whether it could be written."""
+    line = subject.line
+    if not isinstance(line, CommandLine):
+        words = loose_words(subject.command or "")
+        writes = ">" in (subject.command or "") or any(word.text in WRITERS for word in words)
+        for word in words:
+            yield from ((text, writes) for text in _path_like(word.text))
+        return
+    for command in line.commands:
+        writes = command.argv[0].rpartition("/")[2] in WRITERS or hazard(command.argv) is not None
+        for argument in command.argv[1:]:
+            yield from ((text, writes) for text in _path_like(argument))
+        for redirect in command.redirects:
+            if not redirect.is_descriptor:
+                yield redirect.target, redirect.writes
+
+
+def _path_like(word: str) -> Iterator[str]:
+    """The word itself, what stands behind `=` or `@`, and the value that may be glued to a short option."""
+    if not word.startswith("-"):
+        yield word
+    for mark in "=@:":
+        _, found, tail = word.partition(mark)
+        if found and tail:
+            yield tail
+    if len(word) > 2 and word[0] == "-" and word[1] != "-":
+        yield word[2:]
+
+
+# --- to permit -----------------------------------------------------------------------------------------------------------
+
+
+def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = False) -> Judged:
+    """Whether the whole line may run by mode and allow rules; with `reads_only`, by the set of reading programs alone."""
+    whole = None if reads_only else policy.allow.for_tool("Bash")
+    if whole is not None:
+        return Judged(True, f"the allow rule {whole.text} ({whole.source}) covers every command", whole)
+    line = subject.line
+    if not isinstance(line, CommandLine):
+        why = line.reason if line is not None else "there is no command"
+        return Judged(False, f"the command is not plain enough to be judged: {why}")
+    problem = _problem_of_line(line)
+    if problem is not None:
+        return Judged(False, problem)
+    rule: Rule | None = None
+    reason = ""
+    for command, cwds in _with_folders(line, subject.workspace.cwd):
+        judged = _Part(policy, subject, command, cwds, reads_only).judge()
+        if not judged.allowed:
+            return judged
+        rule, reason = judged.rule or rule, judged.reason
+    return Judged(True, reason, rule)
+
+
+def _problem_of_line(line: CommandLine) -> str | None:
+    """What makes parts that are harmless alone a risk together."""
+    moves = any(command.argv[0] == "cd" for command in line.commands)
+    if not moves:
+        return None
+    if any(command.argv[0] == "git" for command in line.commands):
+        return "cd together with git could run another repository's configuration"
+    targets = [r.target for c in line.commands for r in c.redirects if not r.is_descriptor]
+    if any(not target.startswith("/") for target in targets):
+        return "cd together with a relative redirection could write elsewhere"
+    if any("/" in command.argv[0] and not command.argv[0].startswith("/") for command in line.commands):
+        return "cd together with a program's relative path could run another program"
+    return None
+
+
+def _with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, tuple[str, ...]]]:
+    """Each command with every folder that it may run in: a cd may fail, or run in a process of its own."""
+    folders: tuple[str, ...] = (cwd,)
+    for command in line.commands:
+        yield command, folders
+        if command.argv[0] == "cd" and len(command.argv) == 2 and len(folders) <= MAX_FOLDERS:
+            moved = [posixpath.join(folder, _literal(command.argv[1])) for folder in folders]
+            # The shell takes ".." off the name that it remembers, the kernel off the folder that it is in.
+            folders = tuple(dict.fromkeys((*folders, *moved, *map(posixpath.normpath, moved))))
+
+
+def _literal(word: str) -> str:
+    """A word of the shell as a path: a tilde that was quoted is a letter."""
+    return f"./{word}" if word.startswith("~") else word
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One simple command of a line, judged."""
+
+    policy: Policy
+    subject: Subject
+    command: SimpleCommand
+    cwds: tuple[str, ...]
+    reads_only: bool
+
+    def judge(self) -> Judged:
+        judged = self._cd() if self.command.argv[0] == "cd" else self._program()
+        if not judged.allowed:
+            return judged
+        for redirect in self.command.redirects:
+            refused = self._redirect(redirect)
+            if refused is not None:
+                return refused
+        return judged
+
+    def _cd(self) -> Judged:
+        argv = self.command.argv
+        if len(argv) != 2 or argv[1].startswith("-") or self.command.globs or len(self.cwds) > MAX_FOLDERS:
+            return Judged(False, "this cd leads where only the shell knows")
+        return self._reading(Reads((argv[1],)), "cd inside the workspace")
+
+    def _program(self) -> Judged:
+        argv = self.command.argv
+        shown = " ".join(argv)
+        reads = read_only(argv, trusted=self.subject.workspace.trusted)
+        if reads is not None and self.policy.mode in READING_MODES:
+            judged = self._reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
+            if judged.allowed or self.reads_only:
+                return judged
+        if self.reads_only:
+            return Judged(False, f"{argv[0]} is not among the programs that only read")
+        rule = self.policy.allow.for_command(argv)
+        if rule is None:
+            return Judged(False, f"no rule allows: {shown}")
+        if rule.exact and not self.command.globs:
+            return Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
+        problem = self._problem(rule)
+        if problem is not None:
+            return Judged(False, f"{rule.text} does not cover it: {problem}")
+        return Judged(True, f"the allow rule {rule.text} ({rule.source}) covers it", rule)
+
+    def _problem(self, rule: Rule) -> str | None:
+        """Why a prefix rule does not cover this call after all."""
+        argv = self.command.argv
+        if min(self.command.globs, default=len(argv)) < len(rule.words):
+            return "the wildcard stands where the rule has a word"
+        if self._could_be_option() is not None:
+            return self._could_be_option()
+        found = hazard(argv, len(rule.words))
+        if found is not None:
+            return found
+        return self._writes_elsewhere() if argv[0] in WRITERS else self._reads_forbidden_tree()
+
+    def _writes_elsewhere(self) -> str | None:
+        """A program that writes what it names stays in the workspace, and off what is protected."""
+        if self.policy.mode == "bypass":
+            return None
+        writing = Policy("acceptEdits", RuleBook(()), self.policy.ask, self.policy.deny)
+        for word in self.command.argv[1:]:
+            for text in _path_like(word):
+                for access in self._accesses(text, write=True):
+                    verdict = permits_access(writing, access, self.subject)
+                    if verdict.outcome != "allow":
+                        return verdict.reason
+        return None
+
+    def _reads_forbidden_tree(self) -> str | None:
+        reads = read_only(self.command.argv)
+        if reads is not None and reads.recursive and (self.policy.deny.paths or self.policy.ask.paths):
+            return "it reads a whole folder, and rules forbid a part of one: use Grep or Glob, which obey them"
+        return None
+
+    def _reading(self, reads: Reads, reason: str) -> Judged:
+        """A reading program: every path that it names must be one that may be read."""
+        if reads.recursive:
+            problem = self._reads_forbidden_tree()
+            if problem is not None:
+                return Judged(False, problem)
+        problem = self._wildcard_problem(reads)
+        if problem is not None:
+            return Judged(False, problem)
+        for path in reads.paths:
+            for access in self._accesses(path, write=False):
+                verdict = permits_access(self.policy, access, self.subject)
+                if verdict.outcome != "allow":
+                    return Judged(False, verdict.reason)
+        return Judged(True, reason)
+
+    def _wildcard_problem(self, reads: Reads) -> str | None:
+        """A wildcard in a reading call must stand for paths that are looked at."""
+        argv = self.command.argv
+        for index in self.command.globs:
+            if argv[index] not in reads.paths and argv[0] != "echo":
+                return f"the wildcard {argv[index]} does not stand for a path"
+            if argv[0] == "uniq":
+                return "a wildcard could give uniq a file to write"
+        return self._could_be_option()
+
+    def _could_be_option(self) -> str | None:
+        argv = self.command.argv
+        for index in self.command.globs:
+            if argv[index][0] in _GLOB_LETTERS and argv[0] not in WILDCARD_PROOF:
+                return f"the wildcard {argv[index]} could become an option: write ./{argv[index]}"
+        return None
+
+    def _accesses(self, text: str, *, write: bool) -> Iterator[Access]:
+        """The paths that a word may stand for, from every folder that the command may run in."""
+        workspace = self.subject.workspace
+        is_glob = any(self.command.argv[index] == text for index in self.command.globs)
+        for cwd in self.cwds:
+            yield Access(workspace.follow(_literal(text), cwd), write)
+            if not is_glob:
+                continue
+            found = workspace.expand(text, cwd)
+            if found is None:
+                places = workspace.follow(".", cwd)
+                yield Access(replace(places, problem=f"the wildcard {text} stands for too many paths"), write)
+            for name in found or ():
+                yield Access(workspace.follow(_literal(name), cwd), write)
+
+    def _redirect(self, redirect: Redirect) -> Judged | None:
+        """None when the redirection may happen."""
+        if redirect.is_descriptor or redirect.target == "/dev/null":
+            return None
+        if redirect.target.startswith(("/dev/tcp", "/dev/udp")):
+            return Judged(False, "it opens a network connection")
+        if self.reads_only and redirect.writes:
+            return Judged(False, f"it writes {redirect.target}")
+        for cwd in self.cwds:
+            access = Access(self.subject.workspace.follow(_literal(redirect.target), cwd), redirect.writes)
+            verdict = permits_access(self.policy, access, self.subject)
+            if verdict.outcome != "allow":
+                return Judged(False, verdict.reason)
+        return None

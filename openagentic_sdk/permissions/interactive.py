@@ -1,0 +1,66 @@
+"""Ask a person at the terminal: show what will happen, read one answer.
+
+`y` and `yes` allow. `always` allows and keeps the offered rules, `no because ...` gives the model a reason, `edit ...`
+runs something else instead; whatever else is typed, the end of input included, does not allow.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..events import UserQuestion
+from ..threads import in_daemon_thread
+from .display import coloured, visible
+
+_one_at_a_time = threading.Lock()
+
+
+class InteractiveApprover:
+    """Puts questions to the person at the terminal, one at a time.
+
+    `input_fn` shows a prompt and returns a line, as `input` does; it runs in a thread, so that the run goes on meanwhile.
+    `colour` None means: when the terminal is one.
+    """
+
+    def __init__(self, input_fn: Callable[[str], str] = input, *, colour: bool | None = None) -> None:
+        self.input_fn = input_fn
+        self.colour = colour
+
+    async def answer(self, question: UserQuestion) -> str:
+        """The person's answer, without blanks around it; empty when there was none."""
+        text = question_text(question, colour=sys.stdout.isatty() if self.colour is None else self.colour)
+        answer = await in_daemon_thread(functools.partial(self._read, text), "openagentic-question")
+        return answer if isinstance(answer, str) else ""
+
+    def _read(self, text: str) -> str:
+        with _one_at_a_time:
+            try:
+                return str(self.input_fn(text)).strip()
+            except EOFError:
+                return ""
+
+
+def question_text(question: UserQuestion, *, colour: bool = False) -> str:
+    """A question as a terminal may show it: what will happen, why it is asked, what `always` would keep, the choices."""
+    details = question.details
+    lines = [visible(question.prompt)]
+    lines += _lines_of(details.get("preview"), colour)
+    if details.get("reason"):
+        lines.append(f"asked because {visible(str(details['reason']))}")
+    offers = details.get("offers")
+    if isinstance(offers, (list, tuple)) and offers:
+        lines.append("always: " + "  ".join(visible(str(offer)) for offer in offers))
+    choices = "/".join(visible(str(choice)) for choice in question.choices)
+    return "\n".join([*lines, f"[{choices}] " if choices else "> "])
+
+
+def _lines_of(preview: Any, colour: bool) -> Sequence[str]:
+    # The preview was made safe when the question was; a question from elsewhere may not have been.
+    if not isinstance(preview, (list, tuple)):
+        return []
+    lines = [visible(str(line)) for line in preview]
+    return coloured(lines) if colour else lines

@@ -1,0 +1,57 @@
+"""Which rules an "always" answer may keep: never wider than the call that was approved."""
+
+from __future__ import annotations
+
+import re
+
+from .paths import Places
+from .rules import EDIT_TOOLS, TASK_TOOLS
+from .shell import CommandLine, SimpleCommand
+from .subject import Access, Subject
+
+MAX_OFFERS = 10
+
+
+def offered_rules(subject: Subject) -> tuple[str, ...]:
+    """Rules that cover this call: each command of a line word for word, the very file, the host, the name."""
+    if subject.problem is not None:
+        return ()
+    if subject.command is not None:
+        return _command_rules(subject.line) if isinstance(subject.line, CommandLine) else ()
+    if subject.accesses:
+        return tuple(dict.fromkeys(_path_rule(subject.tool, access) for access in subject.accesses))
+    if subject.tool == "WebFetch":
+        return (f"WebFetch(domain:{subject.host})",) if subject.host and ":" not in subject.host else ()
+    if subject.name is not None:
+        return (
+            (f"{'Task' if subject.tool in TASK_TOOLS else 'Skill'}({subject.name})",) if _is_name(subject.name) else ()
+        )
+    return (subject.tool,)
+
+
+def _command_rules(line: CommandLine) -> tuple[str, ...]:
+    if len(line.commands) > MAX_OFFERS or any(command.globs for command in line.commands):
+        return ()
+    return tuple(dict.fromkeys(f"Bash({_quoted(command)})" for command in line.commands))
+
+
+def _quoted(command: SimpleCommand) -> str:
+    return " ".join(_quote(word) for word in command.argv)
+
+
+def _quote(word: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":"):
+        return word
+    return "'" + word.replace("'", "'\\''") + "'"
+
+
+def _path_rule(tool: str, access: Access) -> str:
+    return f"{'Edit' if tool in EDIT_TOOLS else 'Read'}(/{_literal_pattern(access.places)})"
+
+
+def _literal_pattern(places: Places) -> str:
+    return re.sub(r"([*?\[\]\\{])", r"\\\1", places.real)
+
+
+def _is_name(name: str) -> bool:
+    return re.fullmatch(r"[\w.:/-]+", name) is not None

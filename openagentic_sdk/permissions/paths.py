@@ -1,0 +1,259 @@
+"""What a path means to a rule: where it leads, whether it is inside the workspace, and which patterns it fits.
+
+The law of this file: a path is compared by what it leads to and by every name on the way there (`Places`). A rule that
+forbids fires when any of them fits, a rule that permits needs all of them. Patterns are those of gitignore.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+MAX_LINKS = 40
+# Each one multiplies the time of a comparison by the depth of the path.
+MAX_DOUBLE_STARS = 4
+
+# Folders and files that decide what runs later. Edits of them are asked for in every mode but bypass, also while they do
+# not exist, and whatever the case of their letters.
+PROTECTED_FOLDERS = frozenset({".git", ".claude", ".agents", ".vscode", ".idea", ".husky", ".ssh", ".gnupg", ".cursor"})
+PROTECTED_FILES = frozenset(
+    {
+        *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
+        *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login"),
+        *(".gitconfig", ".gitmodules", ".gitattributes", ".mcp.json", ".ripgreprc", ".npmrc", ".pypirc", ".netrc"),
+        *(".envrc", ".vimrc", ".exrc", ".gdbinit", ".pdbrc", ".pythonrc", ".tmux.conf", ".screenrc", ".yarnrc.yml"),
+        *("sitecustomize.py", "usercustomize.py", "claude.md", "claude.local.md", "agents.md"),
+    }
+)
+# Under a home folder, what a shell or a session start runs.
+_PROTECTED_TAILS = re.compile(r"/\.config/(?:fish|git|autostart|systemd|environment\.d)(?:/|$)|/\.local/bin(?:/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Every name of one file: the path as written and made absolute, what each link on the way leads to, and the end.
+
+    `problem` is set when the path cannot be followed (a loop of links, a NUL): nothing permits it then.
+    """
+
+    written: str
+    real: str
+    others: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The distinct names, the written one first."""
+        if self.real == self.written and not self.others:
+            return (self.written,)
+        return tuple(dict.fromkeys((self.written, *self.others, self.real)))
+
+
+def follow(path: str, cwd: str) -> Places:
+    """Where `path` leads from the folder `cwd`, as the kernel would follow it; missing parts are taken as they stand.
+
+    A leading `~` or `~/` is the home folder, as the file tools read it.
+    """
+    if not path or "\0" in path:
+        return Places(path, path, problem=f"{path!r} is no path")
+    if path == "~" or path.startswith("~/"):
+        path = os.path.expanduser(path)
+    whole = path if path.startswith("/") else f"{cwd}/{path}"
+    written = os.path.normpath("/" + whole.lstrip("/"))
+    real, passed = _follow(whole)
+    if real is None:
+        return Places(written, written, tuple(passed), problem=f"{path!r} is a loop of links")
+    return Places(written, real, tuple(passed))
+
+
+def _follow(whole: str) -> tuple[str | None, list[str]]:
+    """The end of a path (None for a loop), and the whole path's name each time a link was followed."""
+    todo = _parts(whole)
+    at = ""
+    passed: list[str] = []
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            at = at.rpartition("/")[0]
+            continue
+        here = f"{at}/{part}"
+        target = _link_target(here)
+        if target is None:
+            at = here
+            continue
+        if len(passed) >= MAX_LINKS:
+            return None, passed
+        todo.extend(_parts(target))
+        at = "" if target.startswith("/") else at
+        passed.append(os.path.normpath(f"{at}/{'/'.join(reversed(todo))}"))
+    return at or "/", passed
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in reversed(path.split("/")) if part and part != "."]
+
+
+def _link_target(path: str) -> str | None:
+    try:
+        if not stat.S_ISLNK(os.lstat(path).st_mode):
+            return None
+        return os.readlink(path)
+    except (OSError, ValueError):  # missing, unreadable or no path at all: nothing to follow here
+        return None
+
+
+def is_inside(path: str, roots: Iterable[str]) -> bool:
+    """Whether a resolved path is one of the folders or below one, compared name by name."""
+    return any(path == root or path.startswith(root if root.endswith("/") else root + "/") for root in roots)
+
+
+def is_protected(places: Places, protected: Iterable[str] = ()) -> bool:
+    """Whether an edit of this file could change what runs later, or touches one of the `protected` folders."""
+    return any(_is_protected_name(name) or is_inside(name, protected) for name in places.all)
+
+
+def _is_protected_name(path: str) -> bool:
+    folded = path.casefold()
+    parts = [part.rstrip(" .") or part for part in folded.split("/")]
+    if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts):
+        return True
+    return _PROTECTED_TAILS.search(folded) is not None
+
+
+def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:
+    """What a shell's glob stands for right now; None when that is more than `most` paths or cannot be listed."""
+    import glob
+
+    found: list[str] = []
+    for name in glob.iglob(pattern, root_dir=cwd):
+        found.append(name)
+        if len(found) > most:
+            return None
+    return tuple(found)
+
+
+# --- patterns ----------------------------------------------------------------------------------------------------------
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Why a path pattern cannot be used, or None."""
+    if not pattern.strip("/ "):
+        return None if pattern == "/" else "it names no path"
+    if pattern.startswith("!"):
+        return "a pattern that takes others back with '!' is not supported: list what is meant"
+    if "\0" in pattern or "\n" in pattern:
+        return "it holds a NUL or a line break"
+    if ".." in re.sub(r"^(?:\./)?(?:\.\./)*(?:\.\.$)?", "", pattern).split("/"):
+        return "'..' counts only at the start of a pattern"
+    if "{" in pattern:
+        return "braces are not part of gitignore patterns: write one rule for each"
+    if pattern.split("/").count("**") > MAX_DOUBLE_STARS:
+        return f"it holds '**' more than {MAX_DOUBLE_STARS} times"
+    return _bracket_problem(pattern)
+
+
+def _bracket_problem(pattern: str) -> str | None:
+    try:
+        re.compile(_translate(pattern))
+    except re.error:
+        return "its brackets do not make a character class"
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pattern[str]:
+    """The paths that a rule's pattern means, as a regular expression for whole absolute paths.
+
+    `//x` is the path /x, `~/x` the home folder's, `/x` stands at `root` (the settings file's project), anything else at
+    `base`: anchored there when it holds a slash, at any depth when it is a bare name. What is below a match matches too.
+    `wide` is for rules that forbid: letters match whatever their case, and `dir/**` fits at any depth.
+    """
+    anchor, rest, deep = _anchored(pattern, base, root, wide)
+    prefix = "" if anchor == "/" else re.escape(anchor.rstrip("/"))
+    middle = "/(?:.*/)?" if deep else "/"
+    body = _translate(rest)
+    text = f"{prefix}{middle}{body}(?:/.*)?" if body else f"{prefix or '/'}(?:/?.*)?"
+    return re.compile(text, re.DOTALL | (re.IGNORECASE if wide else 0))
+
+
+def _anchored(pattern: str, base: str, root: str, wide: bool) -> tuple[str, str, bool]:
+    """The folder where a pattern stands, the pattern below it, and whether it may lie at any depth there."""
+    if pattern.startswith("//"):
+        return "/", pattern.lstrip("/"), False
+    if pattern == "~" or pattern.startswith("~/"):
+        return os.path.expanduser("~"), pattern[2:], False
+    if pattern.startswith("/"):
+        return root, pattern.lstrip("/"), False
+    if pattern.startswith("./"):
+        return _climb(base, pattern[2:].lstrip("/"), False)
+    if pattern.startswith("../") or pattern == "..":
+        return _climb(base, pattern, False)
+    inner = pattern.rstrip("/")
+    single = "/" not in inner or (wide and inner.endswith("/**") and "/" not in inner[:-3])
+    return base, pattern, single
+
+
+def _climb(base: str, pattern: str, deep: bool) -> tuple[str, str, bool]:
+    while pattern == ".." or pattern.startswith("../"):
+        base, pattern = os.path.dirname(base), pattern[3:]
+    return base, pattern, deep
+
+
+_PIECE = re.compile(r"\*+|\?|\[[!^]?\]?[^\]/]*\]|\\.|.", re.DOTALL)
+
+
+def _translate(pattern: str) -> str:
+    """A gitignore pattern below its anchor, as the text of a regular expression."""
+    text = ""
+    names = [name for name in pattern.split("/") if name]
+    for index, name in enumerate(names):
+        last = index == len(names) - 1
+        if name == "**":
+            text += "(?:/.*)?" if last and text else ".*" if last else "(?:.*/)?"
+        else:
+            text += _translated_name(name) + ("" if last or names[index + 1 :] == ["**"] else "/")
+    return text
+
+
+def _translated_name(name: str) -> str:
+    """One name of a pattern. A star takes the shortest way to what follows it, without ever trying another."""
+    chunks: list[str] = [""]
+    for piece in _PIECE.findall(name):
+        if piece[0] == "*":
+            chunks.append("")
+        else:
+            chunks[-1] += _translated(piece)
+    first, *starred = chunks
+    if not starred:
+        return first
+    return first + "".join(f"(?>[^/]*?{chunk})" for chunk in starred[:-1]) + "[^/]*" + starred[-1]
+
+
+def _translated(piece: str) -> str:
+    if piece == "?":
+        return "[^/]"
+    if len(piece) > 1 and piece[0] == "[":
+        inner = piece[1:-1].replace("\\", "\\\\")
+        inner = "^/" + inner[1:] if inner[0] in "!^" else inner
+        return "[" + inner.replace("[", "\\[").replace("&&", "&\\&").replace("||", "|\\|").replace("~~", "~\\~") + "]"
+    return re.escape(piece[1] if len(piece) > 1 else piece)
+
+
+def same_text(path: str) -> str:
+    """A path in the one spelling of its letters that patterns are compared in (NFC)."""
+    return path if path.isascii() else unicodedata.normalize("NFC", path)
+
+
+def matches_any(pattern: re.Pattern[str], names: Sequence[str]) -> bool:
+    """Whether a pattern fits at least one name."""
+    return any(pattern.fullmatch(same_text(name)) for name in names)
+
+
+def matches_all(pattern: re.Pattern[str], names: Sequence[str]) -> bool:
+    """Whether a pattern fits every name."""
+    return all(pattern.fullmatch(same_text(name)) for name in names)

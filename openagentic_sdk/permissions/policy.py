@@ -1,0 +1,110 @@
+"""A policy, a verdict, and what a policy says about one path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .paths import compile_pattern, is_inside, is_protected, matches_all, matches_any
+from .rules import EDIT_TOOLS, Rule, RuleBook
+from .subject import Access, Subject, Workspace
+
+Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny"]
+MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny")
+
+# The modes that let reading inside the workspace, and work on the session itself, pass without a rule.
+READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
+
+
+@dataclass(frozen=True)
+class Policy:
+    """One layer of authority. `only`, when set, is all that may be used at all (the tools of a subagent or skill)."""
+
+    mode: Mode
+    allow: RuleBook
+    ask: RuleBook
+    deny: RuleBook
+    only: RuleBook | None = None
+
+    def plus(self, *, allow: Sequence[Rule] = (), deny: Sequence[Rule] = ()) -> Policy:
+        """The policy with more rules."""
+        if not allow and not deny:
+            return self
+        more_allow = RuleBook((*self.allow.rules, *allow)) if allow else self.allow
+        more_deny = RuleBook((*self.deny.rules, *deny)) if deny else self.deny
+        return Policy(self.mode, more_allow, self.ask, more_deny, self.only)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`outcome` is `allow`, `ask` or `deny`; `category` what decided: `deny_rule`, `ask_rule`, `mode`, `allow_rule`,
+    `path`, `tools` or `unsettled`. `firm` marks an ask that neither a hook nor a rule may answer, only a person or
+    callback."""
+
+    outcome: Literal["allow", "ask", "deny"]
+    reason: str
+    category: str
+    rule: Rule | None = None
+    firm: bool = False
+
+
+def forbidding_path_rule(book: RuleBook, access: Access, workspace: Workspace) -> Rule | None:
+    """The first deny or ask rule that fits any name of the path. What may not be read may not be edited either."""
+    names = access.places.all
+    for rule in book.paths:
+        if not access.write and rule.tool in EDIT_TOOLS:
+            continue
+        for base in {workspace.base, workspace.cwd, *workspace.roots}:
+            if matches_any(compile_pattern(rule.pattern, base, rule.root or base, wide=True), names):
+                return rule
+    return None
+
+
+def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
+    """Whether mode or allow rules let this one path be read or written."""
+    places, workspace = access.places, subject.workspace
+    if places.problem:
+        return Verdict("ask", places.problem, "path")
+    if access.write and is_protected(places, workspace.protected):
+        return Verdict("ask", f"{places.written} is protected: it can change what runs later", "path")
+    inside = all(is_inside(name, workspace.roots) for name in (places.real, *places.others))
+    verb = "edits" if access.write else "reading"
+    if inside and _mode_permits(policy, access):
+        return Verdict("allow", f"mode {policy.mode} allows {verb} inside the workspace", "mode")
+    rule = allow_path_rule(policy.allow, access, subject, inside=inside)
+    if rule is not None:
+        return Verdict(
+            "allow", f"the allow rule {rule.text} ({rule.source}) covers {places.written}", "allow_rule", rule
+        )
+    if not inside:
+        return Verdict("ask", f"{places.real} is outside of the workspace", "path")
+    return Verdict("ask", f"mode {policy.mode} does not allow {verb} by itself", "unsettled")
+
+
+def _mode_permits(policy: Policy, access: Access) -> bool:
+    return policy.mode == "acceptEdits" or (not access.write and policy.mode in READING_MODES)
+
+
+def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:
+    """The rule that permits a path: every name of it must fit. A rule without a pattern counts in the workspace only."""
+    tool = subject.tool if subject.tool != "Bash" else ("Edit" if access.write else "Read")
+    whole = book.for_tool(tool) if inside else None
+    if whole is not None:
+        return whole
+    base = subject.workspace.base
+    names = access.places.all
+    for rule in book.paths:
+        covered = rule.covers(tool) or (not access.write and rule.tool in EDIT_TOOLS)
+        if covered and matches_all(compile_pattern(rule.pattern, base, rule.root or base, wide=False), names):
+            return rule
+    return None
+
+
+def together(verdicts: Sequence[Verdict]) -> Verdict:
+    """Several layers as one: what any denies is denied, what any asks is asked."""
+    for outcome in ("deny", "ask"):
+        found = [verdict for verdict in verdicts if verdict.outcome == outcome]
+        if found:
+            return next((verdict for verdict in found if verdict.firm), found[0])
+    return next((verdict for verdict in verdicts if verdict.rule), verdicts[0])

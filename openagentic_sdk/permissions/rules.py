@@ -1,0 +1,237 @@
+"""Rules in the syntax of Claude Code's settings: read once, strictly, into frozen values that answer one question each.
+
+`Tool`, `Bash(git diff:*)`, `Read(./secrets/**)`, `WebFetch(domain:*.example.com)`, `Skill(name)`, `Task(name)`,
+`mcp__server__*`. The law of this file: a rule that cannot be understood is a `PermissionRuleError`, never a rule that
+silently matches nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from ..errors import PermissionRuleError
+from .paths import pattern_problem
+from .shell import NotUnderstood, parse_command
+
+Effect = Literal["allow", "ask", "deny"]
+Kind = Literal["tool", "command", "path", "domain", "name"]
+
+READ_TOOLS = frozenset({"Read", "Grep", "Glob", "NotebookRead", "LS"})
+EDIT_TOOLS = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
+SKILL_TOOLS = frozenset({"Skill", "SkillLoad", "SkillActivate"})
+TASK_TOOLS = frozenset({"Task", "Agent"})
+
+# What a rule's tool name covers besides the tool of that name.
+_COVERS = {
+    "Read": READ_TOOLS,
+    "Edit": EDIT_TOOLS,
+    "Skill": SKILL_TOOLS,
+    "SkillActivate": frozenset({"Skill", "SkillActivate"}),
+    "Task": TASK_TOOLS,
+    "Agent": TASK_TOOLS,
+    "Bash": frozenset({"Bash"}),
+}
+_PATH_TOOLS = frozenset({"Read", "NotebookRead", *EDIT_TOOLS})
+
+_RULE = re.compile(r"([A-Za-z_*?][\w.*?-]*)(?:\((.*)\))?", re.DOTALL)
+_HOST = re.compile(
+    r"(?:\*\.)?(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?|\[[0-9a-f:.]+\]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. `text` is what was written, `source` where; `root` is the folder that a path like `/x` stands in.
+
+    `words` and `exact` belong to commands (a prefix of whole words unless exact), `pattern` to paths, hosts and names.
+    """
+
+    text: str
+    tool: str
+    kind: Kind
+    source: str = "options"
+    root: str | None = None
+    words: tuple[str, ...] = ()
+    exact: bool = False
+    pattern: str = ""
+
+    def covers(self, tool_name: str) -> bool:
+        """Whether the rule speaks about this tool at all."""
+        if tool_name in _COVERS.get(self.tool, (self.tool,)):
+            return True
+        if self.tool.startswith("mcp__") and self.tool.count("__") == 1:
+            return tool_name.startswith(self.tool + "__")
+        return ("*" in self.tool or "?" in self.tool) and fnmatchcase(tool_name, self.tool)
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root: str | None = None) -> Rule:
+    """One rule from its text. Raises `PermissionRuleError`, which names the rule, the reason and the `source`."""
+    match = _RULE.fullmatch(text.strip())
+    if match is None:
+        raise PermissionRuleError(text, "a rule is a tool's name, or a name and a pattern in brackets", source)
+    tool, inner = match.groups()
+    problem = _tool_problem(tool, effect)
+    if problem:
+        raise PermissionRuleError(text, problem, source)
+    if inner is None or inner.strip() == "*":
+        return Rule(text, tool, "tool", source, root)
+    try:
+        return _parse_inner(text, tool, inner.strip(), source, root)
+    except ValueError as problem_of_inner:
+        raise PermissionRuleError(text, str(problem_of_inner), source) from None
+
+
+def parse_rules(
+    texts: Iterable[str | Rule], effect: Effect, source: str = "options", root: str | None = None
+) -> tuple[Rule, ...]:
+    """Rules from their texts; what is a rule already stays as it is."""
+    if isinstance(texts, str):
+        raise PermissionRuleError(texts, f"{effect} is a list of rules, not one text", source)
+    return tuple(text if isinstance(text, Rule) else parse_rule(text, effect, source, root) for text in texts)
+
+
+def _tool_problem(tool: str, effect: Effect) -> str | None:
+    if "*" not in tool and "?" not in tool:
+        return None
+    if effect != "allow":
+        return None
+    server = re.match(r"mcp__[A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*__", tool)
+    if server is None:
+        return "a wildcard in the name of an allowed tool stands only behind a server: mcp__server__*"
+    return None
+
+
+def _parse_inner(text: str, tool: str, inner: str, source: str, root: str | None) -> Rule:
+    """The part in brackets. Raises ValueError with the reason when it cannot be understood."""
+    if not inner:
+        raise ValueError(f"the brackets are empty: write {tool} for every use of the tool")
+    if tool == "Bash":
+        words, exact = _command_words(inner)
+        return Rule(text, tool, "command", source, root, words=words, exact=exact)
+    if tool in _PATH_TOOLS:
+        problem = pattern_problem(inner)
+        if problem:
+            raise ValueError(problem)
+        return Rule(text, tool, "path", source, root, pattern=inner)
+    if tool == "WebFetch":
+        return Rule(text, tool, "domain", source, root, pattern=_domain(inner))
+    if tool in SKILL_TOOLS or tool in TASK_TOOLS:
+        return Rule(text, tool, "name", source, root, pattern=_name(inner))
+    if tool in READ_TOOLS:
+        raise ValueError(f"write Read({inner}): {tool} obeys the rules of Read")
+    raise ValueError(f"{tool} takes no pattern in brackets: write {tool} alone")
+
+
+def _command_words(inner: str) -> tuple[tuple[str, ...], bool]:
+    """The words of a command rule, and whether they are the whole command."""
+    exact = True
+    for tail in (":*", " *"):
+        if inner.endswith(tail):
+            inner, exact = inner[: -len(tail)].rstrip(), False
+            break
+    line = parse_command(inner)
+    if isinstance(line, NotUnderstood):
+        raise ValueError(f"{line.reason}; a rule is the plain words of one command")
+    if len(line.commands) != 1 or line.commands[0].redirects or line.in_background:
+        raise ValueError("a rule names one simple command: each part of a command line is checked by itself")
+    command = line.commands[0]
+    if command.globs:
+        raise ValueError(
+            "a wildcard stands only at the end, behind whole words ('Bash(git diff:*)'); quote it when it is meant literally"
+        )
+    return command.argv, exact
+
+
+def _domain(inner: str) -> str:
+    key, colon, host = inner.partition(":")
+    if key != "domain" or not colon:
+        raise ValueError("a WebFetch rule is WebFetch(domain:example.com)")
+    host = host.strip().rstrip(".").lower()
+    host = host if host.isascii() else _ascii_host(host)
+    if host != "*" and not _HOST.fullmatch(host):
+        raise ValueError(f"{host!r} is no host: write example.com, or *.example.com for all hosts below it")
+    return host
+
+
+def _ascii_host(host: str) -> str:
+    wildcard, rest = ("*.", host[2:]) if host.startswith("*.") else ("", host)
+    return wildcard + rest.encode("idna").decode("ascii")
+
+
+def _name(inner: str) -> str:
+    for tail in (":*", " *"):
+        inner = inner.removesuffix(tail)
+    if not inner or re.search(r"[\s()]", inner):
+        raise ValueError("a name holds no blanks and no brackets")
+    return inner
+
+
+def host_matches(pattern: str, host: str) -> bool:
+    """Whether a host (lower case, no dot at its end) is the rule's, compared label by label."""
+    if pattern == "*" or host == pattern:
+        return True
+    return pattern.startswith("*.") and host.endswith(pattern[1:]) and len(host) > len(pattern) - 1
+
+
+_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]]+)(?::[0-9]{1,5})?(?:[/?#]\S*)?", re.IGNORECASE)
+
+
+def host_of(url: str) -> str | None:
+    """The host of a plain http(s) address, in lower case and ASCII; None for every other spelling."""
+    match = _URL.fullmatch(url)
+    if match is None:
+        return None
+    host = match[1].lower()
+    try:
+        host = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return None
+    return host.rstrip(".") or None
+
+
+class RuleBook:
+    """The rules of one effect, sorted by what they speak about, so that a decision looks at few of them."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        self.tools = tuple(rule for rule in rules if rule.kind == "tool")
+        self.paths = tuple(rule for rule in rules if rule.kind == "path")
+        self.domains = tuple(rule for rule in rules if rule.kind == "domain")
+        self.names = tuple(rule for rule in rules if rule.kind == "name")
+        self.commands: dict[str, list[Rule]] = {}
+        for rule in rules:
+            if rule.kind == "command":
+                self.commands.setdefault(rule.words[0], []).append(rule)
+        self._by_tool: dict[str, Rule | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.rules)
+
+    def for_tool(self, tool_name: str) -> Rule | None:
+        """The first rule about every use of the tool."""
+        if not self.tools:
+            return None
+        if tool_name not in self._by_tool:
+            self._by_tool[tool_name] = next((rule for rule in self.tools if rule.covers(tool_name)), None)
+        return self._by_tool[tool_name]
+
+    def for_command(self, argv: Sequence[str]) -> Rule | None:
+        """The first rule whose words begin this argument list, or are all of it."""
+        for rule in self.commands.get(argv[0], ()):
+            if rule.words == tuple(argv) if rule.exact else rule.words == tuple(argv[: len(rule.words)]):
+                return rule
+        return None
+
+    def for_host(self, host: str) -> Rule | None:
+        """The first rule about a host."""
+        return next((rule for rule in self.domains if host_matches(rule.pattern, host)), None)
+
+    def for_name(self, tool_name: str, name: str) -> Rule | None:
+        """The first rule about a skill or subagent of this name."""
+        return next((r for r in self.names if r.covers(tool_name) and fnmatchcase(name, r.pattern)), None)

@@ -1,0 +1,355 @@
+"""Read a shell command line the way bash does, or say that it is not understood.
+
+The accepted language is small on purpose: words, quotes, `&& || ; | |& &`, newlines and plain redirections. Whatever could
+make bash run something else than the words that stand there (expansions, substitutions, here-documents, control
+structures, control characters, invisible letters) is refused, so that an accepted line means exactly what this file says.
+A test compares it with a real bash. `loose_words` is the opposite: it guesses widely, and only ever to forbid.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+PARSER_VERSION = 1
+MAX_COMMAND_CHARS = 10_000
+
+RESERVED_WORDS = frozenset(
+    {
+        *("!", "[[", "]]", "{", "}", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while"),
+        *("until", "do", "done", "in", "function", "time", "coproc"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """`operator` is one of `< > >> >| &> &>> >& <&`; `target` a path, or for the last two a descriptor or `-`."""
+
+    operator: str
+    target: str
+
+    @property
+    def is_descriptor(self) -> bool:
+        """Whether it only copies or closes a descriptor."""
+        return self.operator in (">&", "<&")
+
+    @property
+    def writes(self) -> bool:
+        """Whether it opens its target for writing."""
+        return not self.is_descriptor and self.operator != "<"
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """The argument list that bash would run, its redirections, and which arguments hold an unquoted `*`, `?` or `[`.
+
+    `joined_by` is the operator before it, empty for the first.
+    """
+
+    argv: tuple[str, ...]
+    redirects: tuple[Redirect, ...] = ()
+    globs: frozenset[int] = frozenset()
+    joined_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A line that was understood."""
+
+    commands: tuple[SimpleCommand, ...]
+    in_background: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnderstood:
+    """A line that was not, and why."""
+
+    reason: str
+
+
+# Letters that nobody sees: default-ignorable code points that are neither format characters nor separators.
+INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+_BLANK = re.compile(r"[ \t]+")
+_OPERATOR = re.compile(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
+_REDIRECT = re.compile(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
+# One piece of a word. The plain letters are ASCII without anything that bash gives a meaning; `#` and `~` are judged by
+# where they stand.
+_PLAIN = re.compile(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+")
+_SINGLE = re.compile(r"'([^']*)'")
+_DOUBLE = re.compile(r'"((?:[^"$`\\]|\\[^\n])*)"')
+_ESCAPED = re.compile(r"\\([^\n])")
+_GLOB = re.compile(r"[*?\[]+")
+_IN_DOUBLE = re.compile(r'\\(["\\$`])')
+
+_REFUSED = {
+    "$": "it holds an expansion ($)",
+    "`": "it holds a command substitution (`)",
+    "(": "it holds a subshell, a function or an array",
+    ")": "it holds a subshell, a function or an array",
+    "{": "it holds a group or a brace expansion",
+    "}": "it holds a group or a brace expansion",
+    '"': "a double quote is not closed, or holds an expansion",
+    "'": "a single quote is not closed",
+    "\\": "it holds a line continuation",
+}
+
+
+def parse_command(text: str) -> CommandLine | NotUnderstood:
+    """What bash would run for this line, or why that cannot be said."""
+    if len(text) > MAX_COMMAND_CHARS:
+        return NotUnderstood(f"it has {len(text)} characters, more than {MAX_COMMAND_CHARS}")
+    hidden = hidden_character(text)
+    if hidden:
+        return NotUnderstood(hidden)
+    return _Reader(text).read()
+
+
+def hidden_character(text: str) -> str | None:
+    """Which character of a line cannot be seen or steers a terminal, as a reason to refuse it; None when there is none."""
+    control = _CONTROL.search(text)
+    if control:
+        return f"it holds the control character {control[0]!r}"
+    if text.isascii():
+        return None
+    for letter in text:
+        if letter > "\x7f" and (unicodedata.category(letter)[0] in "CZ" or INVISIBLE.match(letter)):
+            return f"it holds the invisible or unusual character U+{ord(letter):04X}"
+    return None
+
+
+class _Reader:
+    """One pass over a line. A `refusal` ends it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.refusal: str | None = None
+        self.commands: list[SimpleCommand] = []
+        self.in_background = False
+
+    def read(self) -> CommandLine | NotUnderstood:
+        joined_by = ""
+        while self.refusal is None:
+            self._skip_blank(newlines=joined_by != "" or not self.commands)
+            if self.at == len(self.text):
+                break
+            command = self._command(joined_by)
+            if command is None:
+                break
+            self.commands.append(command)
+            joined_by = self._operator()
+        if self.refusal is None:
+            self.refusal = self._unfinished(joined_by)
+        if self.refusal is not None:
+            return NotUnderstood(self.refusal)
+        return CommandLine(tuple(self.commands), self.in_background)
+
+    def _unfinished(self, joined_by: str) -> str | None:
+        if not self.commands:
+            return "it holds no command"
+        return f"it ends with {joined_by!r}" if joined_by in ("&&", "||", "|", "|&") else None
+
+    def _skip_blank(self, *, newlines: bool) -> None:
+        while True:
+            match = _BLANK.match(self.text, self.at)
+            if match:
+                self.at = match.end()
+            elif newlines and self.text.startswith("\n", self.at):
+                self.at += 1
+            else:
+                return
+
+    def _operator(self) -> str:
+        """The operator after a command, empty at the end of the line."""
+        match = _OPERATOR.match(self.text, self.at)
+        if match is None:
+            return ""
+        self.at = match.end()
+        if match[0][:2] in (";;", ";&"):
+            self.refusal = f"it holds {match[0]!r}"
+        self.in_background = self.in_background or match[0] == "&"
+        return match[0]
+
+    def _command(self, joined_by: str) -> SimpleCommand | None:
+        argv: list[str] = []
+        redirects: list[Redirect] = []
+        globs: list[int] = []
+        while self.refusal is None:
+            self._skip_blank(newlines=False)
+            if self.at == len(self.text) or _OPERATOR.match(self.text, self.at):
+                break
+            redirect = _REDIRECT.match(self.text, self.at)
+            if redirect:
+                self._redirect(redirect, redirects)
+                continue
+            word, is_glob = self._word()
+            if is_glob:
+                globs.append(len(argv))
+            argv.append(word)
+            if len(argv) == 1:
+                self._check_first(word, is_glob)
+        if self.refusal is None and not argv:
+            self.refusal = "a command is missing"
+        if self.refusal is not None:
+            return None
+        return SimpleCommand(tuple(argv), tuple(redirects), frozenset(globs), joined_by)
+
+    def _check_first(self, word: str, is_glob: bool) -> None:
+        if is_glob:
+            self.refusal = "the name of a program is a wildcard"
+        elif word in RESERVED_WORDS:
+            self.refusal = f"it holds the shell's word {word!r}"
+        elif "=" in word:
+            self.refusal = "a variable is set"
+        elif not word or word[0] in "%-":
+            self.refusal = f"{word!r} is no name of a program"
+
+    def _redirect(self, match: re.Match[str], redirects: list[Redirect]) -> None:
+        operator = match[3] or match[2]
+        self.at = match.end()
+        if operator in ("<<", "<<-", "<<<", "<>"):
+            self.refusal = f"it holds {operator!r}"
+            return
+        self._skip_blank(newlines=False)
+        if self.at == len(self.text) or _OPERATOR.match(self.text, self.at) or _REDIRECT.match(self.text, self.at):
+            self.refusal = f"the target of {operator!r} is missing or not plain"
+            return
+        target, is_glob = self._word()
+        if operator in (">&", "<&") and not re.fullmatch(r"[0-9]|-", target):
+            self.refusal = f"{operator}{target} is no copy of a descriptor"
+        elif is_glob or not target:
+            self.refusal = "the target of a redirection is a wildcard or empty"
+        redirects.append(Redirect(operator, target))
+
+    def _word(self) -> tuple[str, bool]:
+        """The next word with its quotes taken off, and whether it is a wildcard."""
+        text, start = self.text, self.at
+        parts: list[str] = []
+        plain_glob = quoted_glob = False
+        if text.startswith("{}", start) and re.match(r"[ \t\n;&|]|$", text[start + 2 : start + 3]):
+            self.at += 2
+            return "{}", False
+        while self.at < len(text):
+            piece, kind = self._piece()
+            if kind == "end":
+                break
+            if kind == "plain" and self._is_special(piece, parts, start):
+                break
+            plain_glob = plain_glob or kind == "glob"
+            quoted_glob = quoted_glob or (kind == "quoted" and re.search(r"[*?\[\]\\]", piece) is not None)
+            parts.append(piece)
+        word = "".join(parts)
+        if plain_glob and word == "[":
+            plain_glob = False
+        if plain_glob and quoted_glob:
+            self.refusal = self.refusal or "a word mixes a wildcard with a quoted one"
+        return word, plain_glob
+
+    def _piece(self) -> tuple[str, str]:
+        text = self.text
+        for pattern, kind in _PIECES:
+            match = pattern.match(text, self.at)
+            if match:
+                self.at = match.end()
+                if kind == "double":
+                    return _IN_DOUBLE.sub(r"\1", match[1]), "quoted"
+                return (match[1] if pattern.groups else match[0]), kind
+        letter = text[self.at]
+        if letter in " \t\n;&|<>":
+            return "", "end"
+        if letter > "\x7f" and unicodedata.category(letter)[0] in "LMN":
+            self.at += 1
+            return letter, "letter"
+        self.refusal = self.refusal or _REFUSED.get(letter) or f"it holds the unquoted character {letter!r}"
+        return "", "end"
+
+    def _is_special(self, piece: str, before: list[str], start: int) -> bool:
+        """Whether `#` or `~` of a plain piece means something to bash: a comment, a home folder."""
+        whole = "".join(before) + piece
+        if not before and piece[0] == "#":
+            self.refusal = "it holds a comment"
+        elif "~" in piece and (whole[0] == "~" or re.search(r"[:=].*~", whole)):
+            self.refusal = "it holds a home folder (~)"
+        return self.refusal is not None
+
+
+_PIECES = (
+    (_PLAIN, "plain"),
+    (_SINGLE, "quoted"),
+    (_DOUBLE, "double"),
+    (_ESCAPED, "quoted"),
+    (_GLOB, "glob"),
+)
+
+
+# --- guessing, to forbid -------------------------------------------------------------------------------------------------
+
+_CONTINUED = re.compile(r"\\\n")
+_SEPARATOR_VARIABLE = re.compile(r"\$\{IFS[^}]*\}|\$IFS")
+_ANSI_QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ANSI_ESCAPE = re.compile(
+    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
+)
+_QUOTES = re.compile(r"\$?[\"']|\\")
+_LOOSE = re.compile(r"[;&|()`\n{}!]+|[^\s;&|()`{}<>]+")
+_IN_BRACES = re.compile(r"[;&|()`\n{},!]+|[^\s;&|()`{}<>,]+")
+_REDIRECTED = re.compile(r"[0-9]*[<>]+[&|]?[ \t]*[^\s;&|()`<>]+")
+_WRITTEN_BLANK = re.compile(r"\\+[nt]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class LooseWord:
+    """A word that may be part of a command. `starts` when a command could begin here; `open` when it holds something that
+    only bash can finish (`$`), so that it could be any word."""
+
+    text: str
+    starts: bool
+    open: bool
+
+
+def loose_words(text: str) -> list[LooseWord]:
+    """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
+    text = _CONTINUED.sub("", text)
+    text = _SEPARATOR_VARIABLE.sub(" ", text)
+    text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
+    bare = _QUOTES.sub("", text)
+    words = _split_loosely(bare, _LOOSE)
+    if "{" in bare:
+        words += _split_loosely(bare, _IN_BRACES)
+    if "<" in bare or ">" in bare:
+        words += _split_loosely(_REDIRECTED.sub(" ", bare), _LOOSE)
+    if "\\n" in text or "\\t" in text:
+        words += _split_loosely(_QUOTES.sub("", _WRITTEN_BLANK.sub(" ", text)), _LOOSE)
+    return words
+
+
+def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
+    words: list[LooseWord] = []
+    starts = True
+    for piece in pattern.findall(text):
+        if piece[0] in ";&|()`\n{},!":
+            starts = True
+            continue
+        assigned = _ASSIGNMENT.fullmatch(piece)
+        if assigned:
+            words.append(LooseWord(assigned[1], starts, False))
+            continue
+        words.append(LooseWord(piece, starts, "$" in piece))
+        starts = starts and piece in RESERVED_WORDS
+    return words
+
+
+def _decoded(match: re.Match[str]) -> str:
+    hexadecimal = match[1] or match[2] or match[3]
+    if hexadecimal:
+        return chr(min(int(hexadecimal, 16), 0x10FFFF))
+    if match[4]:
+        return chr(int(match[4], 8) & 0xFF)
+    return {"n": "\n", "t": " ", "r": " ", "a": "", "b": "", "e": ""}.get(match[5], match[5])

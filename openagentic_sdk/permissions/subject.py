@@ -1,0 +1,129 @@
+"""What a call is about, as far as permission goes: the paths it touches, the command it runs, the host, the name.
+
+Everything that needs the file system happens here, once for each call and through functions that are passed in; the
+decision (`decide`) only compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .paths import Places
+from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
+from .shell import CommandLine, NotUnderstood, parse_command
+
+Follow = Callable[[str, str], Places]
+Expand = Callable[[str, str], tuple[str, ...] | None]
+
+# Tools that act on nothing but the session itself; what a subagent does passes the gate call by call.
+SESSION_TOOLS = frozenset(
+    {"TodoWrite", "TodoRead", "SkillList", "AskUserQuestion", "BashOutput", "KillBash", *SKILL_TOOLS, *TASK_TOOLS}
+)
+NETWORK_TOOLS = frozenset({"WebFetch", "WebSearch"})
+
+# Where a tool that we do not know may name a path.
+_PATH_KEYS = ("file_path", "path", "root", "notebook_path", "directory", "project_dir")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One path that a call reads or writes."""
+
+    places: Places
+    write: bool
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where a call happens. `cwd` is where relative paths start, `base` where relative patterns of rules do.
+
+    `roots` are the resolved folders of the workspace, `protected` resolved folders whose edit is always asked for.
+    `trusted` says that the project's own configuration may run (git's, for one).
+    """
+
+    cwd: str
+    base: str
+    roots: tuple[str, ...]
+    protected: tuple[str, ...]
+    follow: Follow
+    expand: Expand
+    trusted: bool = False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A call, ready to be compared with rules. `problem` is set when nothing can permit it as it stands."""
+
+    tool: str
+    input: Mapping[str, Any]
+    effect: str | None
+    workspace: Workspace
+    accesses: tuple[Access, ...] = ()
+    command: str | None = None
+    line: CommandLine | NotUnderstood | None = None
+    host: str | None = None
+    name: str | None = None
+    problem: str | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+
+
+def describe(tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace) -> Subject:
+    """What the call is about."""
+    if tool == "Bash":
+        return _describe_command(tool, input, effect, workspace)
+    if tool in NETWORK_TOOLS:
+        url = input.get("url")
+        host = host_of(url) if isinstance(url, str) else None
+        return Subject(tool, input, effect, workspace, host=host)
+    if tool in SESSION_TOOLS:
+        return Subject(tool, input, effect, workspace, name=_name(tool, input))
+    accesses = _accesses(tool, input, effect, workspace)
+    problem = next((access.places.problem for access in accesses if access.places.problem), None)
+    return Subject(tool, input, effect, workspace, accesses, problem=problem)
+
+
+def _describe_command(tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace) -> Subject:
+    command = input.get("command")
+    if not isinstance(command, str) or not command.strip():
+        return Subject(tool, input, effect, workspace, problem="there is no command")
+    return Subject(tool, input, effect, workspace, command=command, line=parse_command(command))
+
+
+def _name(tool: str, input: Mapping[str, Any]) -> str | None:
+    keys = ("agent", "subagent_type") if tool in TASK_TOOLS else ("name", "skill")
+    value = next((input[key] for key in keys if isinstance(input.get(key), str)), None)
+    return value if tool in TASK_TOOLS or tool in SKILL_TOOLS else None
+
+
+def _accesses(tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace) -> tuple[Access, ...]:
+    if tool in ("Grep", "Glob", "LS"):
+        paths = [_text(input, "root", "path") or workspace.cwd, *_outside_of_pattern(tool, input)]
+        return tuple(Access(workspace.follow(path, workspace.cwd), False) for path in paths)
+    if tool in EDIT_TOOLS or tool in READ_TOOLS:
+        path = _text(input, "file_path", "notebook_path", "path") or ""
+        if tool == "Read" and path.startswith("blob:"):
+            return ()  # an output that this session stored itself
+        return (Access(workspace.follow(path, workspace.cwd), tool in EDIT_TOOLS),)
+    if effect == "read" and not tool.startswith("mcp__"):
+        paths = [value for key in _PATH_KEYS if isinstance(value := input.get(key), str) and value]
+        return tuple(Access(workspace.follow(path, workspace.cwd), False) for path in paths)
+    return ()
+
+
+def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
+    """The folder that a Glob pattern names by itself, when it is absolute or climbs."""
+    pattern = input.get("pattern") if tool == "Glob" else input.get("file_glob")
+    if not isinstance(pattern, str) or not (pattern.startswith(("/", "~")) or ".." in pattern.split("/")):
+        return []
+    fixed = []
+    for part in pattern.split("/"):
+        if any(letter in part for letter in "*?[{"):
+            break
+        fixed.append(part)
+    return ["/".join(fixed) or "/"]
+
+
+def _text(input: Mapping[str, Any], *keys: str) -> str | None:
+    return next((input[key] for key in keys if isinstance(input.get(key), str)), None)
