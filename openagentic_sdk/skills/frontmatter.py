@@ -199,7 +199,9 @@ def _without_strays(lines: list[str]) -> list[str]:
 
 def _text_of(lines: list[str], value_start: int) -> str:
     kept = [lines[0][value_start:], *_without_strays(lines)[1:]]
-    return " ".join(part for part in (line.strip() for line in kept) if part)
+    text = " ".join(part for part in (line.strip() for line in kept) if part)
+    never_closed = text[:1] in ("'", '"') and text.count(text[0]) == 1
+    return text[1:] if never_closed else text
 
 
 # --- line scan: the two lines that matter ----------------------------------------------------------------------------

@@ -69,20 +69,23 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
         yield Diagnostic("name-missing", "there is no name: add one that equals the folder's", is_error=True)
     if not doc.described:
         yield Diagnostic("description-missing", "there is no description: say what and when", is_error=True)
-    yield from _too_long("description", doc.summary, MAX_DESCRIPTION_CHARS)
-    yield from _too_long("compatibility", doc.compatibility, MAX_COMPATIBILITY_CHARS)
+    yield from _too_long(doc, "description", doc.summary, MAX_DESCRIPTION_CHARS)
+    yield from _too_long(doc, "compatibility", doc.compatibility, MAX_COMPATIBILITY_CHARS)
     for key, value in doc.metadata.items():
         if not isinstance(value, str):
-            yield Diagnostic("metadata-kind", f"metadata.{key} is no text: the specification wants text for text")
+            message = f"metadata.{key} is no text: the specification wants text for text"
+            yield Diagnostic("metadata-kind", message, doc.lines.get("metadata", 0))
     for key in doc.extra:
-        yield Diagnostic("field-unknown", f"{key!r} is no field that clients know: put it under metadata")
+        message = f"{key!r} is no field that clients know: put it under metadata"
+        yield Diagnostic("field-unknown", message, doc.lines.get(key, 0))
     if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != printable(doc.raw):
         yield Diagnostic("hidden-characters", "the file has characters that nobody sees: remove them", is_error=True)
 
 
-def _too_long(field: str, text: str, most: int) -> Iterator[Diagnostic]:
+def _too_long(doc: SkillDoc, field: str, text: str, most: int) -> Iterator[Diagnostic]:
     if len(text) > most:
-        yield Diagnostic(f"{field}-too-long", f"the {field} has {len(text)} characters, {most} are allowed: shorten it")
+        message = f"the {field} has {len(text)} characters, {most} are allowed: shorten it"
+        yield Diagnostic(f"{field}-too-long", message, doc.lines.get(field, 0))
 
 
 def _check_body(doc: SkillDoc, folder: str) -> Iterator[Diagnostic]:

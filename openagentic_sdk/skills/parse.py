@@ -30,7 +30,7 @@ class SkillDoc:
     one), else the first paragraph. `raw` is the whole text, `body` the part below the frontmatter, which starts at
     `body_line`. `allowed_tools` and `disallowed_tools` are permission rules as they were written. `argument_hint` is the
     text as it stands in the file. `metadata` keeps the values as they were read, `extra` every key that is not known here.
-    `rung` says how much of the frontmatter could be read, see `Frontmatter`.
+    `lines` has the line of each key, `rung` how much of the frontmatter could be read, see `Frontmatter`.
     """
 
     name: str
@@ -59,6 +59,7 @@ class SkillDoc:
     paths: tuple[str, ...] = ()
     hooks: Any = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
     rung: str = "none"
     diagnostics: tuple[Diagnostic, ...] = ()
 
@@ -98,6 +99,7 @@ def parse_skill_markdown(text: str, *, folder: str = "") -> SkillDoc:
         paths=fields.globs("paths"),
         hooks=front.data.get("hooks"),
         extra={key: value for key, value in front.data.items() if key not in KNOWN_FIELDS},
+        lines={key: source.line for key, source in front.sources.items()},
         rung=front.rung,
         diagnostics=(*front.diagnostics, *fields.diagnostics, *name_diagnostics(declared, folder, fields.line("name"))),
     )
@@ -241,13 +243,12 @@ def broken_name_rule(name: str) -> str:
 # --- text from files -------------------------------------------------------------------------------------------------
 
 # Control characters, zero-width and directional marks, tag characters, lone surrogates: they show a person something
-# else than the model reads. Tab and line feed stay.
+# else than the model reads. Tab and line feed stay, and a joiner between two letters of an emoji or of a script that needs it.
 _HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164"
-    "\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+    "|(?<![^\x00-\x7f\u2000-\u206f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u2000-\u206f])"
 )
-# In emoji and in several scripts these two join letters and are no disguise.
-_JOINERS = re.compile(r"(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _SPACES = re.compile(r"\s+")
 

@@ -213,7 +213,9 @@ class _Reader:
             self._fail("no space behind an indicator")
         column = self._column()
         dash = _DASH.match(self.text, self.pos) is not None
-        if not inline and column <= parent and not (dash and column == parent and not compact):
+        # A list may stand in the column of its key, and so, in PyYAML, may the header of a block scalar.
+        beside_key = column == parent and (self._peek() in ("|", ">") or (dash and not compact))
+        if not inline and column <= parent and not beside_key:
             return ""
         if dash:
             if inline and not compact:

@@ -1,0 +1,131 @@
+"""What a SKILL.md says, file by file: each `<case>.md` beside its `<case>.json`."""
+
+from __future__ import annotations
+
+import json
+import time
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.skills.frontmatter import read_frontmatter
+from openagentic_sdk.skills.parse import (
+    broken_name_rule,
+    name_key,
+    one_line,
+    parse_skill_markdown,
+    printable,
+    split_rules,
+)
+
+CASES = Path(__file__).parents[2] / "fixtures" / "skills" / "parse"
+
+
+def read_case(path: Path) -> str:
+    return path.read_bytes().decode("utf-8")
+
+
+class CaseTest(unittest.TestCase):
+    def test_every_file_says_what_is_written_down_beside_it(self) -> None:
+        for path in sorted(CASES.glob("*.md")):
+            expected = json.loads(path.with_suffix(".json").read_text(encoding="ascii"))
+            doc = parse_skill_markdown(read_case(path), folder=expected.pop("folder"))
+            codes = expected.pop("codes")
+            with self.subTest(path.stem):
+                self.assertEqual([note.code for note in doc.diagnostics], codes)
+                for name, value in expected.items():
+                    found = getattr(doc, name)
+                    self.assertEqual(list(found) if isinstance(found, tuple) else found, value, name)
+
+    def test_the_body_is_the_end_of_the_file_byte_for_byte(self) -> None:
+        for path in sorted(CASES.glob("*.md")):
+            text = read_case(path)
+            with self.subTest(path.stem):
+                self.assertTrue(text.endswith(parse_skill_markdown(text).body))
+
+    def test_diagnostics_point_at_the_line(self) -> None:
+        doc = parse_skill_markdown("---\nname: x\ndescription: a: b\n---\n")
+        self.assertEqual([(note.code, note.line) for note in doc.diagnostics], [("frontmatter-invalid", 3)])
+
+    def test_each_key_keeps_its_source_and_line(self) -> None:
+        front = read_frontmatter("---\nname: x\nargument-hint: [a] # c\nhooks:\n  A:\n    - b\n---\n")
+        self.assertEqual((front.sources["argument-hint"].text, front.sources["argument-hint"].line), ("[a]", 3))
+        self.assertEqual((front.sources["hooks"].text, front.sources["hooks"].line), ("A:\n    - b", 4))
+
+
+class SizeTest(unittest.TestCase):
+    def test_a_body_of_300_kilobytes_is_read_whole(self) -> None:
+        body = "Text of a long skill.\n" * 15_000
+        self.assertEqual(parse_skill_markdown(f"---\nname: x\ndescription: d\n---\n{body}").body, body)
+
+    def test_100_000_keys_are_not_read_but_the_name_is(self) -> None:
+        keys = "".join(f"k{i}: v\n" for i in range(100_000))
+        began = time.perf_counter()
+        doc = parse_skill_markdown(f"---\nname: x\ndescription: d\n{keys}---\nbody\n", folder="x")
+        self.assertLess(time.perf_counter() - began, 2.0)
+        self.assertEqual((doc.name, doc.summary, doc.body), ("x", "d", "body\n"))
+        self.assertEqual([note.code for note in doc.diagnostics], ["frontmatter-too-big", "frontmatter-scanned"])
+
+    def test_hostile_files_take_time_in_proportion_to_their_length(self) -> None:
+        for name, text in (
+            ("openers", "---\n" * 200_000),
+            ("comments before", "<!--" * 200_000),
+            ("spaces before", " " * 800_000 + "---\n"),
+            ("unclosed keys", "---\n" + "k: v\n" * 160_000),
+            ("broken lines", "---\n" + "a: b: c\n" * 8_000 + "---\n"),
+            ("broken quotes", "---\n" + 'a: "\n' * 10_000 + "---\n"),
+            ("name lines", "---\n- x\n" + "name" * 15_000 + "\n---\n"),
+            ("marks before name", "---\n- x\n" + "*" * 60_000 + "\n---\n"),
+            ("headings", "#" * 800_000),
+            ("heading spaces", "# a" + " #" * 400_000),
+            ("list marks", "## Checklist\n" + "- " * 400_000),
+            ("fences", "```\n~~~\n" * 100_000),
+            ("parentheses", "---\nallowed-tools: " + "(" * 60_000 + "\n---\n"),
+        ):
+            with self.subTest(name):
+                began = time.perf_counter()
+                parse_skill_markdown(text)
+                self.assertLess(time.perf_counter() - began, 3.0)
+
+
+class NameTest(unittest.TestCase):
+    def test_names_that_look_the_same_are_the_same(self) -> None:
+        for a, b in (("Commit", "commit"), ("ﬁx", "fix"), ("STRASSE", "straße"), (" x ", "x"), ("ｐｄｆ", "pdf")):
+            with self.subTest(a):
+                self.assertEqual(name_key(a), name_key(b))
+
+    def test_the_rules_of_the_specification(self) -> None:
+        for name, broken in (
+            ("pdf-forms", False), ("a" * 64, False), ("a" * 65, True), ("技能", False), ("A", True), ("-a", True),
+            ("a-", True), ("a--b", True), ("a_b", True), ("a b", True), ("навык", False),
+        ):  # fmt: skip
+            with self.subTest(name):
+                self.assertEqual(bool(broken_name_rule(name)), broken)
+
+
+class TextTest(unittest.TestCase):
+    def test_what_nobody_sees_is_removed(self) -> None:
+        self.assertEqual(printable("a\u200bb\u202ec\U000e0041d\x1b[31me\x00"), "abcd[31me")
+
+    def test_joiners_stay_inside_emoji_and_scripts_that_need_them(self) -> None:
+        self.assertEqual(printable("👩\u200d💻 a\u200db"), "👩\u200d💻 ab")
+
+    def test_line_breaks_of_every_kind_become_spaces(self) -> None:
+        self.assertEqual(one_line(" a\r\nb\u2028c\x85d\t e "), "a b c d e")
+
+    def test_rules_split_at_spaces_and_commas_outside_of_parentheses(self) -> None:
+        for text, rules in (
+            ("Read Write", ["Read", "Write"]),
+            ("Read, Write,", ["Read", "Write"]),
+            ("Bash(git add:*), Bash(git commit -m *) Read", ["Bash(git add:*)", "Bash(git commit -m *)", "Read"]),
+            ("Bash(a, b)", ["Bash(a, b)"]),
+            ("Bash(a (b) c) Read", ["Bash(a (b) c)", "Read"]),
+            ("Bash(never closed, Read", ["Bash(never closed, Read"]),
+            ("a) b", ["a)", "b"]),
+            ("", []),
+        ):
+            with self.subTest(text):
+                self.assertEqual(split_rules(text), rules)
+
+
+if __name__ == "__main__":
+    unittest.main()
