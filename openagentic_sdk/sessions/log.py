@@ -38,6 +38,9 @@ DURABILITY_LEVELS = ("flush", "barrier", "fsync")
 # Opening a log checks what is not known to be on disk, so at level `flush` the disk is asked now and then as well.
 MAX_UNSYNCED_BYTES = 2 << 20
 
+# A tail that was cut off is kept in <log>.torn-<offset>-<its CRC-32>: the same tail twice is one file.
+_TORN = ".torn-"
+
 # After these the disk still knows what it holds, so a write can be taken back and tried again later.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EAGAIN})
 
@@ -159,7 +162,11 @@ class LogWriter(SessionWriter):
         self._check_usable()
         if os.getpid() != self._pid:
             raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
-        stat = self._disk.fstat(self._fd)
+        try:
+            stat = self._disk.fstat(self._fd)
+        except OSError as error:
+            self._unusable = f"its file cannot be looked at ({error.strerror})"
+            raise self._storage_error("could not be appended to", error) from error
         if stat.st_nlink == 0:
             self._unusable = "its file was deleted"
             self._check_usable()
@@ -193,65 +200,65 @@ def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk
     Raises `SessionNotFoundError`, `SessionLockedError`, `LogCorruptError`, and `StorageError` when the disk refuses or the
     log was written by a newer version.
     """
-    fd = _open_locked(path, session_id, disk)
     try:
-        return _repaired_writer(fd, path, session_id, durability, clock, disk)
-    except BaseException:  # whatever happened, the lock must not stay behind
-        unlock(fd)
-        disk.close(fd)
-        raise
-
-
-def _open_locked(path: Path, session_id: str, disk: Disk) -> int:
-    try:
-        fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+        return _open_log(path, session_id, durability, clock, disk)
     except FileNotFoundError:
         raise SessionNotFoundError(session_id, str(path.parent.parent)) from None
     except OSError as error:
         raise StorageError(
-            f"session {session_id!r} cannot be opened for writing: {error.strerror}", session_id=session_id
+            f"session {session_id!r} cannot be opened for writing: {error.strerror or error}", session_id=session_id
         ) from error
-    if not try_lock(fd):
+
+
+def _open_log(path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+    fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+    try:
+        if not try_lock(fd):
+            raise SessionLockedError(session_id)
+        if disk.fstat(fd).st_nlink == 0:
+            # Deleted between our opening it and locking it.
+            raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
+        return _repaired_writer(fd, path, session_id, durability, clock, disk)
+    except BaseException:  # whatever happened, the lock must not stay behind
         disk.close(fd)
-        raise SessionLockedError(session_id)
-    if disk.fstat(fd).st_nlink == 0:
-        disk.close(fd)
-        raise SessionNotFoundError(session_id, str(path.parent.parent))
-    return fd
+        raise
 
 
 def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
-    try:
-        end = find_end(disk, fd, session_id)
-        if end.version > FORMAT_VERSION:
-            raise StorageError(
-                f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: "
-                "it can be read, and a newer version can go on with it",
-                session_id=session_id,
-            )
-        recovered = _cut_torn_tail(disk, fd, path, end) if end.torn_bytes else None
-        if not end.position.terminated:
-            end = _add_newline(disk, fd, end)
-    except OSError as error:
+    end = find_end(disk, fd, session_id)
+    if end.version > FORMAT_VERSION:
         raise StorageError(
-            f"session {session_id!r} cannot be opened for writing: {error.strerror or error}", session_id=session_id
-        ) from error
+            f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: "
+            "it can be read, and a newer version can go on with it",
+            session_id=session_id,
+        )
+    if end.torn_bytes:
+        _cut_torn_tail(disk, fd, path, end)
+    unreported = _unreported_tails(path, end.position.offset)
+    if not end.position.terminated:
+        end = _add_newline(disk, fd, end)
     writer = LogWriter(disk, fd, end, session_id=session_id, durability=durability, clock=clock)
-    if recovered:
-        writer.append([recovered])
+    if unreported:
+        writer.append(unreported)
         writer.sync()
     return writer
 
 
-def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> LogRecovered:
+def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> None:
     """Move what stands behind the last good line into a file of its own, on disk before the log is cut."""
     offset = end.position.offset
     torn = read_range(disk, fd, offset, end.size)
-    aside = path.with_name(f"{path.name}.torn-{offset}-{crc32(torn):08x}")
-    write_durably(disk, aside, torn)
+    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)
     disk.ftruncate(fd, offset)
     disk.fdatasync(fd)
-    return LogRecovered(bytes=len(torn), offset=offset, moved_to=aside.name)
+
+
+def _unreported_tails(path: Path, offset: int) -> list[LogRecovered]:
+    """One event for each tail that was cut off at `offset`: while the log ends there, none of them was reported."""
+    start = f"{path.name}{_TORN}{offset}-"
+    with os.scandir(path.parent) as entries:
+        tails = sorted((entry.name, entry.stat().st_size) for entry in entries if entry.name.startswith(start))
+    return [LogRecovered(bytes=size, offset=offset, moved_to=name) for name, size in tails]
 
 
 def _add_newline(disk: Disk, fd: int, end: LogEnd) -> LogEnd:

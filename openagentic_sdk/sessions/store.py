@@ -366,10 +366,10 @@ class FileSessionStore(SessionStore):
     def _opened(self, session_id: str, path: Path) -> Iterator[int]:
         with _storage_errors(session_id, "cannot be read"):
             fd = self._disk.open(str(path), os.O_RDONLY | BINARY | NO_FOLLOW)
-        try:
-            yield fd
-        finally:
-            self._disk.close(fd)
+            try:
+                yield fd
+            finally:
+                self._disk.close(fd)
 
     def _read_meta(self, session_id: str) -> _Meta:
         folder = self.session_dir(session_id)

@@ -50,8 +50,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class SessionReport:
-    """What a check found. `events` good events take `good_bytes` of the log's `size`; `durable_seq` is what it says of itself
-    to be safely on disk."""
+    """What a check found: `events` good events take `good_bytes` of the log's `size`.
+
+    `durable_seq` is the last event of which the log itself says that it is safely on disk.
+    """
 
     session_id: str
     events: int
@@ -77,9 +79,10 @@ class Salvage:
 
 
 def verify_session(store: FileSessionStore, session_id: str, *, decode: bool = True) -> SessionReport:
-    """Check the whole log, and every blob beside it. Raises `SessionNotFoundError`, and `StorageError` when it cannot be read.
+    """Check the whole log, and every blob beside it.
 
-    Without `decode` only numbers and checksums are checked, which takes little more than reading the file.
+    Without `decode` only numbers and checksums are checked, which takes little more than reading the file. Raises
+    `SessionNotFoundError`, and `StorageError` when the disk does not give the bytes.
     """
     path = store.session_dir(session_id) / LOG_NAME
     disk = SystemDisk()

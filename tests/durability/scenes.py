@@ -1,0 +1,112 @@
+"""Sessions and checks that the tests of this room share."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import unittest
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from openagentic_sdk.events import (
+    AssistantMessage,
+    AssistantReasoning,
+    Event,
+    LogRecovered,
+    PermissionDecision,
+    Result,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from openagentic_sdk.sessions.disk import SystemDisk
+from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
+from openagentic_sdk.sessions.verify import verify_session
+from openagentic_sdk.testing.clock import FakeClock
+
+LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
+
+
+class InstantDisk(SystemDisk):
+    """The real disk without waiting for the hardware: for tests in which no machine dies."""
+
+    @staticmethod
+    def fdatasync(fd: int) -> None:  # type: ignore[override]
+        return
+
+    @staticmethod
+    def fsync_folder(path: str) -> None:
+        return
+
+
+def tool_turn(turn: int, *, calls: int = 2, size: int = 40) -> list[list[Event]]:
+    """What one prompt leads to, in the batches in which a run appends it: two read-only or unsafe calls, and an answer."""
+    ids = [f"call-{turn}-{index}" for index in range(calls)]
+    batches: list[list[Event]] = [[UserMessage(f"prompt {turn} \u2028 \ud83d {'x' * size}")]]
+    batches.append([AssistantMessage(f"thinking {turn}"), *(ToolUse(i, "Bash", {"command": "echo"}) for i in ids)])
+    for index, call_id in enumerate(ids):
+        effect = "read" if index % 2 else "unsafe"
+        batches.append([PermissionDecision(call_id, "Bash", True, "default", "0" * 64)])
+        batches.append([ToolStarted(call_id, "Bash", effect, "0" * 64, f"key-{call_id}")])
+        batches.append([ToolResult(call_id, {"stdout": f"\x00 {'y' * size}"})])
+    batches.append([AssistantMessage(f"done {turn}"), Result(f"done {turn}", "s", "end")])
+    return batches
+
+
+def three_turns(size: int = 40) -> list[list[Event]]:
+    return [batch for turn in (1, 2, 3) for batch in tool_turn(turn, size=size)]
+
+
+def small_batches(count: int) -> list[list[Event]]:
+    """One short event each, every fifth one a barrier."""
+    return [[UserMessage(f"{n}") if n % 5 == 0 else AssistantReasoning(f"{n}")] for n in range(count)]
+
+
+def bare(events: Sequence[Event]) -> list[Event]:
+    """The events as they were before they were stored, without what repairs added."""
+    return [replace(event, seq=None, ts=None) for event in events if not isinstance(event, LogRecovered)]
+
+
+class SceneTest(unittest.TestCase):
+    """A folder of its own, and a store that does not wait for the hardware."""
+
+    durability = "barrier"
+
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory(prefix="durability-")
+        self.addCleanup(place.cleanup)
+        self.place = Path(place.name)
+        self.clock = FakeClock()
+        self.store = self.make_store()
+        self.session_id = self.store.create_session(session_id="s")
+        self.path = self.store.session_dir("s") / LOG_NAME
+
+    def make_store(self, **settings: object) -> FileSessionStore:
+        settings.setdefault("disk", InstantDisk())
+        return FileSessionStore(self.place, settings.pop("durability", self.durability), clock=self.clock, **settings)
+
+    def write(self, batches: Sequence[Sequence[Event]]) -> list[Event]:
+        with self.store.open_writer("s") as writer:
+            return [event for batch in batches for event in writer.append(batch)]
+
+    def restore(self, content: bytes) -> None:
+        """Make the log hold these bytes, and nothing else stand beside it."""
+        for path in self.path.parent.iterdir():
+            if path.name.startswith(LOG_NAME + ".torn"):
+                path.unlink()
+        self.path.write_bytes(content)
+
+    def assert_goes_on(self, expected: Sequence[Event], store: FileSessionStore | None = None) -> list[Event]:
+        """The session opens with exactly these events, takes another, and is whole after that."""
+        store = store or self.store
+        with store.open_writer("s") as writer:
+            writer.append([UserMessage("and on")])
+        events = store.read_events("s")
+        self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
+        self.assertEqual(bare(events[:-1]), bare(expected))
+        self.assertEqual(bare(events[-1:]), [UserMessage("and on")])
+        report = verify_session(store, "s")
+        self.assertEqual(report.problems, ())
+        return events
