@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,16 +41,14 @@ from .base import (
     stamp_events,
 )
 from .disk import BINARY
+from .head import Head, copied_head, read_head
 from .line import is_barrier
 from .lock import try_lock
 from .summary import (
     SessionSummary,
-    fold_session_summary,
     moves_summary,
     start_summary,
-    summary_from_dict,
     summary_matches,
-    summary_to_dict,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +57,8 @@ if TYPE_CHECKING:
 BUSY_S = 30.0
 PAGE_EVENTS = 256
 DURABILITIES = ("flush", "barrier", "fsync")
-# One entry per version of the schema: what turns a database of the version before into this one.
+# One entry per version of the schema: what turns a database of the version before into this one. What may hold any text
+# (`cwd`, `parent`) is kept as JSON, in ASCII.
 MIGRATIONS: Sequence[Sequence[str]] = (
     (
         """CREATE TABLE sessions (
@@ -71,14 +69,14 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             epoch INTEGER NOT NULL DEFAULT 0,
             held INTEGER NOT NULL DEFAULT 0,
             touched INTEGER NOT NULL,
-            cwd TEXT,
-            parent TEXT,
+            cwd TEXT NOT NULL DEFAULT 'null',
+            parent TEXT NOT NULL DEFAULT 'null',
             is_child INTEGER NOT NULL DEFAULT 0,
             summary TEXT
         )""",
         "CREATE INDEX sessions_touched ON sessions (is_child, touched)",
         "CREATE INDEX sessions_cwd ON sessions (cwd, is_child, touched)",
-        "CREATE INDEX sessions_parent ON sessions (parent) WHERE parent IS NOT NULL",
+        "CREATE INDEX sessions_parent ON sessions (parent) WHERE parent != 'null'",
         "CREATE INDEX sessions_newest ON sessions (touched)",
         """CREATE TABLE events (
             session INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
@@ -150,8 +148,8 @@ class SqliteSessionStore(SessionStore):
             key = self._key(db, session_id)
             self._refuse_if_held(db, session_id, key)
             head = self._head(db, session_id)
-            if expected_seq is not None and head.summary.events != expected_seq:
-                raise ConcurrencyError(session_id, expected_seq, head.summary.events)
+            if expected_seq is not None and head.last_seq != expected_seq:
+                raise ConcurrencyError(session_id, expected_seq, head.last_seq)
             return self._insert(db, key, head, events)[0]
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
@@ -223,7 +221,10 @@ class SqliteSessionStore(SessionStore):
 
     def list_children(self, session_id: str) -> list[str]:
         with self._reading(session_id) as db:
-            rows = db.execute("SELECT id FROM sessions WHERE parent = ? AND is_child ORDER BY key", (session_id,))
+            rows = db.execute(
+                "SELECT id FROM sessions WHERE parent = ? AND parent != 'null' AND is_child ORDER BY key",
+                (dumps_json(session_id),),
+            )
             return [row[0] for row in rows]
 
     def read_summary(self, session_id: str) -> SessionSummary:
@@ -244,13 +245,13 @@ class SqliteSessionStore(SessionStore):
         values: list[Any] = []
         if cwd is not None:
             where += (" AND" if where else " WHERE") + " cwd = ?"
-            values.append(cwd)
+            values.append(dumps_json(cwd))
         command = f"{_ROW}{where} ORDER BY touched DESC"
         with self._reading(None) as db:
             if not query:
                 rows = db.execute(f"{command} LIMIT ? OFFSET ?", (*values, -1 if limit is None else limit, offset))
-                return [self._shown(_head_of(row)) for row in rows.fetchall()]
-            found = (self._shown(_head_of(row)) for row in db.execute(command, values).fetchall())
+                return [self._shown(read_head(*row)) for row in rows.fetchall()]
+            found = (self._shown(read_head(*row)) for row in db.execute(command, values).fetchall())
             matching = [row for row in found if summary_matches(row, query=query, include_children=True)]
         return matching[offset:] if limit is None else matching[offset : offset + limit]
 
@@ -281,19 +282,10 @@ class SqliteSessionStore(SessionStore):
             key = self._add(db, target_id, self._clock.now(), dict(metadata))
             _copy_rows(db, source, key, at_seq)
             start = self._head(db, target_id).summary
-            if known.is_kept and known.summary.events == at_seq:
-                summary = replace(
-                    known.summary, id=start.id, created=start.created, parent=start.parent, is_child=start.is_child
-                )
-                self._keep_summary(db, key, summary)
-                self._insert(db, key, _Head(summary, True), tail)
-            else:
-                # Folding a long log would make the fork wait; its row is folded when a list first shows it.
-                updated = db.execute(
-                    "SELECT updated FROM events WHERE session = ? AND seq = ?", (key, at_seq)
-                ).fetchone()
-                stale = replace(start, events=at_seq, updated=updated[0] if updated else start.updated)
-                self._insert(db, key, _Head(stale, False), tail)
+            updated = db.execute("SELECT updated FROM events WHERE session = ? AND seq = ?", (key, at_seq)).fetchone()
+            head = copied_head(known, start, at_seq, updated[0] if updated else None)
+            self._keep_summary(db, key, head)
+            self._insert(db, key, head, tail)
         return target_id
 
     # --- inside a transaction ----------------------------------------------------------------------------------------
@@ -302,42 +294,40 @@ class SqliteSessionStore(SessionStore):
         start = start_summary(check_session_id(session_id), created_at, metadata)
         if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone():
             raise SessionExistsError(session_id)
-        columns = "id, created_at, metadata, touched, cwd, parent, is_child, summary"
         newest = "(SELECT coalesce(max(touched), 0) + 1 FROM sessions)"
-        values = (start.cwd, start.parent, start.is_child, dumps_json(summary_to_dict(start)))
         cursor = db.execute(
-            f"INSERT INTO sessions ({columns}) VALUES (?, ?, ?, {newest}, ?, ?, ?, ?)",
-            (session_id, created_at, dumps_json(metadata), *values),
+            f"INSERT INTO sessions (id, created_at, metadata, touched) VALUES (?, ?, ?, {newest})",
+            (session_id, created_at, dumps_json(metadata)),
         )
-        return int(cursor.lastrowid or 0)
+        key = int(cursor.lastrowid or 0)
+        self._keep_summary(db, key, Head(start))
+        return key
 
     def _insert(
-        self, db: sqlite3.Connection, key: int, head: _Head, events: Sequence[Event]
-    ) -> tuple[list[Event], _Head]:
-        stamped = stamp_events(events, first_seq=head.summary.events + 1, now=self._clock.now())
+        self, db: sqlite3.Connection, key: int, head: Head, events: Sequence[Event]
+    ) -> tuple[list[Event], Head]:
+        stamped = stamp_events(events, first_seq=head.last_seq + 1, now=self._clock.now())
         return stamped, self._write(db, key, head, stamped)
 
-    def _write(self, db: sqlite3.Connection, key: int, head: _Head, events: Sequence[Event]) -> _Head:
+    def _write(self, db: sqlite3.Connection, key: int, head: Head, events: Sequence[Event]) -> Head:
         """Insert numbered events behind `head`, and keep the summary where they change more than its counters."""
-        summary, rows = head.summary, []
+        rows = []
         for event in events:
             data = dumps_stored(event)
-            summary = fold_session_summary(summary, (event,))
-            rows.append((key, event.seq, summary.updated, data))
+            head = head.after((event,))
+            rows.append((key, event.seq, head.summary.updated, data))
         db.executemany("INSERT INTO events (session, seq, updated, data) VALUES (?, ?, ?, ?)", rows)
         db.execute(_TOUCH, (key,))
         if any(moves_summary(event) for event in events):
-            self._keep_summary(db, key, summary if head.is_kept else None)
-        return _Head(summary, head.is_kept)
+            self._keep_summary(db, key, head)
+        return head
 
-    def _keep_summary(self, db: sqlite3.Connection, key: int, summary: SessionSummary | None) -> None:
-        if summary is None:
-            db.execute("UPDATE sessions SET summary = NULL WHERE key = ?", (key,))
-            return
-        kept = dumps_json(summary_to_dict(summary))
-        columns = "summary = ?, cwd = ?, parent = ?, is_child = ?"
-        values = (kept, summary.cwd, summary.parent, summary.is_child)
-        db.execute(f"UPDATE sessions SET {columns} WHERE key = ?", (*values, key))
+    def _keep_summary(self, db: sqlite3.Connection, key: int, head: Head) -> None:
+        summary = head.summary
+        db.execute(
+            "UPDATE sessions SET summary = ?, cwd = ?, parent = ?, is_child = ? WHERE key = ?",
+            (head.to_json(), dumps_json(summary.cwd), dumps_json(summary.parent), summary.is_child, key),
+        )
 
     def _key(self, db: sqlite3.Connection, session_id: str) -> int:
         row = db.execute("SELECT key FROM sessions WHERE id = ?", (session_id,)).fetchone()
@@ -345,21 +335,21 @@ class SqliteSessionStore(SessionStore):
             raise SessionNotFoundError(session_id, str(self.path))
         return int(row[0])
 
-    def _head(self, db: sqlite3.Connection, session_id: str) -> _Head:
+    def _head(self, db: sqlite3.Connection, session_id: str) -> Head:
         row = db.execute(f"{_ROW} WHERE id = ?", (session_id,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, str(self.path))
-        return _head_of(row)
+        return read_head(*row)
 
     def _refold(self, session_id: str) -> SessionSummary:
         """Fold a stale row anew, and keep it if nobody wrote meanwhile."""
         folded = self.fold_summary(session_id)
         with self._transaction(session_id) as db:
-            if self._head(db, session_id).summary.events == folded.events:
-                self._keep_summary(db, self._key(db, session_id), folded)
+            if self._head(db, session_id).last_seq == folded.events:
+                self._keep_summary(db, self._key(db, session_id), Head(folded))
         return folded
 
-    def _shown(self, head: _Head) -> SessionSummary:
+    def _shown(self, head: Head) -> SessionSummary:
         return head.summary if head.is_kept else self._row(head.summary.id)
 
     # --- the writer of a run -----------------------------------------------------------------------------------------
@@ -385,7 +375,7 @@ class SqliteSessionStore(SessionStore):
     def _lease_path(self, key: int, epoch: int) -> Path:
         return self.path.with_name(f"{self.path.name}-leases") / f"{key}-{epoch}"
 
-    def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], _Head]:
+    def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
         with self._transaction(writer.session_id, durable=self._is_durable(events)) as db:
             epoch, last_seq = db.execute(_POSITION, (writer.key,)).fetchone() or (0, 0)
             if epoch != writer.epoch:
@@ -456,25 +446,9 @@ class SqliteSessionStore(SessionStore):
         return db
 
 
-@dataclass(frozen=True)
-class _Head:
-    """Where a log stands. When the summary is not kept, only its id and its counters are right."""
-
-    summary: SessionSummary
-    is_kept: bool
-
-
-def _head_of(row: tuple[Any, ...]) -> _Head:
-    session_id, created_at, metadata, kept, seq, updated = row
-    summary = summary_from_dict(loads_json(kept)) if kept else None
-    start = summary or start_summary(session_id, created_at, loads_json(metadata))
-    counted = replace(start, events=seq, updated=updated) if seq else start
-    return _Head(counted, summary is not None or not seq)
-
-
 class _SqliteWriter(SessionWriter):
     def __init__(
-        self, store: SqliteSessionStore, session_id: str, key: int, epoch: int, head: _Head, lease: _Lease
+        self, store: SqliteSessionStore, session_id: str, key: int, epoch: int, head: Head, lease: _Lease
     ) -> None:
         self.session_id = session_id
         self.epoch = epoch
@@ -486,7 +460,7 @@ class _SqliteWriter(SessionWriter):
 
     @property
     def last_seq(self) -> int:
-        return self.head.summary.events
+        return self.head.last_seq
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         if not self.lease.is_held or self._pid != os.getpid():

@@ -196,6 +196,13 @@ class StoreContract(unittest.TestCase):
         self.store.update_metadata(session_id, {"b": None, "c": {"d": "\x00"}})
         self.assertEqual(self.store.read_metadata(session_id)["metadata"], {"a": 1, "c": {"d": "\x00"}})
 
+    def test_metadata_may_hold_any_text(self) -> None:
+        for text in HOSTILE_TEXTS:
+            session_id = self.store.create_session(metadata={"cwd": text, text: text, "parent_session_id": text})
+            self.assertEqual(self.store.read_metadata(session_id)["metadata"][text], text)
+            rows = self.store.list_session_summaries(cwd=text) if text else [self.store.read_summary(session_id)]
+            self.assertEqual([row.id for row in rows], [session_id])
+
     def test_a_deleted_session_is_gone_and_its_id_starts_clean(self) -> None:
         self.store.create_session(session_id="again", metadata={"old": True})
         self.store.append_events("again", [UserMessage("old"), SessionMeta(title="old")])
