@@ -43,7 +43,8 @@ class ThreadFeed:
         self._is_done = False
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._work = work
-        threading.Thread(target=self._run, name="openagentic-stream", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="openagentic-stream", daemon=True)
+        self._thread.start()
 
     # --- in the thread -----------------------------------------------------------------------------------------------
 
@@ -124,6 +125,8 @@ class ThreadFeed:
                 await asyncio.wait({self._ended}, timeout=deadline - self._loop.time())
             except asyncio.CancelledError:
                 cancelled = True
+        if self._ended.done():
+            self._thread.join()  # it said so with its last breath: microseconds
         if cancelled:
             raise asyncio.CancelledError
 

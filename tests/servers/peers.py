@@ -1,0 +1,165 @@
+"""Model servers that others wrote, for tests: install them into a cache outside the repository, start and stop them.
+
+    python3 -m tests.servers.peers aimock         npm, seconds
+    python3 -m tests.servers.peers litellm        pip into a virtual environment, a minute or two
+    python3 -m tests.servers.peers llama-server   builds llama.cpp from the sdist of llama-cpp-python, a quarter of an hour
+
+Tests never install anything: they use what is in the cache and skip with a sentence otherwise. OPENAGENTIC_TEST_CACHE names
+the cache's folder. Telemetry and downloads of the servers are switched off where they have a switch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+CACHE = Path(os.environ.get("OPENAGENTIC_TEST_CACHE") or Path.home() / ".cache" / "openagentic-tests")
+AIMOCK = CACHE / "aimock" / "node_modules" / ".bin" / "llmock"
+LITELLM = CACHE / "litellm" / "bin" / "litellm"
+LLAMA_SERVER = CACHE / "llama" / "build" / "bin" / "llama-server"
+
+LLAMA_SDIST = "llama-cpp-python==0.3.36"
+LLAMA_FLAGS = (
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DGGML_NATIVE=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_UI=OFF",
+    "-DLLAMA_USE_PREBUILT_UI=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DBUILD_SHARED_LIBS=OFF",
+)
+
+
+def install_aimock() -> None:
+    """The mock of CopilotKit, from npm."""
+    folder = CACHE / "aimock"
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["npm", "install", "--ignore-scripts", "@copilotkit/aimock"], cwd=folder, check=True)
+
+
+def install_litellm() -> None:
+    """The LiteLLM proxy, in a virtual environment of its own."""
+    folder = CACHE / "litellm"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", "litellm[proxy]"], check=True)
+
+
+def install_llama_server() -> None:
+    """llama.cpp's server, built from the source that the sdist of llama-cpp-python carries."""
+    folder = CACHE / "llama"
+    folder.mkdir(parents=True, exist_ok=True)
+    download = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python", LLAMA_SDIST]
+    subprocess.run([*download, "-d", str(folder)], check=True)
+    archive = next(folder.glob("llama_cpp_python-*.tar.gz"))
+    subprocess.run(["tar", "-xzf", str(archive), "-C", str(folder)], check=True)
+    source = next(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
+    subprocess.run(["cmake", "-B", str(folder / "build"), "-S", str(source), *LLAMA_FLAGS], check=True)
+    build = ["cmake", "--build", str(folder / "build"), "--target", "llama-server", "-j2"]
+    subprocess.run(build, check=True)
+
+
+@dataclass
+class Peer:
+    """A server in a process of its own, in its own process group. `with Peer(...) as peer: peer.url`"""
+
+    command: Sequence[str]
+    health: str
+    environment: dict[str, str] = field(default_factory=dict)
+    start_s: float = 20.0
+
+    def __enter__(self) -> Peer:
+        self.port = free_port()
+        command = [part.replace("{port}", str(self.port)) for part in self.command]
+        self._process = subprocess.Popen(
+            command,
+            env={**os.environ, **self.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self._wait_until_healthy()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for sign in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self._process.pid, sign)
+                self._process.wait(5)
+                return
+            except ProcessLookupError:
+                self._process.wait(5)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _wait_until_healthy(self) -> None:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        deadline = time.monotonic() + self.start_s
+        while True:
+            try:
+                with opener.open(self.url + self.health, timeout=2):
+                    return
+            except OSError as error:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    raise RuntimeError(f"{self.command[0]} did not start within {self.start_s} s: {error}") from error
+            time.sleep(0.1)
+
+
+def aimock(fixtures: Path, *flags: str) -> Peer:
+    """aimock with a file of fixtures."""
+    command = [str(AIMOCK), "-h", "127.0.0.1", "-p", "{port}", "-f", str(fixtures), "--log-level", "silent", *flags]
+    return Peer(command, "/__aimock/journal")
+
+
+def litellm(upstream: str, folder: Path) -> Peer:
+    """The LiteLLM proxy in front of another server; `relay` is the model that it passes on."""
+    config: dict[str, Any] = {
+        "model_list": [
+            {
+                "model_name": "relay",
+                "litellm_params": {"model": "openai/gpt-4o", "api_base": f"{upstream}/v1", "api_key": "sk-test"},
+            }
+        ],
+        "general_settings": {"master_key": "sk-test"},
+        "litellm_settings": {"telemetry": False},
+        "router_settings": {"num_retries": 0},
+    }
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(config))  # JSON is YAML
+    environment = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False", "NO_PROXY": "*"}
+    command = [str(LITELLM), "--config", str(path), "--host", "127.0.0.1", "--port", "{port}"]
+    return Peer(command, "/health/liveliness", environment, start_s=120.0)
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+if __name__ == "__main__":
+    installers = {"aimock": install_aimock, "litellm": install_litellm, "llama-server": install_llama_server}
+    chosen = installers.get(sys.argv[1] if len(sys.argv) == 2 else "")
+    if chosen is None:
+        sys.exit(f"usage: python3 -m tests.servers.peers {'|'.join(installers)}")
+    chosen()
