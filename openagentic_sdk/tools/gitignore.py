@@ -1,6 +1,6 @@
 """What `.gitignore` files leave out, as git defines it (gitignore(5)).
 
-Pure: the text of a file goes in, verdicts on paths come out. In one file the last pattern that matches decides; of several
+Pure: the text of a file goes in, verdicts on names come out. In one file the last pattern that matches decides; of several
 files the one nearest to the path. The caller walks from the top down and does not enter folders that are left out, so
 nothing below them can be taken back in.
 """
@@ -8,52 +8,70 @@ nothing below them can be taken back in.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from .glob_pattern import name_regex, path_regex
+from .glob_pattern import SPECIAL, Fits, folder_regex, name_regex, split_path
 
 MAX_RULES = 10_000
-MAX_CACHED_NAMES = 50_000
-
-_WILD = frozenset("*?[\\")
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """One pattern. `anchored` ones match the path from the file's folder on, the others the name alone."""
+    """One pattern: what it says of names, in folders that `in_folder` accepts (None: in every folder)."""
 
-    matches: Callable[[str], object]
+    name: str
+    fits: Fits
     ignores: bool
     folders_only: bool
-    anchored: bool
+    in_folder: Fits | None
+
+
+class NameRules:
+    """The rules that count for the files, or for the folders, in one folder."""
+
+    def __init__(self, rules: list[_Rule]) -> None:
+        names = {rule.name for rule in rules}
+        self._literals = {name for name in names if not SPECIAL.intersection(name)}
+        endings = {name for name in names if name[0] == "*" and not SPECIAL.intersection(name[1:])}
+        self._endings = tuple(name[1:] for name in endings)
+        others = [name_regex(name) for name in names - self._literals - endings]
+        self._others = re.compile("|".join(others), re.DOTALL).fullmatch if others else None
+        # Without a rule that takes back in, a name that any rule speaks of is left out: their order says nothing.
+        self._in_order = rules[::-1] if not all(rule.ignores for rule in rules) else None
+
+    def verdicts(self, names: list[str]) -> dict[str, bool]:
+        """True for names that are left out, False for those taken back in; names that no rule speaks of are missing."""
+        literals, endings, others = self._literals, self._endings, self._others
+        if others is None:
+            concerned = [name for name in names if name in literals or name.endswith(endings)]
+        else:
+            concerned = [name for name in names if name in literals or name.endswith(endings) or others(name)]
+        if self._in_order is None:
+            return dict.fromkeys(concerned, True)
+        return {name: next(rule.ignores for rule in self._in_order if rule.fits(name)) for name in concerned}
 
 
 class IgnoreFile:
-    """The patterns of one file. Asking costs a set look-up for names that no pattern speaks of."""
+    """The patterns of one file."""
 
     def __init__(self, text: str) -> None:
-        patterns = [line for line in map(_clean, text.splitlines()[:MAX_RULES]) if line]
-        self._rules = [_rule(pattern) for pattern in patterns]
-        self._anchored = any(rule.anchored for rule in self._rules)
-        names = [name for name in map(_bare_name, patterns) if name]
-        self._literals = {name for name in names if not _WILD.intersection(name)}
-        suffixes = [name[1:] for name in names if name[0] == "*" and not _WILD.intersection(name[1:])]
-        self._suffixes = tuple(suffixes)
-        others = [name_regex(name) for name in names if _WILD.intersection(name) and name[1:] not in suffixes]
-        self._others = re.compile("|".join(others) or "(?!)", re.DOTALL)
+        lines = text.splitlines()[:MAX_RULES]
+        self._rules = [_rule(pattern) for pattern in map(_clean, lines) if pattern.strip("!/")]
+        self._known: dict[tuple[bool, tuple[int, ...]], NameRules] = {}
+        self._bound = [(number, rule.in_folder) for number, rule in enumerate(self._rules) if rule.in_folder]
 
-    def verdict(self, path: str, name: str, is_folder: bool) -> bool | None:
-        """True: left out, False: taken back in, None: nothing is said. `path` is relative to the file's folder."""
-        if not (self._anchored or self._speaks_of(name)):
-            return None
-        for rule in reversed(self._rules):
-            if (is_folder or not rule.folders_only) and rule.matches(path if rule.anchored else name):
-                return rule.ignores
-        return None
+    def rules_in(self, prefix: str, *, folders: bool) -> NameRules:
+        """The rules for the files, or the folders, in a folder.
 
-    def _speaks_of(self, name: str) -> bool:
-        return name in self._literals or name.endswith(self._suffixes) or self._others.fullmatch(name) is not None
+        `prefix` is the folder's path relative to the file of patterns, with a slash at its end, or empty.
+        """
+        here = tuple(number for number, in_folder in self._bound if in_folder(prefix))
+        rules = self._known.get((folders, here))
+        if rules is None:
+            counting = [rule for number, rule in enumerate(self._rules) if rule.in_folder is None or number in here]
+            rules = NameRules([rule for rule in counting if folders or not rule.folders_only])
+            self._known[folders, here] = rules
+        return rules
 
     def __bool__(self) -> bool:
         return bool(self._rules)
@@ -67,14 +85,10 @@ def _clean(line: str) -> str:
     return stripped + " " if stripped.endswith("\\") and len(line) > len(stripped) else stripped
 
 
-def _bare_name(pattern: str) -> str:
-    """The part of a pattern that names are compared with; empty for an anchored one."""
-    body = pattern.removeprefix("!").removesuffix("/").removeprefix("**/")
-    return "" if "/" in body else body
-
-
 def _rule(pattern: str) -> _Rule:
-    ignores, folders_only = not pattern.startswith("!"), pattern.endswith("/")
-    name = _bare_name(pattern)
-    source = name_regex(name) if name else path_regex(pattern.removeprefix("!"))
-    return _Rule(re.compile(source or "(?!)", re.DOTALL).fullmatch, ignores, folders_only, not name)
+    body = pattern.removeprefix("!")
+    bound = "/" in body.removesuffix("/")  # a slash that is not at the end ties a pattern to the file's folder
+    folder, name = split_path(body)
+    in_folder = re.compile(folder_regex(folder), re.DOTALL).fullmatch if bound and folder != "**" else None
+    fits = re.compile(name_regex(name), re.DOTALL).fullmatch
+    return _Rule(name, fits, not pattern.startswith("!"), body.endswith("/") and not body.endswith("**/"), in_folder)

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import ToolError
 from .base import Tool, ToolContext, run_in_thread
 from .file_types import type_suffixes
-from .glob_pattern import compile_glob, expand_braces, static_folder
+from .glob_pattern import GlobPattern, expand_braces, static_folder
 from .output import plural
 from .path_filter import read_filter
 from .schema import validate
@@ -82,16 +82,22 @@ class GlobTool(Tool):
 
 
 def _matches(root: ResolvedPath, pattern: str, input: Mapping[str, Any], ctx: ToolContext) -> list[str]:
-    fits = compile_glob(pattern)
+    glob = GlobPattern(pattern)
     suffixes = type_suffixes(input["type"]) if input.get("type") else None
     options = WalkOptions(
         bool(input.get("include_ignored")), input.get("include_hidden", True), _worth_entering(pattern)
     )
     found: list[str] = []
     for folder in walk(root, options, ctx):
+        pick = glob.in_folder(folder.prefix)
+        if pick is None:
+            continue
+        names = pick([entry.name for entry in folder.files])
+        if suffixes is not None:
+            names = [name for name in names if name.endswith(suffixes)]
+        names.sort()
         prefix = folder.prefix
-        paths = [path for entry in folder.files if fits(path := prefix + entry.name)]
-        found += paths if suffixes is None else [path for path in paths if path.endswith(suffixes)]
+        found += [prefix + name for name in names]
     return found
 
 

@@ -16,20 +16,49 @@ from ..errors import ToolInputError
 MAX_ALTERNATIVES = 256
 MAX_PATTERN_CHARS = 4_096
 
-_SPECIAL = frozenset("*?[\\{")
+# What has a meaning in a pattern without braces.
+SPECIAL = frozenset("*?[\\")
 
 
-def compile_glob(pattern: str) -> Callable[[str], object]:
-    """A function that says whether a path relative to the root, with `/` between names, matches.
+Fits = Callable[[str], object]
+Names = list[str]
 
-    Raises `ToolInputError` for a pattern that is empty, too long, or stands for too many alternatives.
-    """
-    alternatives = expand_braces(pattern)
-    simple = [_simple_suffix(alternative) for alternative in alternatives]
-    suffixes = tuple(suffix for suffix in simple if suffix is not None)
-    if len(suffixes) == len(simple):
-        return lambda path: path.endswith(suffixes)
-    return re.compile("|".join(f"(?:{path_regex(one)})" for one in alternatives), re.DOTALL).fullmatch
+
+class GlobPattern:
+    """A compiled pattern. What it says of folders is asked once for each folder, what it says of names for each file."""
+
+    def __init__(self, pattern: str) -> None:
+        """Raises `ToolInputError` for a pattern that is empty, too long, or stands for too many alternatives."""
+        names_by_folder: dict[str, list[str]] = {}
+        for alternative in expand_braces(pattern):
+            folder, name = split_path(alternative)
+            names_by_folder.setdefault(folder, []).append(name)
+        self._parts = [(_folder_test(folder), name_filter(names)) for folder, names in names_by_folder.items()]
+
+    def in_folder(self, prefix: str) -> Callable[[Names], Names] | None:
+        """A function that picks the matching ones of the names of files in a folder; None when there can be none.
+
+        `prefix` is the folder's path with a slash at its end, or empty.
+        """
+        pick = [pick for fits, pick in self._parts if fits is None or fits(prefix)]
+        if len(pick) < 2:
+            return pick[0] if pick else None
+        return lambda names: list(dict.fromkeys(name for one in pick for name in one(names)))
+
+
+def _folder_test(folder: str) -> Fits | None:
+    return None if folder == "**" else re.compile(folder_regex(folder), re.DOTALL).fullmatch
+
+
+def name_filter(patterns: list[str]) -> Callable[[Names], Names]:
+    """A function that picks the names that match any of several patterns, quickly for the frequent kinds of patterns."""
+    if "*" in patterns:
+        return lambda names: names
+    suffixes = tuple(pattern[1:] for pattern in patterns if pattern[0] == "*" and not SPECIAL.intersection(pattern[1:]))
+    if len(suffixes) == len(patterns):
+        return lambda names: [name for name in names if name.endswith(suffixes)]
+    fits = re.compile("|".join(map(name_regex, patterns)), re.DOTALL).fullmatch
+    return lambda names: [name for name in names if fits(name)]
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -85,30 +114,27 @@ def _find_open(pattern: str, start: int) -> int:
     return -1
 
 
-def _simple_suffix(pattern: str) -> str | None:
-    """What a path must end with, for the frequent patterns that ask for nothing else; None for others."""
-    if pattern in ("**", "**/*"):
-        return ""
-    rest = pattern.removeprefix("**/*")
-    return rest if rest != pattern and not _SPECIAL.intersection(rest) and "/" not in rest else None
+def split_path(pattern: str) -> tuple[str, str]:
+    """The pattern of the folders (empty for the root alone) and of the file's name. `**` at the end is any file below."""
+    folder, _, name = pattern.strip("/").rpartition("/")
+    if name != "**":
+        return folder, name or "*"
+    return f"{folder}/**" if folder else "**", "*"
 
 
-def path_regex(pattern: str) -> str:
-    """The source of a regular expression for a whole path. The pattern has no braces."""
-    chunks: list[list[str]] = [[]]
-    for name in pattern.strip("/").split("/"):
+def folder_regex(pattern: str) -> str:
+    """The source of a regular expression for a folder's path, which has a slash after each name."""
+    chunks = [""]
+    names = [name for name in pattern.split("/") if name]
+    for before, name in zip(["", *names], names, strict=False):
         if name != "**":
-            chunks[-1].append(name_regex(name))
-        elif chunks[-1] or len(chunks) == 1:  # several in a row are one
-            chunks.append([])
-    texts = ["/".join(chunk) for chunk in chunks]
-    if len(texts) == 1:
-        return texts[0]
-    first, *middle, last = texts
-    parts = [first + "/" if first else ""]
-    parts += [f"(?>(?:[^/]+/)*?{chunk}/)" for chunk in middle]
-    parts.append(f"(?:[^/]+/)*{last}" if last else ".+")
-    return "".join(parts)
+            chunks[-1] += name_regex(name) + "/"
+        elif before != "**":  # several in a row are one
+            chunks.append("")
+    if len(chunks) == 1:
+        return chunks[0]
+    first, *middle, last = chunks
+    return first + "".join(f"(?>(?:[^/]+/)*?{chunk})" for chunk in middle) + f"(?:[^/]+/)*{last}"
 
 
 def name_regex(pattern: str) -> str:
@@ -164,5 +190,5 @@ def _character_set(members: str, *, negated: bool) -> str:
 def static_folder(pattern: str) -> str:
     """The folders at the start of a pattern that hold no wildcard: where a walk may begin."""
     names = pattern.split("/")[:-1]
-    count = next((i for i, name in enumerate(names) if _SPECIAL.intersection(name)), len(names))
+    count = next((i for i, name in enumerate(names) if SPECIAL.intersection(name)), len(names))
     return "/".join(names[:count])

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from .base import Tool, ToolContext, run_in_thread
 from .file_types import type_suffixes
-from .glob_pattern import compile_glob
+from .glob_pattern import GlobPattern
 from .output import plural
 from .path_filter import read_filter
 from .schema import validate
@@ -186,23 +186,24 @@ def _files(root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> It
         except FileNotFoundError:
             raise missing_file(root, ctx.cwd, "file or folder") from None
         return
-    fits = _name_filter(input)
+    glob = _file_pattern(input.get("file_glob"))
+    suffixes = type_suffixes(input["type"]) if input.get("type") else ("",)
     options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True))
     for folder in walk(root, options, ctx):
+        pick = glob.in_folder(folder.prefix)
+        if pick is None:
+            continue
         base = folder.path if folder.path.endswith("/") else folder.path + "/"
-        for entry in folder.files:
-            path = folder.prefix + entry.name
-            if not entry.is_symlink() and (fits is None or fits(path)):
-                yield ListedFile(path, base + entry.name, entry.inode())
+        inodes = {entry.name: entry.inode() for entry in folder.files if not entry.is_symlink()}
+        for name in sorted(pick(list(inodes))):
+            if name.endswith(suffixes):
+                yield ListedFile(folder.prefix + name, base + name, inodes[name])
 
 
-def _name_filter(input: Mapping[str, Any]) -> Callable[[str], object] | None:
-    glob, kind = input.get("file_glob"), input.get("type")
-    suffixes = type_suffixes(kind) if kind else None
-    if not glob:
-        return (lambda path: path.endswith(suffixes)) if suffixes else None
-    fits = compile_glob(glob.removeprefix("./") if "/" in glob else f"**/{glob}")
-    return (lambda path: path.endswith(suffixes) and fits(path)) if suffixes else fits
+def _file_pattern(glob: str | None) -> GlobPattern:
+    if glob is None:
+        return GlobPattern("**")
+    return GlobPattern(glob.removeprefix("./") if "/" in glob else f"**/{glob}")
 
 
 def _matches(path: str, hits: list[Hit]) -> Iterator[dict[str, Any]]:

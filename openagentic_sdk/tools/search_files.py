@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import ToolError
 from .base import ToolContext
@@ -27,8 +26,7 @@ BATCH_FILES = 32
 _UNREADABLE: Answer = ("unreadable", 0, [])
 
 
-@dataclass(frozen=True)
-class ListedFile:
+class ListedFile(NamedTuple):
     """A file to search: its path relative to the root, where it is, and its inode number as the walk saw it."""
 
     path: str

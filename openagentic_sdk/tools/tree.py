@@ -1,7 +1,7 @@
 """Walk a folder tree without following links, leaving out what `.gitignore` files say.
 
 The law of the file: every folder is opened and compared with the entry that named it before it is listed, so a link that is
-swapped in during the walk leads nowhere. Entries come in a fixed order: a folder's files by name, then its folders by name.
+swapped in during the walk leads nowhere. Folders come in a fixed order, each before those in it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from .base import ToolContext
 from .gitignore import IgnoreFile
@@ -20,119 +20,110 @@ from .workspace import LIST_FLAGS, READ_FLAGS, ResolvedPath, check_cancelled, op
 MAX_IGNORE_BYTES = 1 << 20
 MAX_DEPTH = 1_000
 
+_Entries = list[os.DirEntry[str]]
 _by_name = attrgetter("name")
 
-# A file of patterns; the path it speaks of is the text here, then a folder's prefix from the index on, then the name.
+# A file of patterns, the path from its folder to the root of the walk, and how much of a prefix leads to its folder.
 _Level = tuple[IgnoreFile, str, int]
 
 
 @dataclass(frozen=True)
 class WalkOptions:
-    """What a walk leaves out. `enters` says whether a folder (relative path) is worth entering."""
+    """What a walk leaves out. `enters` says whether a folder, by its relative path, is worth entering."""
 
     include_ignored: bool = False
     include_hidden: bool = True
     enters: Callable[[str], bool] | None = None
 
 
-@dataclass(frozen=True)
-class Folder:
-    """One folder of a walk: its path relative to the root (empty or with a slash at its end), and its files."""
+class Folder(NamedTuple):
+    """One folder of a walk: where it is, its path relative to the root (empty or with a slash at its end), its files.
+
+    Files are regular files and links to such, in no order.
+    """
 
     path: str
     prefix: str
-    files: list[os.DirEntry[str]]
+    files: _Entries
 
 
-@dataclass(frozen=True)
-class _Waiting:
+class _Waiting(NamedTuple):
     path: str
     prefix: str
-    inode: int | None
-    depth: int
+    inode: int
     levels: tuple[_Level, ...]
 
 
 def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator[Folder]:
     """The folders below `root`, itself first. A folder that cannot be listed is passed over, the root alone raises."""
     levels = () if options.include_ignored else outer_levels(root.real, ctx.cwd)
-    stack = [_Waiting(root.real, "", None, 0, levels)]
+    stack = [_Waiting(root.real, "", -1, levels)]
     while stack:
         check_cancelled(ctx)
         here = stack.pop()
         try:
-            with _open_listed_folder(here) as fd:
-                folders, files, here_levels = _list(fd, here, options)
+            files, folders, levels = _list(here, options)
         except OSError:
-            if here.depth == 0:
+            if not here.prefix:
                 raise
             continue  # gone, or not permitted to this user: the rest of the tree is still worth having
         yield Folder(here.path, here.prefix, files)
-        if here.depth < MAX_DEPTH:
-            stack += [_below(here, entry, here_levels) for entry in reversed(folders)]
+        if folders and here.prefix.count("/") < MAX_DEPTH:
+            base = here.path if here.path.endswith("/") else here.path + "/"
+            folders.sort(key=_by_name, reverse=True)
+            for entry in folders:
+                name = entry.name
+                stack.append(_Waiting(base + name, f"{here.prefix}{name}/", entry.inode(), levels))
 
 
-def _below(here: _Waiting, entry: os.DirEntry[str], levels: tuple[_Level, ...]) -> _Waiting:
-    prefix = f"{here.prefix}{entry.name}/"
-    return _Waiting(_join(here.path, entry.name), prefix, entry.inode(), here.depth + 1, levels)
-
-
-def _join(folder: str, name: str) -> str:
-    return f"{folder}{name}" if folder.endswith("/") else f"{folder}/{name}"
-
-
-@contextmanager
-def _open_listed_folder(here: _Waiting) -> Iterator[int]:
-    fd = -1
-    if here.inode is not None:
-        fd = os.open(here.path, LIST_FLAGS)
-        if os.fstat(fd).st_ino != here.inode:
-            os.close(fd)
-            fd = -1
-    if fd < 0:  # the root, a mount point, or swapped in the meantime: the slow way follows no link at all
-        with open_folder(here.path) as passed:
-            fd = os.open(".", LIST_FLAGS, dir_fd=passed)
+def _list(here: _Waiting, options: WalkOptions) -> tuple[_Entries, _Entries, tuple[_Level, ...]]:
+    """The files to show, the folders to enter, and the ignore files that count below."""
+    fd = _open_listed(here)
     try:
-        yield fd
+        with os.scandir(fd) as found:
+            entries = list(found)
+        files = [entry for entry in entries if entry.is_file()]  # a link to a file too
+        folders = _folders(entries, options, here.prefix) if len(files) < len(entries) else []
+        levels = here.levels
+        if not options.include_ignored and (own := _read_ignore_file(".gitignore", fd)):
+            levels = ((own, "", len(here.prefix)), *levels)
     finally:
         os.close(fd)
-
-
-def _list(
-    fd: int, here: _Waiting, options: WalkOptions
-) -> tuple[list[os.DirEntry[str]], list[os.DirEntry[str]], tuple[_Level, ...]]:
-    """The folders to enter and the files to show, sorted, and the ignore files that count below."""
-    folders, files = [], []
-    with os.scandir(fd) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                folders.append(entry)
-            elif entry.is_file():  # a link to a file is a file of this tree; a link to a folder is not entered
-                files.append(entry)
-    levels = here.levels
-    if not options.include_ignored:
-        own = _read_ignore_file(".gitignore", fd)
-        levels = ((own, "", len(here.prefix)), *levels) if own else levels
-    folders = [entry for entry in folders if entry.name != ".git"]
     if not options.include_hidden:
-        folders = [entry for entry in folders if entry.name[0] != "."]
         files = [entry for entry in files if entry.name[0] != "."]
     if levels:
-        folders = [entry for entry in folders if not _is_ignored(levels, here.prefix, entry.name, True)]
-        files = [entry for entry in files if not _is_ignored(levels, here.prefix, entry.name, False)]
+        files = _not_ignored(files, levels, here.prefix, folders=False)
+        folders = _not_ignored(folders, levels, here.prefix, folders=True) if folders else folders
+    return files, folders, levels
+
+
+def _open_listed(here: _Waiting) -> int:
+    if here.inode >= 0:
+        fd = os.open(here.path, LIST_FLAGS)
+        if os.fstat(fd).st_ino == here.inode:
+            return fd
+        os.close(fd)
+    # The root, a mount point, or swapped in the meantime: the slow way follows no link at all.
+    with open_folder(here.path) as passed:
+        return os.open(".", LIST_FLAGS, dir_fd=passed)
+
+
+def _folders(entries: _Entries, options: WalkOptions, prefix: str) -> _Entries:
+    """The folders among the entries that are to be entered: never `.git`, never through a link."""
+    found = [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != ".git"]
+    if not options.include_hidden:
+        found = [entry for entry in found if entry.name[0] != "."]
     if options.enters:
-        folders = [entry for entry in folders if options.enters(f"{here.prefix}{entry.name}")]
-    folders.sort(key=_by_name)
-    files.sort(key=_by_name)
-    return folders, files, levels
+        found = [entry for entry in found if options.enters(prefix + entry.name)]
+    return found
 
 
-def _is_ignored(levels: tuple[_Level, ...], prefix: str, name: str, is_folder: bool) -> bool:
-    for ignore, outer, length in levels:
-        verdict = ignore.verdict(f"{outer}{prefix[length:]}{name}", name, is_folder)
-        if verdict is not None:
-            return verdict
-    return False
+def _not_ignored(entries: _Entries, levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> _Entries:
+    names = [entry.name for entry in entries]
+    verdicts: dict[str, bool] = {}
+    for ignore, outer, length in reversed(levels):  # the nearest last, as it has the last word
+        verdicts |= ignore.rules_in(outer + prefix[length:], folders=folders).verdicts(names)
+    return [entry for entry in entries if not verdicts.get(entry.name)] if verdicts else entries
 
 
 def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
@@ -142,11 +133,11 @@ def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
         return ()
     names = [name for name in real[len(top) :].split("/") if name]
     levels: list[_Level] = []
-    exclude = _read_ignore_file(_join(top, ".git/info/exclude"))
+    exclude = _read_ignore_file(os.path.join(top, ".git/info/exclude"))
     if exclude:
         levels.append((exclude, "".join(f"{name}/" for name in names), 0))
     for depth in range(len(names)):
-        ignore = _read_ignore_file(_join("/".join([top, *names[:depth]]), ".gitignore"))
+        ignore = _read_ignore_file(os.path.join(top, *names[:depth], ".gitignore"))
         if ignore:
             levels.insert(0, (ignore, "".join(f"{name}/" for name in names[depth:]), 0))
     return tuple(levels)
@@ -155,7 +146,7 @@ def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
 def _repository(real: str) -> str | None:
     """The nearest folder, from `real` up, that holds a `.git`."""
     folder = real
-    while not os.path.lexists(_join(folder, ".git")):
+    while not os.path.lexists(os.path.join(folder, ".git")):
         parent = os.path.dirname(folder)
         if parent == folder:
             return None
