@@ -1,0 +1,261 @@
+"""When the disk refuses, what was acknowledged stays, what was not is gone or whole, and nothing is written behind a stub."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import unittest
+
+from openagentic_sdk.errors import ConcurrencyError, SessionError, SessionLockedError, StorageError
+from openagentic_sdk.events import Event, UserMessage
+from openagentic_sdk.sessions.log import LogWriter
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.verify import verify_session
+from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
+
+from .scenes import LARGE, InstantDisk, SceneTest, bare, small_batches, three_turns
+
+
+class FaultAtEveryOperationTest(SceneTest):
+    """A three-turn tool session, once for each operation that it asks the disk for and each thing that can go wrong."""
+
+    def run_session(self, disk: FaultyOS) -> tuple[list[Event], list[Event]]:
+        """Returns the events that were acknowledged and those of the batch, if any, that failed."""
+        store = FileSessionStore(self.place, "barrier", clock=self.clock, disk=disk)
+        acknowledged: list[Event] = []
+        batch: list[Event] = []
+        try:
+            store.create_session(session_id="s")
+            with store.open_writer("s") as writer:
+                for batch in three_turns():
+                    acknowledged += writer.append(batch)
+                batch = []
+            store.read_events("s")
+        except StorageError:
+            pass
+        return acknowledged, batch
+
+    def check(self, fault: str, sticky: bool) -> None:
+        plain = FaultyOS(disk=InstantDisk())
+        self.store.delete_session("s")
+        self.run_session(plain)
+        for at in range(1, len(plain.operations) + 1):
+            with self.subTest(fault=fault, at=at, operation=plain.operations[at - 1], sticky=sticky):
+                self.store.delete_session("s")
+                acknowledged, failed = self.run_session(FaultyOS(at=at, fault=fault, sticky=sticky, disk=InstantDisk()))
+                self.assert_kept(acknowledged, failed)
+
+    def assert_kept(self, acknowledged: list[Event], failed: list[Event]) -> None:
+        self.assertEqual([name for name in os.listdir(self.path.parent.parent) if name not in ("s", ".keep")], [])
+        if not self.store.session_exists("s"):
+            self.assertEqual(acknowledged, [])
+            self.store.create_session(session_id="s")
+        stored = self.store.read_events("s")
+        self.assertEqual(stored[: len(acknowledged)], acknowledged)
+        unacknowledged = bare(stored[len(acknowledged) :])
+        self.assertEqual(unacknowledged, failed[: len(unacknowledged)])
+        self.assert_goes_on(stored)
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = self.store.session_dir("s") / "events.jsonl"
+
+    def test_each_error_once(self) -> None:
+        for fault in (
+            (*ERRORS, *WRITE_FAULTS) if LARGE else ("EIO", "ENOSPC", "EINTR", "short", "torn ENOSPC", "torn EIO")
+        ):
+            self.check(fault, sticky=False)
+
+    def test_each_error_for_good(self) -> None:
+        for fault in (*ERRORS, *WRITE_FAULTS) if LARGE else ("EIO", "torn ENOSPC"):
+            self.check(fault, sticky=True)
+
+
+class DiskErrorTest(SceneTest):
+    def opened(self, at: str, fault: str, count: int = 1, sticky: bool = False) -> tuple[LogWriter, CountingFault]:
+        """A writer whose `count`-th operation of the kind `at`, from now on, goes wrong."""
+        disk = CountingFault(at, fault, count, sticky)
+        writer = self.make_store(disk=disk).open_writer("s")
+        self.addCleanup(writer.close)
+        disk.armed = True
+        return writer, disk
+
+    def test_a_full_disk_takes_the_batch_back_and_writing_goes_on_when_there_is_room(self) -> None:
+        for fault in ("ENOSPC", "EDQUOT", "EFBIG", "EINTR", "short", "torn ENOSPC"):
+            with self.subTest(fault):
+                before = self.path.read_bytes()
+                writer, disk = self.opened("write", fault, sticky=True)
+                for _ in range(3):
+                    with self.assertRaises(StorageError) as caught:
+                        writer.append([UserMessage("lost"), UserMessage("lost too")])
+                    self.assertTrue(caught.exception.retryable)
+                    self.assertEqual(self.path.read_bytes(), before)
+                disk.armed = False
+                (kept,) = writer.append([UserMessage("kept")])
+                writer.close()
+                self.assertEqual(self.store.read_events("s")[-1], kept)
+        self.assertEqual(verify_session(self.store, "s").problems, ())
+
+    def test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again(self) -> None:
+        for at, fault in (("write", "EIO"), ("write", "torn EIO"), ("fdatasync", "EIO"), ("fdatasync", "ENOSPC")):
+            with self.subTest(at=at, fault=fault):
+                writer, disk = self.opened(at, fault)
+                with self.assertRaises(StorageError) as caught:
+                    writer.append([UserMessage("in doubt")])
+                self.assertFalse(caught.exception.retryable)
+                asked = len(disk.operations)
+                with self.assertRaises(StorageError):
+                    writer.append([UserMessage("never")])
+                with self.assertRaises(StorageError):
+                    writer.sync()
+                self.assertEqual(disk.operations[asked:], [])
+                writer.close()
+                self.assertNotIn("never", self.path.read_text())
+                self.store.open_writer("s").close()
+        self.assertEqual(verify_session(self.store, "s").problems, ())
+
+    def test_a_write_that_cannot_be_taken_back_gives_the_handle_up(self) -> None:
+        writer, disk = self.opened("write", "torn ENOSPC")
+        disk.also = "ftruncate"
+        with self.assertRaises(StorageError) as caught:
+            writer.append([UserMessage("torn")])
+        self.assertFalse(caught.exception.retryable)
+        writer.close()
+        self.assert_goes_on([])
+
+    def test_an_interrupted_append_is_taken_back(self) -> None:
+        writer, disk = self.opened("write", "Ctrl-C")
+        with self.assertRaises(KeyboardInterrupt):
+            writer.append([UserMessage("interrupted")])
+        self.assertEqual(self.path.read_bytes(), b"")
+        writer.append([UserMessage("kept")])
+        self.assertEqual(bare(self.store.read_events("s")), [UserMessage("kept")])
+
+    def test_a_failed_open_gives_the_lock_back(self) -> None:
+        self.path.write_bytes(b"torn")
+        for at in range(1, 12):
+            with self.assertRaises(StorageError):
+                self.make_store(disk=FaultyOS(at=at, sticky=True)).open_writer("s")
+        self.assert_goes_on([])
+
+    def test_a_writer_that_ignores_the_lock_is_noticed_before_the_next_append(self) -> None:
+        with self.store.open_writer("s") as writer:
+            writer.append([UserMessage("one")])
+            with self.path.open("ab") as other:
+                other.write(b'{"type":"user.message","text":"by another tool"}\n')
+            with self.assertRaises(ConcurrencyError) as caught:
+                writer.append([UserMessage("two")])
+            self.assertEqual((caught.exception.expected_seq, caught.exception.actual_seq), (1, 2))
+            with self.assertRaises(StorageError):
+                writer.append([UserMessage("three")])
+        self.assert_goes_on(self.store.read_events("s"))
+
+    def test_a_log_that_was_deleted_or_cut_under_its_writer_takes_no_more_events(self) -> None:
+        with self.store.open_writer("s") as writer:
+            writer.append([UserMessage("one"), UserMessage("two")])
+            self.path.write_bytes(self.path.read_bytes()[:-20])
+            with self.assertRaises(ConcurrencyError):
+                writer.append([UserMessage("three")])
+        with self.store.open_writer("s") as writer:
+            self.path.unlink()
+            with self.assertRaises(StorageError):
+                writer.append([UserMessage("three")])
+
+    @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
+    def test_a_handle_inherited_over_fork_is_refused_and_the_parents_stays_good(self) -> None:
+        with self.store.open_writer("s") as writer:
+            writer.append([UserMessage("one")])
+            child = os.fork()
+            if child == 0:
+                os._exit(self.use_inherited(writer))
+            _, status = os.waitpid(child, 0)
+            self.assertEqual(os.waitstatus_to_exitcode(status), 42)
+            with self.assertRaises(SessionLockedError):
+                self.store.open_writer("s")
+            writer.append([UserMessage("two")])
+        self.assert_goes_on(self.store.read_events("s"))
+
+    def use_inherited(self, writer: LogWriter) -> int:
+        try:
+            writer.append([UserMessage("from the child")])
+        except SessionLockedError:
+            writer.close()
+            return 42
+        except SessionError:
+            return 1
+        return 0
+
+    @unittest.skipUnless(sys.platform == "linux", "needs a limit on file sizes that cuts a write short")
+    def test_a_real_limit_on_the_file_size_is_a_full_disk(self) -> None:
+        import resource
+
+        old = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGXFSZ, handler)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, old)
+        stored = self.write(small_batches(5))
+        with self.store.open_writer("s") as writer:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.path.stat().st_size + 50, old[1]))
+            for _ in range(2):
+                with self.assertRaises(StorageError) as caught:
+                    writer.append([UserMessage("too much")])
+                self.assertTrue(caught.exception.retryable)
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+            stored += writer.append([UserMessage("room again")])
+        self.assert_goes_on(stored)
+
+    def test_one_append_is_one_write(self) -> None:
+        disk = FaultyOS(disk=InstantDisk())
+        with self.make_store(disk=disk).open_writer("s") as writer:
+            for batch in three_turns():
+                writer.append(batch)
+        self.assertEqual(disk.operations.count("write"), len(three_turns()))
+
+    def test_what_matters_afterwards_is_synced_and_the_rest_is_not(self) -> None:
+        counts = {}
+        for durability in ("flush", "barrier", "fsync"):
+            disk = FaultyOS(disk=InstantDisk())
+            with self.make_store(durability=durability, disk=disk).open_writer("s") as writer:
+                for batch in three_turns():
+                    writer.append(batch)
+            counts[durability] = disk.operations.count("fdatasync")
+        # Of a turn's nine batches, the calls themselves and the start of the read-only call are no barriers.
+        self.assertEqual(counts, {"flush": 0, "barrier": 3 * 7, "fsync": 3 * 9})
+
+    def test_a_flushed_log_is_synced_now_and_then_so_that_opening_stays_cheap(self) -> None:
+        disk = FaultyOS(disk=InstantDisk())
+        with self.make_store(durability="flush", disk=disk).open_writer("s") as writer:
+            for _ in range(5):
+                writer.append([UserMessage("x" * 1_000_000)])
+        self.assertEqual(disk.operations.count("fdatasync"), 1)
+
+
+class CountingFault(FaultyOS):
+    """A fault at the n-th operation of one kind, from the moment it is armed; `also` fails as well from then on."""
+
+    def __init__(self, kind: str, fault: str, count: int, sticky: bool) -> None:
+        super().__init__(fault=fault, sticky=sticky, disk=InstantDisk())
+        self.armed = False
+        self.also = ""
+        self._kind = kind
+        self._left = count
+
+    def write(self, fd: int, data: bytes | memoryview) -> int:
+        if self.fault == "Ctrl-C" and self.armed:
+            self.armed = False
+            super().write(fd, data)
+            raise KeyboardInterrupt
+        return super().write(fd, data)
+
+    def _is_due(self, name: str) -> bool:
+        self.operations.append(name)
+        if not self.armed:
+            return False
+        if name == self.also:
+            self.fault = "EIO"
+            return True
+        if name != self._kind:
+            return False
+        self._left -= 1
+        return self._left == 0 or (self.sticky and self._left < 0)
