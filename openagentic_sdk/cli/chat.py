@@ -12,15 +12,14 @@ import importlib
 import sys
 from dataclasses import replace
 
-from ..api import query
 from ..errors import OpenAgentSdkError
-from ..events import SystemInit
 from ..options import OpenAgenticOptions
 from .exits import OK
 from .flags import add_agent_flags, build_options
 from .people import Asker, build_gate
 from .render import EventPrinter
 from .terminal import Screen, printable
+from .turn import Turn
 
 _HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends with \\ goes on in the next one"
 
@@ -35,43 +34,27 @@ def run(args: argparse.Namespace) -> int:
     options = build_options(args, build_gate(args, Asker(screen)))
     _edit_lines()
     screen.line(screen.styled(_HELP, "dim"))
-    chat = _Chat(options, screen)
+    session_id = options.resume
     with asyncio.Runner() as runner:
         while (prompt := _read_prompt(screen)) is not None:
             if prompt.strip():
-                chat.take_turn(runner, prompt)
-    chat.say_goodbye()
+                session_id = _take_turn(runner, options, prompt, screen) or session_id
+                options = replace(
+                    options, resume=session_id, continue_last=options.continue_last and session_id is None
+                )
+    if session_id:
+        screen.line(f"Go on with: openagentic-sdk chat --resume {printable(session_id)}")
     return OK
 
 
-class _Chat:
-    """The session that the turns share."""
-
-    def __init__(self, options: OpenAgenticOptions, screen: Screen) -> None:
-        self._options = options
-        self._screen = screen
-        self._session_id: str | None = None
-
-    def take_turn(self, runner: asyncio.Runner, prompt: str) -> None:
-        """One prompt to its end, or to Ctrl-C."""
-        printer = EventPrinter(self._screen)
-        try:
-            runner.run(self._show_events(prompt, printer))
-        except KeyboardInterrupt:
-            printer.show_interruption(None)
-        except OpenAgentSdkError as error:
-            self._screen.line(printable(str(error)))
-
-    async def _show_events(self, prompt: str, printer: EventPrinter) -> None:
-        async for event in query(prompt=prompt, options=self._options):
-            if isinstance(event, SystemInit) and event.parent_tool_use_id is None:
-                self._session_id = event.session_id
-                self._options = replace(self._options, resume=event.session_id, continue_last=False)
-            printer.show(event)
-
-    def say_goodbye(self) -> None:
-        if self._session_id:
-            self._screen.line(f"Go on with: openagentic-sdk chat --resume {printable(self._session_id)}")
+def _take_turn(runner: asyncio.Runner, options: OpenAgenticOptions, prompt: str, screen: Screen) -> str | None:
+    """One prompt to its end, to Ctrl-C or to an error; returns the session's id when it began."""
+    turn = Turn(options, EventPrinter(screen))
+    try:
+        turn.play(runner, prompt)
+    except OpenAgentSdkError as error:
+        screen.line(printable(str(error)))
+    return turn.session_id
 
 
 def _edit_lines() -> None:

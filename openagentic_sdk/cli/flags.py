@@ -24,7 +24,7 @@ LOCAL_SERVERS = {
     "vllm": "http://127.0.0.1:8000/v1",
 }
 PROVIDERS = ("openai", "openai-compatible", *LOCAL_SERVERS)
-MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
+MODES = ("default", "acceptEdits", "plan", "dontAsk", "prompt", "deny", "bypass", "bypassPermissions")
 SOURCES = ("user", "project", "local")
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 
 from ..events import UserQuestion
 from ..permissions.gate import PermissionGate
-from .terminal import Screen, read_line
+from ..permissions.interactive import question_text
+from .terminal import Screen, on_one_line, printable, read_line
 
 
 def somebody_is_there() -> bool:
@@ -16,17 +18,31 @@ def somebody_is_there() -> bool:
 
 
 class Asker:
-    """Puts the agent's questions to the person, one at a time; `EventPrinter` has shown the question already."""
+    """Puts the agent's questions to the person at the terminal, one at a time, without stopping the run."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
+        self._turn = asyncio.Lock()
 
     async def __call__(self, question: UserQuestion) -> str:
         """The answer as typed; a number picks a choice. The end of input is an empty answer, which allows nothing."""
-        answer = (await read_line("  answer: ", self._screen) or "").strip()
+        async with self._turn:
+            self._screen.end_line()
+            answer = (await read_line(self._text(question), self._screen) or "").strip()
         if answer.isdecimal() and 0 < int(answer) <= len(question.choices):
             return question.choices[int(answer) - 1]
         return answer
+
+    def _text(self, question: UserQuestion) -> str:
+        if question.kind == "permission":
+            return question_text(question, colour=self._screen.has_colours)
+        return f"{show_question(question)}\n  answer: "
+
+
+def show_question(question: UserQuestion) -> str:
+    """What is asked, with numbered choices, safe to print."""
+    choices = [f"\n    {number} {on_one_line(text)}" for number, text in enumerate(question.choices, 1)]
+    return f"? {printable(question.prompt)}{''.join(choices)}"
 
 
 def build_gate(args: argparse.Namespace, asker: Asker | None) -> PermissionGate:
@@ -35,5 +51,6 @@ def build_gate(args: argparse.Namespace, asker: Asker | None) -> PermissionGate:
         permission_mode=args.permission_mode,
         allow=tuple(args.allow),
         deny=tuple(args.deny),
+        source="command line",
         user_answerer=asker,
     )

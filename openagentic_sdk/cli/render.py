@@ -89,11 +89,6 @@ class EventPrinter:
         if printer is not None:
             printer(self, event)
 
-    def show_interruption(self, session_id: str | None) -> None:
-        """Say that the run was stopped from outside, and how to go on."""
-        where = f": go on with --resume {session_id}" if session_id else ""
-        self._line(f"Interrupted{where}", "yellow")
-
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def _line(self, text: str, style: str | None = None, depth: int = 0) -> None:
@@ -191,8 +186,11 @@ class EventPrinter:
     # --- people, skills, subagents -----------------------------------------------------------------------------------
 
     def _question(self, event: UserQuestion) -> None:
-        choices = f" ({' / '.join(on_one_line(choice) for choice in event.choices)})" if event.choices else ""
-        self._line(f"? {printable(event.prompt)}{choices}", "yellow", self._depth(event))
+        """While a run goes on, whoever answers shows the question."""
+        if self._transcript:
+            choices = f" ({' / '.join(on_one_line(choice) for choice in event.choices)})" if event.choices else ""
+            preview = "".join(f"\n    {printable(str(line))}" for line in event.details.get("preview") or ())
+            self._line(f"? {printable(event.prompt)}{choices}{preview}", "yellow", self._depth(event))
 
     def _answer(self, event: UserAnswer) -> None:
         if self._transcript:

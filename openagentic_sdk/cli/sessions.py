@@ -1,4 +1,4 @@
-"""`openagentic-sdk sessions ...`: what is stored, read, searched and tidied up."""
+"""`openagentic-sdk sessions ...`: list, read and search what is stored; what changes it stands in two files beside."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from pathlib import Path
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from ..sessions.summary import SessionSummary, summary_to_dict
+from . import sessions_change, sessions_check
 from .exits import FAILED, OK
 from .render import EventPrinter
-from .stores import ID_HELP, NEWEST, add_store_flag, find_session, open_session_store
+from .stores import NEWEST, ActionList, add_id, find_session, open_session_store
 from .terminal import Screen, on_one_line
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = subparsers.add_parser("sessions", description="List, read, check and repair sessions.")
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    parser = subparsers.add_parser("sessions", description="List, read, check, change and repair sessions.")
+    actions = ActionList(parser)
     _add_list(actions)
-    show = _add_action(actions, "show", _show, "print one session as a transcript")
-    show.add_argument("id", nargs="?", default=NEWEST, metavar="ID", help=f"{ID_HELP} (the default)")
+    show = actions.add("show", _show, "print one session as a transcript")
+    add_id(show, default=NEWEST)
     show.add_argument("--json", action="store_true", help="print the events as JSON lines")
-    search = _add_action(actions, "search", _search, "find words in all sessions")
+    search = actions.add("search", _search, "find words in all sessions")
     search.add_argument("words", nargs="+", metavar="WORD")
     search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N hits (default: %(default)s)")
-    delete = _add_action(actions, "delete", _delete, "remove a session for good")
-    delete.add_argument("id", metavar="ID", help="the whole id")
+    sessions_check.add_actions(actions)
+    sessions_change.add_actions(actions)
 
 
-def _add_list(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = _add_action(actions, "list", _list, "list the sessions, the one last written to first")
+def _add_list(actions: ActionList) -> None:
+    parser = actions.add("list", _list, "list the sessions, the one last written to first")
     parser.add_argument(
         "query", nargs="*", metavar="WORD", help="only those with these words in title, prompt, tag or id"
     )
@@ -41,18 +42,6 @@ def _add_list(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (default: %(default)s)")
     parser.add_argument("--children", action="store_true", help="also those of subagents")
     parser.add_argument("--json", action="store_true", help="print one JSON object per session")
-
-
-def _add_action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    action: Callable[[SessionStore, argparse.Namespace], int],
-    summary: str,
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    parser.set_defaults(run_action=action)
-    add_store_flag(parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,7 +70,7 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
 
 def _row(row: SessionSummary, screen: Screen) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated)) if row.updated else " " * 16
-    head = f"{row.id:<32}  {when}  {row.events:>5} events"
+    head = f"{on_one_line(row.id):<32}  {when}  {row.events:>5} events"
     if row.error is not None:
         return f"{head}  {screen.styled(on_one_line(row.error), 'red')}"
     state = "" if row.state == "idle" else screen.styled(f" ({row.state})", "yellow")
@@ -104,13 +93,7 @@ def _search(store: SessionStore, args: argparse.Namespace) -> int:
     hits = store.search(" ".join(args.words), limit=args.limit)
     screen = Screen(sys.stdout)
     for hit in hits:
-        screen.line(f"{hit.session_id} {hit.seq:>5}  {hit.type:<17}  {on_one_line(hit.context)}")
+        screen.line(f"{on_one_line(hit.session_id)} {hit.seq:>5}  {hit.type:<17}  {on_one_line(hit.context)}")
     if not hits:
         screen.line("nothing found")
     return OK if hits else FAILED
-
-
-def _delete(store: SessionStore, args: argparse.Namespace) -> int:
-    store.delete_session(args.id)
-    Screen(sys.stdout).line(f"deleted {on_one_line(args.id)}")
-    return OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..errors import OptionsError, SessionNotFoundError
@@ -30,6 +30,30 @@ def add_store_flag(parser: argparse._ActionsContainer) -> None:
         help="where sessions live: a folder, or an address such as sqlite:///path "
         f"(default: ${STORE_VARIABLE}, else ${HOME_VARIABLE}, else ~/.openagentic-sdk)",
     )
+
+
+def add_id(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """`ID`, which may be left out where there is a default."""
+    if default is None:
+        parser.add_argument("id", metavar="ID", help=ID_HELP)
+    else:
+        parser.add_argument("id", nargs="?", default=default, metavar="ID", help=f"{ID_HELP} (default: {default})")
+
+
+class ActionList:
+    """The actions below a subcommand; each gets the store and its arguments, and returns an exit code."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._subparsers = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(
+        self, name: str, action: Callable[[SessionStore, argparse.Namespace], int], summary: str
+    ) -> argparse.ArgumentParser:
+        """One more action; returns its parser."""
+        parser = self._subparsers.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        parser.set_defaults(run_action=action)
+        add_store_flag(parser)
+        return parser
 
 
 def open_session_store(named: str | None, environ: Mapping[str, str] = os.environ) -> SessionStore:

@@ -45,12 +45,12 @@ class Screen:
         self._out = out
         self.is_terminal = out.isatty()
         wanted = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self._colour = wanted if colour is None else colour
+        self.has_colours = wanted if colour is None else colour
         self._at_line_start = True
 
     def styled(self, text: str, style: str) -> str:
         """The text in a colour, or as it is where colours do not belong."""
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self._colour else text
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colours else text
 
     def write(self, text: str) -> None:
         """Show text at once; the line stays open unless the text ends with a newline."""

@@ -253,6 +253,54 @@ class Sessions(CommandCase):
         self.assertEqual(self.command("sessions", "delete", self.session_id)[0], OK)
         self.assertEqual(self.session_ids(), [])
 
+    def _log(self) -> Path:
+        return self.store / "sessions" / self.session_id / "events.jsonl"
+
+    def test_verify_finds_an_intact_session_intact(self) -> None:
+        self.assertEqual(self.command("sessions", "verify"), (OK, f"{self.session_id}: intact\n", ""))
+        code, out, _ = self.command("sessions", "verify", "--all")
+        self.assertEqual((code, out.splitlines()[-1]), (OK, "1 sessions, 0 damaged"))
+
+    def test_verify_names_the_damage_and_salvage_saves_what_is_good(self) -> None:
+        data = bytearray(self._log().read_bytes())
+        data[len(data) // 2] ^= 1
+        self._log().write_bytes(data)
+        code, out, _ = self.command("sessions", "verify", self.session_id)
+        self.assertEqual(code, FAILED)
+        self.assertIn("damaged", out)
+        self.assertIn(f"sessions salvage {self.session_id}", out)
+        code, out, err = self.command("sessions", "salvage", self.session_id)
+        self.assertEqual((code, err), (OK, ""))
+        self.assertEqual(bytes(data), self._log().read_bytes())
+        saved = out.split("session ")[1].split()[0]
+        self.assertEqual(self.command("sessions", "verify", saved)[0], OK)
+
+    def test_a_damaged_session_is_one_sentence_in_every_other_command(self) -> None:
+        self._log().write_bytes(self._log().read_bytes().replace(b"kettle", b"cattle"))
+        code, _, err = self.command("sessions", "show", self.session_id)
+        self.assertEqual((code, err.count("\n")), (FAILED, 1))
+        self.assertIn("sessions salvage", err)
+
+    def test_a_session_is_forked_renamed_tagged_and_rewound(self) -> None:
+        code, forked, _ = self.command("sessions", "fork", self.session_id)
+        self.assertEqual(code, OK)
+        forked = forked.strip()
+        self.assertEqual(self.command("sessions", "rename", forked, "Tea\x1b[2J time")[0], OK)
+        self.assertEqual(self.command("sessions", "tag", forked, "hot", "green"), (OK, "hot, green\n", ""))
+        self.assertEqual(self.command("sessions", "tag", forked, "^hot"), (OK, "green\n", ""))
+        self.assertEqual(self.command("sessions", "rewind", forked)[0], OK)
+        row = json.loads(self.command("sessions", "list", "--json", "time")[1])
+        self.assertEqual((row["id"], row["tags"]), (forked, ["green"]))
+        self.assertEqual(self.command("sessions", "verify", "--all")[0], OK)
+
+    def test_an_archive_brings_a_session_back(self) -> None:
+        file = str(self.folder / "tea.zip")
+        before = self.command("sessions", "show", "--json", self.session_id)[1]
+        self.assertEqual(self.command("sessions", "archive", self.session_id, file, "--remove")[0], OK)
+        self.assertEqual(self.session_ids(), [])
+        self.assertEqual(self.command("sessions", "restore", file), (OK, f"{self.session_id}\n", ""))
+        self.assertEqual(self.command("sessions", "show", "--json", self.session_id)[1], before)
+
     def test_an_empty_store_says_how_to_get_a_session(self) -> None:
         code, _, err = self.command("sessions", "show", "--store", str(self.folder / "empty"))
         self.assertEqual(code, USAGE)

@@ -1,0 +1,86 @@
+"""`sessions fork`, `rewind`, `rename`, `tag`, `archive`, `restore` and `delete`: change what is stored."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ..errors import SessionNotFoundError
+from ..sessions.archive import archive_session, restore_session
+from ..sessions.base import SessionStore
+from ..sessions.lifecycle import delete_session, fork_session, rename_session, rewind_session, tag_session
+from .exits import OK
+from .stores import ActionList, add_id, find_session
+from .terminal import Screen, on_one_line
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add them to the tree of the command line."""
+    fork = actions.add("fork", _fork, "make a new session that begins as a copy of this one")
+    add_id(fork)
+    fork.add_argument("--at-seq", type=int, metavar="N", help="copy up to event N (default: all)")
+    rewind = actions.add("rewind", _rewind, "take back the newest turns in the model's view; files stay as they are")
+    add_id(rewind)
+    place = rewind.add_mutually_exclusive_group()
+    place.add_argument("--turns", type=int, metavar="N", help="how many prompts to take back (default: 1)")
+    place.add_argument("--to-seq", type=int, metavar="N", help="go back to event N instead")
+    rename = actions.add("rename", _rename, "give a session a title")
+    add_id(rename)
+    rename.add_argument("title", metavar="TITLE", help="the empty text takes the title away")
+    tag = actions.add("tag", _tag, "add and remove tags")
+    add_id(tag)
+    tag.add_argument("tags", nargs="+", metavar="TAG", help="a tag to add; one that begins with ^ is removed")
+    archive = actions.add("archive", _archive, "write a session and its subagents' to one file")
+    add_id(archive)
+    archive.add_argument("file", metavar="FILE")
+    archive.add_argument(
+        "--remove", action="store_true", help="delete them once the file is complete and was read back"
+    )
+    restore = actions.add("restore", _restore, "bring the sessions of an archive back")
+    restore.add_argument("file", metavar="FILE")
+    delete = actions.add("delete", _delete, "remove a session and its subagents' for good")
+    delete.add_argument("id", metavar="ID", help="the whole id")
+
+
+def _fork(store: SessionStore, args: argparse.Namespace) -> int:
+    return _say(fork_session(store, find_session(store, args.id), at_seq=args.at_seq))
+
+
+def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
+    turns = None if args.to_seq is not None else args.turns or 1
+    event = rewind_session(store, find_session(store, args.id), to_seq=args.to_seq, turns=turns)
+    return _say(f"event {event.seq} takes back what came after event {getattr(event, 'to_seq', 0)}")
+
+
+def _rename(store: SessionStore, args: argparse.Namespace) -> int:
+    return _say(rename_session(store, find_session(store, args.id), args.title).label)
+
+
+def _tag(store: SessionStore, args: argparse.Namespace) -> int:
+    removed = [tag[1:] for tag in args.tags if tag.startswith("^")]
+    added = [tag for tag in args.tags if not tag.startswith("^")]
+    return _say(
+        ", ".join(tag_session(store, find_session(store, args.id), add=added, remove=removed).tags) or "no tags"
+    )
+
+
+def _archive(store: SessionStore, args: argparse.Namespace) -> int:
+    names = archive_session(store, find_session(store, args.id), args.file, remove=args.remove)
+    return _say(f"{len(names)} sessions are in {args.file}")
+
+
+def _restore(store: SessionStore, args: argparse.Namespace) -> int:
+    return _say("\n".join(restore_session(store, args.file)))
+
+
+def _delete(store: SessionStore, args: argparse.Namespace) -> int:
+    if not store.session_exists(args.id):  # nothing is deleted by the start of an id
+        raise SessionNotFoundError(args.id)
+    return _say("\n".join(f"deleted {name}" for name in delete_session(store, args.id)))
+
+
+def _say(text: str) -> int:
+    screen = Screen(sys.stdout)
+    for line in text.split("\n"):
+        screen.line(on_one_line(line))
+    return OK

@@ -1,0 +1,81 @@
+"""`sessions verify` and `sessions salvage`: say what is wrong with a session, and save what is good."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ..errors import OpenAgentSdkError, OptionsError
+from ..sessions.audit import find_mismatches
+from ..sessions.base import SessionStore
+from ..sessions.store import FileSessionStore
+from ..sessions.verify import salvage, verify_session
+from .exits import FAILED, OK
+from .stores import NEWEST, ActionList, add_id, find_session
+from .terminal import Screen, on_one_line
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add the two to the tree of the command line."""
+    verify = actions.add(
+        "verify", _verify, "check a session's log, blobs and requests; exit code 1 when something is wrong"
+    )
+    add_id(verify, default=NEWEST)
+    verify.add_argument("--all", action="store_true", help="check every session of the store")
+    add_id(actions.add("salvage", _salvage, "make a new session of what is intact of a damaged one"))
+
+
+def _verify(store: SessionStore, args: argparse.Namespace) -> int:
+    screen = Screen(sys.stdout)
+    names = store.list_sessions() if args.all else [find_session(store, args.id)]
+    damaged = sum(not _is_intact(store, name, screen) for name in names)
+    if args.all:
+        screen.line(f"{len(names)} sessions, {damaged} damaged")
+    return FAILED if damaged else OK
+
+
+def _is_intact(store: SessionStore, session_id: str, screen: Screen) -> bool:
+    """Check one session and print what was found."""
+    try:
+        good, findings = _check(store, session_id)
+    except OpenAgentSdkError as error:
+        good, findings = False, [str(error)]
+    verdict = screen.styled("intact", "green") if good else screen.styled("damaged", "red")
+    screen.line(f"{on_one_line(session_id)}: {verdict}")
+    for finding in findings:
+        screen.line(f"  {on_one_line(finding)}")
+    return good
+
+
+def _check(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
+    if not isinstance(store, FileSessionStore):  # a database keeps its own bytes; reading all of it is the check
+        return _check_requests(store, session_id)
+    report = verify_session(store, session_id)
+    findings = [str(problem) for problem in report.problems]
+    if not report.ok:
+        return False, findings
+    good, more = _check_requests(store, session_id)
+    return good, [*findings, *more]
+
+
+def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
+    """Whether every request that the log names is the one that it rebuilds."""
+    wrong = [
+        f"event {request.seq}: the request of step {request.step} is not what the log before it rebuilds "
+        f"(recorded {request.recorded_sha256[:12]}, rebuilt {request.rebuilt_sha256[:12]})"
+        for request in find_mismatches(store.iter_events(session_id))
+    ]
+    return not wrong, wrong
+
+
+def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
+    if not isinstance(store, FileSessionStore):
+        raise OptionsError("salvage works on session files: name their folder with --store")
+    saved = salvage(store, find_session(store, args.id))
+    screen = Screen(sys.stdout)
+    screen.line(
+        f"saved {saved.events} events in the new session {saved.session_id}; {saved.dropped_bytes} bytes were left out"
+    )
+    for problem in saved.report.problems:
+        screen.line(f"  {on_one_line(str(problem))}")
+    return OK

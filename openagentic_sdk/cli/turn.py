@@ -1,0 +1,72 @@
+"""One prompt of the command line: its events are shown as they come, and after Ctrl-C those that closed the run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from ..api import query
+from ..events import Event, Result, SystemInit
+from ..options import OpenAgenticOptions
+from ..serialization import dumps_event
+from .exits import FAILED, INTERRUPTED, OK
+
+
+class Printer(Protocol):
+    """Where events go."""
+
+    def show(self, event: Event) -> None: ...
+
+
+class JsonPrinter:
+    """Prints every event as one line of JSON, in the form of the log."""
+
+    def show(self, event: Event) -> None:
+        print(dumps_event(event), flush=True)
+
+
+class Turn:
+    """One prompt on one session. `session_id` is None until the run has begun."""
+
+    def __init__(self, options: OpenAgenticOptions, printer: Printer) -> None:
+        self._options = options
+        self._printer = printer
+        self._last_seq = 0
+        self._result: Result | None = None
+        self.session_id: str | None = None
+
+    def play(self, runner: asyncio.Runner, prompt: str) -> int:
+        """Run the prompt to its end; returns the exit code. Ctrl-C ends the run cleanly and keeps the session."""
+        try:
+            runner.run(self._show_events(prompt))
+        except KeyboardInterrupt:
+            self._show_ending()
+            return INTERRUPTED
+        return exit_code(self._result)
+
+    async def _show_events(self, prompt: str) -> None:
+        async for event in query(prompt=prompt, options=self._options):
+            if event.parent_tool_use_id is None:
+                self._remember(event)
+            self._printer.show(event)
+
+    def _remember(self, event: Event) -> None:
+        self._last_seq = event.seq or self._last_seq
+        if isinstance(event, SystemInit):
+            self.session_id = event.session_id
+        elif isinstance(event, Result):
+            self._result = event
+
+    def _show_ending(self) -> None:
+        """A run that is cut off closes its log without anybody listening: show what it wrote."""
+        store = self._options.session_store
+        if self.session_id is not None and store is not None:
+            for event in store.iter_events(self.session_id, after_seq=self._last_seq):
+                self._printer.show(event)
+
+
+def exit_code(result: Result | None) -> int:
+    """0 for a run that reached its end, 130 for an interrupted one, 1 for any other."""
+    if result is None:
+        return FAILED
+    return {"end": OK, "interrupted": INTERRUPTED}.get(result.stop_reason, FAILED)
