@@ -7,30 +7,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .clock import SystemClock
 from .errors import OptionsError, SessionNotFoundError, ToolInputError
-from .events import Event
+from .events import Event, SystemNotice
 from .hooks.engine import HookEngine
 from .options import AgentDefinition, OpenAgenticOptions
 from .permissions.gate import PermissionGate
-from .runtime.agent import Agent, RunRequest
+from .project.agents import AgentFile, read_agents
+from .project.claude import claude_folders
+from .project.commands import expand_prompt, read_commands
+from .project.memory import Memory, read_memory
+from .project.prompt import DEFAULT_BASE, build_system_prompt
+from .project.settings import Settings, read_settings
+from .project.trust import TrustStore, skill_trust
+from .runtime.agent import Agent, Expanded, RunRequest
 from .sessions.base import SessionStore
+from .sessions.locate import open_store
 from .sessions.prices import PriceTable, built_in_prices, cost, with_prices
 from .sessions.store import FileSessionStore
+from .sessions.view import SessionView
+from .skills.activation import active_skills
+from .skills.index import SkillInfo
+from .skills.library import SkillLibrary
 from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
+
+TASK = "Task"
 
 
 def build_agent(options: OpenAgenticOptions) -> Agent:
     """The agent that the options describe. Raises `OptionsError` with the setting to change."""
     if options.provider is None:
         raise OptionsError("provider is not set: pass a provider, for example OpenAIProvider()")
-    if not options.model:
-        raise OptionsError("model is not set: pass the name of a model that the provider serves")
     cwd = options.working_dir()
     if not cwd.is_dir():
         raise OptionsError(f"cwd {str(cwd)!r} is no folder: create it or pass another")
@@ -57,16 +69,22 @@ def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
 
 def newest_session(store: SessionStore, cwd: str) -> str:
     """The top-level session of this folder that was written to last. Raises `SessionNotFoundError` when there is none."""
-    for session_id in store.list_sessions():
-        metadata = store.read_metadata(session_id)["metadata"]
-        if metadata.get("cwd") == cwd and not metadata.get("parent_session_id"):
-            return session_id
-    raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")
+    newest = store.list_session_summaries(cwd=cwd, limit=1)
+    if not newest:
+        raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")
+    return newest[0].id
 
 
-def default_store() -> FileSessionStore:
-    """Files under $OPENAGENTIC_SDK_HOME, or ~/.openagentic-sdk."""
-    return FileSessionStore(root_dir=os.environ.get("OPENAGENTIC_SDK_HOME") or Path.home() / ".openagentic-sdk")
+def default_store() -> SessionStore:
+    """$OPENAGENTIC_SDK_STORE, else files under $OPENAGENTIC_SDK_HOME, else files under ~/.openagentic-sdk."""
+    url = os.environ.get("OPENAGENTIC_SDK_STORE")
+    return open_store(url) if url else FileSessionStore(root_dir=sdk_home())
+
+
+def sdk_home() -> Path:
+    """Where this library keeps what outlives a run."""
+    home = os.environ.get("OPENAGENTIC_SDK_HOME")
+    return Path(home) if home else Path.home() / ".openagentic-sdk"
 
 
 class _Builder:
@@ -77,34 +95,37 @@ class _Builder:
         self._clock = options.clock or SystemClock()
         self._store = options.session_store or default_store()
         self._prices = _prices(options.prices)
-        self._cwd = str(options.working_dir())
-        self._project_dir = str(options.project_root())
-        self._roots = tuple(dict.fromkeys((self._cwd, *(str(Path(d).absolute()) for d in options.additional_dirs))))
-        self._agents = dict(options.agents)
-        self._hooks = options.hooks or HookEngine()
-        self._gate = _gate(options)
+        self._project = _Project(options)
+        self._agents = {**self._project.agents, **options.agents}
+        self._hooks = _hooks(options.hooks or HookEngine(clock=self._clock), self._project)
+        self._gate = _gate(options, self._project)
+        self._tools = self._all_tools()
 
     def agent(self) -> Agent:
         """The agent that the caller talks to."""
-        options = self._options
-        assert options.provider is not None and options.model is not None
+        options, project = self._options, self._project
+        model = options.model or project.settings.model
+        if not model:
+            raise OptionsError("model is not set: pass the name of a model that the provider serves")
+        assert options.provider is not None
         return Agent(
             provider=options.provider,
-            model=options.model,
+            model=model,
             api_key=options.api_key,
-            tools=self._tools(),
+            tools=self._tools.only(self._gate.offered_tools(self._tools.names())),
             hooks=self._hooks,
             gate=self._gate,
             store=self._store,
             clock=self._clock,
-            cwd=self._cwd,
-            project_dir=self._project_dir,
-            system_prompt=self._system_prompt(options.system_prompt),
+            cwd=project.cwd,
+            project_dir=project.root,
+            system_prompt=project.system_prompt(options.system_prompt),
             child=self.child,
-            expand_prompt=lambda text: text,
+            expand_prompt=project.expand,
+            on_open=project.opening_events,
             cost=lambda usage, model: cost(usage, model, self._prices),
             agent_names=tuple(self._agents),
-            workspace_roots=self._roots,
+            workspace_roots=project.workspace_roots,
             max_steps=options.max_steps,
             max_depth=options.max_subagent_depth,
             blob_bytes=options.blob_bytes,
@@ -121,32 +142,133 @@ class _Builder:
             known = ", ".join(self._agents) or "(none)"
             raise ToolInputError(f"there is no agent {name!r}: the agents are {known}", path="agent")
         parent = self.agent()
-        model = definition.model if definition.model not in (None, "", "inherit") else parent.model
+        gate = _narrowed(definition, parent.gate)
+        tools = _tools_of(definition, self._tools)
         return replace(
             parent,
             name=name,
             provider=definition.provider or parent.provider,
-            model=model,
-            tools=_tools_of(definition, parent.tools),
-            gate=_narrowed(definition, parent.gate),
-            system_prompt=self._system_prompt(definition.prompt),
+            model=definition.model if definition.model not in (None, "", "inherit") else parent.model,
+            tools=tools.only(gate.offered_tools(tools.names())),
+            gate=gate,
+            system_prompt=self._project.system_prompt(definition.prompt),
+            on_open=self._project.preloading(definition.skills),
             max_steps=definition.max_steps or parent.max_steps,
         )
 
-    def _tools(self) -> ToolRegistry:
+    def _all_tools(self) -> ToolRegistry:
         options = self._options
         if isinstance(options.tools, ToolRegistry):
             return options.tools
         if options.tools is not None:
             return ToolRegistry(options.tools)
-        return default_tools({name: definition.description for name, definition in self._agents.items()})
-
-    def _system_prompt(self, base: str | None) -> Callable[[Sequence[Event]], str]:
-        text = BASE_PROMPT if base is None else base
-        return lambda skill_events: text
+        agents = {name: definition.description for name, definition in self._agents.items()}
+        return default_tools(agents, library=self._project.library, environment=self._project.settings.env)
 
     def _session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
+
+
+class _Project:
+    """What the project folder and the user's home say, as far as the options ask for it and trust allows it."""
+
+    def __init__(self, options: OpenAgenticOptions) -> None:
+        self.cwd = str(options.working_dir())
+        self.root = str(options.project_root())
+        home = None if options.home is None else os.fspath(options.home)
+        self.folders = claude_folders(self.root, cwd=self.cwd, setting_sources=options.setting_sources, home=home)
+        self.trusted = _is_trusted(options, self.root)
+        self.settings: Settings = read_settings(self.folders, trusted=self.trusted)
+        self.memory: Memory = read_memory(self.folders)
+        self.library = SkillLibrary(
+            setting_sources=options.setting_sources,
+            paths=[os.fspath(path) for path in options.skill_paths],
+            home=home,
+            trusts=skill_trust(self.root, is_trusted=self.trusted),
+        )
+        self.agents = {file.name: _definition(file) for file in read_agents(self.folders).agents}
+        self._commands = read_commands(self.folders)
+        self._lists_skills = bool(options.skill_paths) or bool({"user", "project"} & set(options.setting_sources))
+        more = [*options.additional_dirs, *(rule.text for rule in self.settings.additional_dirs)]
+        roots = [self.cwd, self.root, *(str(Path(self.cwd, folder)) for folder in more)]
+        self.workspace_roots = tuple(dict.fromkeys(roots))
+
+    def skills(self) -> tuple[SkillInfo, ...]:
+        """The skills that the model is told about; their files are read again only when they changed."""
+        return self.library.index(self.root, self.cwd).read().skills if self._lists_skills else ()
+
+    def system_prompt(self, base: str | None) -> Callable[[Sequence[Event]], str]:
+        """Makes the system prompt of the skill events so far; the same facts give the same string object."""
+        known: dict[tuple[Any, ...], str] = {}
+        skills = self.skills()
+
+        def prompt(skill_events: Sequence[Event]) -> str:
+            active = active_skills(skill_events)
+            key = tuple(event.seq for event in active)
+            if key not in known:
+                known[key] = build_system_prompt(
+                    base=DEFAULT_BASE if base is None else base, memory=self.memory, skills=skills, active=active
+                ).text
+            return known[key]
+
+        return prompt
+
+    def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
+        """A prompt with `/name` replaced by the command's text, or by the activation of the skill."""
+        expansion = expand_prompt(text, self._commands, self.skills(), self.folders)
+        if expansion.skill is None:
+            return Expanded(expansion.text)
+        event, _ = self.library.activate(
+            expansion.skill,
+            view.skill_events,
+            arguments=expansion.arguments,
+            requested_by="user",
+            project_dir=self.root,
+            session_id=session_id,
+        )
+        return Expanded(expansion.text, () if event is None else (event,))
+
+    def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
+        """What a run says at its start: settings that were left out, skills whose files changed."""
+        notes: list[Event] = [SystemNotice("settings.withheld", text) for text in self.settings.withheld]
+        notes += [SystemNotice(f"settings.{note.code}", note.message) for note in self.settings.diagnostics]
+        return [*notes, *self.library.find_drift(view.skill_events, project_dir=self.root, session_id=session_id)]
+
+    def preloading(self, names: Sequence[str]) -> Callable[[SessionView, str], Sequence[Event]]:
+        """Activates the skills that a subagent's definition names."""
+
+        def events(view: SessionView, session_id: str) -> Sequence[Event]:
+            index = self.library.index(self.root, self.cwd).read() if names else None
+            found = [] if index is None else [index.find(name) for name in names]
+            activations = [
+                self.library.activate(
+                    skill, view.skill_events, requested_by="config", project_dir=self.root, session_id=session_id
+                )[0]
+                for skill in found
+            ]
+            return [event for event in activations if event is not None]
+
+        return events
+
+
+def _is_trusted(options: OpenAgenticOptions, root: str) -> bool:
+    if options.trust_project is not None:
+        return options.trust_project
+    return bool(options.setting_sources) and TrustStore(sdk_home() / "trust.json").look_up(root).is_trusted
+
+
+def _definition(file: AgentFile) -> AgentDefinition:
+    return AgentDefinition(
+        description=file.description,
+        prompt=file.prompt,
+        tools=file.tools,
+        model=file.model or None,
+        disallowed_tools=file.disallowed_tools,
+        max_steps=file.max_turns,
+        permission_mode=file.permission_mode or None,
+        skills=file.skills,
+        source=file.path,
+    )
 
 
 def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
@@ -155,21 +277,44 @@ def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
     return with_prices(prices) if isinstance(prices, str) else {**built_in_prices(), **prices}
 
 
-def _gate(options: OpenAgenticOptions) -> PermissionGate:
-    gate = options.permission_gate or PermissionGate(permission_mode="default")
-    if options.allowed_tools or options.disallowed_tools:
-        gate = gate.with_rules(allow=options.allowed_tools, deny=options.disallowed_tools)
+def _hooks(engine: HookEngine, project: _Project) -> HookEngine:
+    """The program's own hooks, and behind them the commands that settings name."""
+    return engine
+
+
+def _gate(options: OpenAgenticOptions, project: _Project) -> PermissionGate:
+    """The caller's gate with the rules of options and settings; without one, the mode that settings name."""
+    settings = project.settings
+    gate = options.permission_gate or PermissionGate(
+        permission_mode=settings.default_mode or "default", clock=options.clock
+    )
+    gate = gate.with_rules(
+        allow=options.allowed_tools,
+        deny=options.disallowed_tools,
+        trusted=gate.trusted or project.trusted,
+        workspace_roots=gate.workspace_roots or project.workspace_roots,
+    )
+    for rule in settings.allow:
+        gate = gate.with_rules(allow=[rule.text], source=rule.source, root=project.root)
+    for rule in settings.ask:
+        gate = gate.with_rules(ask=[rule.text], source=rule.source, root=project.root)
+    for rule in settings.deny:
+        gate = gate.with_rules(deny=[rule.text], source=rule.source, root=project.root)
     return gate
 
 
 def _tools_of(definition: AgentDefinition, tools: ToolRegistry) -> ToolRegistry:
-    """The tools of a subagent: those it names, else its parent's without Task; never those it must not have."""
-    names = definition.tools or [name for name in tools.names() if name != "Task"]
-    return tools.only(set(names) - set(definition.disallowed_tools))
+    """The tools of a subagent: those it names, else all but Task; never those it must not have."""
+    named = {name.partition("(")[0].strip() for name in definition.tools}
+    names = named or {name for name in tools.names() if name != TASK}
+    return tools.only(names - set(definition.disallowed_tools))
 
 
 def _narrowed(definition: AgentDefinition, gate: PermissionGate) -> PermissionGate:
     """The parent's gate, and what the subagent's definition takes away on top of it."""
-    if definition.permission_mode is None and not definition.disallowed_tools:
-        return gate
-    return gate.narrowed(permission_mode=definition.permission_mode, deny=tuple(definition.disallowed_tools))
+    return gate.narrowed(
+        permission_mode=definition.permission_mode,
+        tools=definition.tools or None,
+        deny=definition.disallowed_tools,
+        source=definition.source or "subagent",
+    )

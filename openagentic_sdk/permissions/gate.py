@@ -160,6 +160,14 @@ class PermissionGate:
         gate.workspace_roots = self.workspace_roots if workspace_roots is None else tuple(workspace_roots)
         return gate
 
+    def with_mode(self, permission_mode: str) -> PermissionGate:
+        """The same gate in another mode. Raises `OptionsError` for an unknown one."""
+        *above, last = self._layers
+        mode = _mode(permission_mode)
+        gate = self._copy((*above, replace(last, mode=mode)))
+        gate.mode = mode
+        return gate
+
     def narrowed(
         self,
         *,

@@ -15,19 +15,29 @@ from ..providers.base import Provider
 from ..sessions.base import SessionStore
 from ..sessions.request import RequestDigest
 from ..sessions.view import SessionView
+from ..skills.activation import skill_policy
 from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
 from .limits import Budget, Deadline
 from .recorder import Recorder
 
 
+@dataclass(frozen=True)
+class Expanded:
+    """A prompt as the model gets it, and the events that it brings (a skill that it activates)."""
+
+    text: str
+    events: Sequence[Event] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Agent:
     """Everything that stays the same while an agent runs. Built by `assemble`, the only place that picks classes.
 
-    `system_prompt` makes the system prompt from the skill events of the log. `child` builds the agent
-    of a subagent by its name and raises `ToolError` for a name that is not known. `expand_prompt` turns `/name args` into
-    the text of a command. `cost` prices the usage of one call, None when the price is not known.
+    `system_prompt` makes the system prompt from the skill events of the log. `child` builds the agent of a subagent by its
+    name and raises `ToolError` for a name that is not known. `expand_prompt` turns `/name args` into the text of a command
+    or the activation of a skill. `on_open` gives what a run records at its start. `cost` prices the usage of one call,
+    None when the price is not known.
     """
 
     provider: Provider
@@ -41,7 +51,8 @@ class Agent:
     project_dir: str
     system_prompt: Callable[[Sequence[Event]], str]
     child: Callable[[str], Agent]
-    expand_prompt: Callable[[str], str]
+    expand_prompt: Callable[[str, SessionView, str], Expanded]
+    on_open: Callable[[SessionView, str], Sequence[Event]]
     cost: Callable[[Mapping[str, Any] | None, str], float | None]
     name: str | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -54,8 +65,6 @@ class Agent:
     compact_at_tokens: int | None = None
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
-    grants: Callable[[Sequence[Event]], Sequence[str]] = lambda skill_events: ()
-    initial_events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,16 +138,36 @@ class Run:
             **more,
         }
 
-    def gate_context(self, tool_use_id: str, effect: str | None = None, hook_wish: str | None = None) -> dict[str, Any]:
-        """What the permission gate is told about a call besides its name and input."""
+    @property
+    def gate(self) -> PermissionGate:
+        """The agent's gate, and what the active skills take away from it."""
+        only = skill_policy(self.view.skill_events).allowed_only
+        return self.agent.gate if only is None else self.agent.gate.narrowed(tools=only, source="skill")
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a question reaches anybody, now or after the run has parked."""
+        return self.request.parks or self.agent.gate.can_ask
+
+    def gate_context(self, tool_use_id: str, effect: str | None = None, **hook: Any) -> dict[str, Any]:
+        """What the permission gate is told about a call besides its name and input; `hook` is what a hook wished."""
+        policy = skill_policy(self.view.skill_events)
         return {
             **self.hook_context(tool_use_id=tool_use_id),
             "workspace_roots": self.agent.workspace_roots,
+            "protected_paths": self.protected_paths,
             "effect": effect,
-            "ask": self.ask,
-            "hook_permission": hook_wish,
-            "grants": self.agent.grants(self.view.skill_events),
+            "ask": self.ask if self.can_ask else None,
+            "grants": policy.grants,
+            "disallowed_tools": policy.disallowed_tools,
+            **hook,
         }
+
+    @property
+    def protected_paths(self) -> tuple[str, ...]:
+        """The session's own files, which no tool may edit."""
+        folder = self.agent.session_dir(self.session_id)
+        return () if folder is None else (folder,)
 
     async def ask(self, question: UserQuestion) -> str:
         """Put a question to a person; question and answer are in the log. An answer that is there already is taken."""

@@ -70,7 +70,7 @@ def _failure(error: Exception) -> RunStopped:
 
 
 async def _converse(run: Run, prompt: Prompt) -> None:
-    await run.record(_init(run), *run.agent.initial_events)
+    await run.record(_init(run), *run.agent.on_open(run.view, run.session_id))
     await _hooks_at(run, "session_start", await run.agent.hooks.run_session_start(context=run.hook_context()))
     await settle_open_calls(run)
     if prompt is None:
@@ -120,13 +120,14 @@ async def accept_prompt(run: Run, text: str) -> bool:
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
+    expanded = run.agent.expand_prompt(text, run.view, run.session_id)
     text, events, decision = await run.agent.hooks.run_user_prompt_submit(
-        prompt=run.agent.expand_prompt(text), context=run.hook_context()
+        prompt=expanded.text, context=run.hook_context()
     )
     await run.record(*events)
     if decision is not None and decision.block:
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
-    await run.record(UserMessage(text, request_id=request_id))
+    await run.record(UserMessage(text, request_id=request_id), *expanded.events)
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True

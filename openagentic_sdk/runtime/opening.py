@@ -44,6 +44,7 @@ async def open_run(
     )
     deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     budget = parent.budget if parent else _budget(request, view)
+    agent.gate.restore(session_id, view.events)
     return Run(
         agent=agent,
         session_id=session_id,
@@ -55,6 +56,7 @@ async def open_run(
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),
+        resources={"read_filter": agent.gate.read_filter(agent.cwd, agent.workspace_roots)},
     )
 
 

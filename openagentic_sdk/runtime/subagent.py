@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
+from ..skills.activation import skill_policy
 from ..tools.base import SubagentResult
-from .agent import Run, RunRequest
+from .agent import Agent, Run, RunRequest
 from .loop import run_session
 from .opening import open_run
 from .recorder import settled
@@ -21,8 +23,10 @@ async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> Su
     Raises `ToolError` for a name that is not known or when a hook blocks. Budget, deadline, hooks and permissions are
     the parent's.
     """
-    agent = run.agent.child(name)
-    await _hooks(run, await run.agent.hooks.run_subagent_start(context=run.hook_context(subagent=name, prompt=prompt)))
+    agent = _within_skills(run, run.agent.child(name))
+    await _hooks(
+        run, await run.agent.hooks.run_subagent_start(agent_name=name, prompt=prompt, context=run.hook_context())
+    )
     request = RunRequest(metadata=_links(run, tool_use_id))
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
@@ -37,8 +41,22 @@ async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> Su
     finally:
         await child.recorder.close()
     await run.record(_finished(child, tool_use_id, name, result.stop_reason))
-    await _hooks(run, await run.agent.hooks.run_subagent_stop(context=run.hook_context(subagent=name)))
+    await _hooks(
+        run,
+        await run.agent.hooks.run_subagent_stop(
+            agent_name=name, final_text=result.final_text, context=run.hook_context()
+        ),
+    )
     return _outcome(child, result)
+
+
+def _within_skills(run: Run, agent: Agent) -> Agent:
+    """What the parent's active skills take away is taken from its subagents too."""
+    policy = skill_policy(run.view.skill_events)
+    if policy.allowed_only is None and not policy.disallowed_tools:
+        return agent
+    gate = agent.gate.narrowed(tools=policy.allowed_only, deny=policy.disallowed_tools, source="skill of the parent")
+    return replace(agent, gate=gate)
 
 
 def _links(run: Run, tool_use_id: str) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         return await run.spawn(run, use.tool_use_id, name, prompt)
 
     async def permits_path(path: str, write: bool) -> bool:
-        permitted: bool = await agent.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
+        permitted: bool = await run.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
         return permitted
 
     return ToolContext(
@@ -42,7 +42,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         observed_files=run.view.observed_files,
         history=lambda: run.view.events,
         record=record,
-        ask_user=ask,
+        ask_user=ask if run.can_ask else None,
         spawn=spawn,
         permits_path=permits_path,
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),

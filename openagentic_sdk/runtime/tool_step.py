@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import StorageError, ToolError, ToolInputError
 from ..events import Event, HookEvent, PermissionDecision, ToolResult, ToolStarted, ToolUse
+from ..hooks.models import HookDecision
 from ..sessions.request import json_sha256
 from ..tools.base import Tool, ToolOutput
 from ..tools.schema import validate
@@ -140,8 +141,7 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
         return error_result(use.tool_use_id, error)
     if decision is not None and decision.additional_context:
         run.notes.append(decision.additional_context)
-    wish = None if decision is None else decision.permission
-    return await _permit(run, Permitted(use, tool, hooked), wish)
+    return await _permit(run, Permitted(use, tool, hooked), _wish_of(decision, hook_events))
 
 
 def _arguments(use: ToolUse, tool: Tool) -> Mapping[str, Any]:
@@ -167,9 +167,18 @@ async def _blocked(
     return ToolResult(use.tool_use_id, is_error=True, error_type="HookBlocked", error_message=text, outcome="denied")
 
 
-async def _permit(run: Run, call: Permitted, hook_wish: str | None) -> Permitted | ToolResult:
-    use, gate = call.use, run.agent.gate
-    approval = await gate.approve(use.name, call.input, run.gate_context(use.tool_use_id, call.tool.effect, hook_wish))
+def _wish_of(decision: HookDecision | None, events: Sequence[HookEvent]) -> dict[str, Any]:
+    """What a hook wished of the gate, and which hook that was."""
+    if decision is None or decision.permission is None:
+        return {}
+    name = next((event.name for event in events if event.details.get("permission") == decision.permission), None)
+    return {"hook_permission": decision.permission, "hook": name, "hook_reason": decision.block_reason}
+
+
+async def _permit(run: Run, call: Permitted, hook_wish: Mapping[str, Any]) -> Permitted | ToolResult:
+    use = call.use
+    context = run.gate_context(use.tool_use_id, call.tool.effect, **hook_wish)
+    approval = await run.gate.approve(use.name, call.input, context)
     if approval.updated_input is not None:
         call = Permitted(use, call.tool, approval.updated_input)
     decision = PermissionDecision(

@@ -106,10 +106,9 @@ class Conversation:
     def messages(self) -> list[Message]:
         """The messages as they would be sent now, in a new list; calls without a result get one that says so."""
         blocks = self._visible()
-        last_open = self._turn
         while self._settled_blocks < len(blocks):
             block = blocks[self._settled_blocks]
-            if block is last_open or block.open_calls:
+            if block.open_calls or (block is self._turn and not block.calls):
                 break
             self._settled.extend(self._render(block))
             self._settled_blocks += 1

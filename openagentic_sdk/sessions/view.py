@@ -15,8 +15,10 @@ from ..events import (
     PermissionDecision,
     Result,
     SessionForked,
+    SessionRewound,
     SkillActivated,
     SkillDeactivated,
+    SkillDrifted,
     SubagentFinished,
     SubagentStarted,
     SystemInit,
@@ -63,7 +65,7 @@ class SessionView:
         self.results: list[Result] = []
         self.last_text = ""
         self.open_subagents: dict[str, SubagentStarted] = {}
-        self.skill_events: list[Event] = []
+        self.skill_events: list[Event] = []  # what decides which skills are active and what they grant
         self._questions: dict[str, UserQuestion] = {}
         self._answers: dict[str, str] = {}
 
@@ -94,12 +96,7 @@ class SessionView:
     def answer_to(self, question: UserQuestion) -> str | None:
         """The recorded answer to the same question of the same call, when it was asked before."""
         for earlier in self._questions.values():
-            same = (earlier.tool_use_id, earlier.prompt, earlier.kind) == (
-                question.tool_use_id,
-                question.prompt,
-                question.kind,
-            )
-            if same and earlier.question_id in self._answers and question.tool_use_id is not None:
+            if earlier.question_id in self._answers and _is_same_question(earlier, question):
                 return self._answers[earlier.question_id]
         return None
 
@@ -122,6 +119,7 @@ class SessionView:
         self.usage, self.cost_usd = None, 0.0
 
     def _prompt(self, event: UserMessage) -> None:
+        self.skill_events.append(event)
         if event.request_id is not None:
             self.prompts.setdefault(event.request_id, event.seq or 0)
 
@@ -181,6 +179,14 @@ class SessionView:
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
 
 
+def _is_same_question(earlier: UserQuestion, question: UserQuestion) -> bool:
+    """Whether an answer to the one answers the other: the same call, the same words, the very same arguments."""
+    digests = earlier.details.get("input_sha256"), question.details.get("input_sha256")
+    words = (earlier.kind, earlier.prompt), (question.kind, question.prompt)
+    call = question.tool_use_id is not None and earlier.tool_use_id == question.tool_use_id
+    return call and digests[0] == digests[1] and words[0] == words[1]
+
+
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     SystemInit.type: SessionView._init,
     UserMessage.type: SessionView._prompt,
@@ -200,4 +206,6 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     UserAnswer.type: SessionView._answer,
     SkillActivated.type: SessionView._skill,
     SkillDeactivated.type: SessionView._skill,
+    SkillDrifted.type: SessionView._skill,
+    SessionRewound.type: SessionView._skill,
 }

@@ -105,7 +105,8 @@ class ScriptedProvider:
         """The next turn, piece by piece."""
         index, turn = self._next_turn(messages)
         self.requests.append({"model": model, "messages": list(messages), "tools": list(tools)})
-        _check_expectations(turn.get("expect") or {}, messages, tools, f"{self._source}, turn {index}")
+        if turn.get("expect"):
+            _check_expectations(turn["expect"], messages, tools, f"{self._source}, turn {index}")
         text, error = str(turn.get("text") or ""), turn.get("error")
         delay_s = float(turn.get("delay_s") or 0)
         if turn.get("reasoning"):

@@ -149,6 +149,8 @@ async def run_in_thread(work: Callable[[], Any], cancelled: threading.Event) -> 
         cancelled.set()
         await _wait_out(done)
         raise
+    finally:
+        thread.join()  # it has handed over its outcome and only has to return
 
 
 def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

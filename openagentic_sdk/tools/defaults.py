@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ..skills.library import SkillLibrary
 from .ask_user_question import AskUserQuestionTool
+from .background_shells import BashOutputTool, KillBashTool
 from .bash import BashTool
 from .edit import EditTool
 from .glob import GlobTool
@@ -12,17 +14,27 @@ from .grep import GrepTool
 from .read import ReadTool
 from .registry import ToolRegistry
 from .skill_activate import SkillActivateTool
+from .skill_deactivate import SkillDeactivateTool
 from .skill_list import SkillListTool
 from .skill_load import SkillLoadTool
 from .task import TaskTool
 from .todo_write import TodoWriteTool
-from .web_fetch import WebFetchTool
 from .web_search_tavily import WebSearchTool
 from .write import WriteTool
 
 
-def default_tools(agents: Mapping[str, str] | None = None) -> ToolRegistry:
-    """All built-in tools. `agents` maps names to what each is for; without any there is no Task tool."""
+def default_tools(
+    agents: Mapping[str, str] | None = None,
+    *,
+    library: SkillLibrary | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> ToolRegistry:
+    """All built-in tools.
+
+    `agents` maps names to what each is for; without any there is no Task tool. `library` is where the skill tools look,
+    `environment` what Bash commands see besides the scrubbed environment of the process.
+    """
+    library = library or SkillLibrary()
     registry = ToolRegistry(
         [
             ReadTool(),
@@ -30,14 +42,16 @@ def default_tools(agents: Mapping[str, str] | None = None) -> ToolRegistry:
             EditTool(),
             GlobTool(),
             GrepTool(),
-            BashTool(),
-            WebFetchTool(),
+            BashTool(environment=environment),
+            BashOutputTool(),
+            KillBashTool(),
             WebSearchTool(),
             TodoWriteTool(),
             AskUserQuestionTool(),
-            SkillListTool(),
-            SkillLoadTool(),
-            SkillActivateTool(),
+            SkillListTool(library),
+            SkillLoadTool(library),
+            SkillActivateTool(library),
+            SkillDeactivateTool(),
         ]
     )
     if agents:
