@@ -1,4 +1,4 @@
-"""When the disk refuses, what was acknowledged stays, what was not is gone or whole, and nothing is written behind a stub."""
+"""When the disk refuses, what was acknowledged stays, and nothing is ever written behind a stub."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class DiskErrorTest(SceneTest):
         self.assert_goes_on([])
 
     def test_an_interrupted_append_is_taken_back(self) -> None:
-        writer, disk = self.opened("write", "Ctrl-C")
+        writer, _ = self.opened("write", "Ctrl-C")
         with self.assertRaises(KeyboardInterrupt):
             writer.append([UserMessage("interrupted")])
         self.assertEqual(self.path.read_bytes(), b"")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.events import AssistantMessage, Event, UserMessage
 from openagentic_sdk.sessions.line import is_barrier
+from openagentic_sdk.sessions.log import LogWriter
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.sessions.verify import verify_session
 from openagentic_sdk.testing.faults import Step, Tape, after_power_cut
@@ -16,6 +18,25 @@ from .scenes import LARGE, SceneTest, bare
 RUNS = 300 if LARGE else 12
 CUTS_PER_RUN = 60
 SIZES = (10, 200, 1500, 5000, 20_000)
+
+
+@dataclass(frozen=True)
+class Append:
+    """A batch that was appended between two steps of a tape."""
+
+    batch: list[Event]
+    begin: int
+    end: int
+    acknowledged: bool
+    durable: bool
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What happened to the file, and what was appended meanwhile."""
+
+    steps: list[Step]
+    appends: list[Append]
 
 
 class FullDiskTape(Tape):
@@ -38,54 +59,55 @@ class PowerCutTest(SceneTest):
                 self.cut_one_run(random.Random(seed))
 
     def cut_one_run(self, rng: random.Random) -> None:
-        """Record a run, then cut the power at random places of it, twice in a row."""
+        """Record a run, then cut the power at random places of it, sometimes twice in a row."""
         durability = rng.choice(("flush", "barrier", "barrier", "fsync"))
         self.path.write_bytes(b"")
-        steps, durable, events = self.record(rng, durability)
+        tape = self.record(rng, durability)
         for _ in range(CUTS_PER_RUN):
-            cut = rng.randrange(len(steps) + 1)
-            safe = max((seq for at, seq in durable if at <= cut), default=0)
-            left = after_power_cut(b"", steps[:cut], rng)
-            recovered = self.assert_recovers(left, events, safe)
+            before = self.cut(rng, tape, b"", [])
             if rng.random() < 0.2:
-                self.cut_again(rng, durability, recovered)
+                base = self.path.read_bytes()
+                self.cut(rng, self.record(rng, durability), base, before)
 
-    def cut_again(self, rng: random.Random, durability: str, before: list[Event]) -> None:
-        base = self.path.read_bytes()
-        steps, durable, events = self.record(rng, durability)
-        cut = rng.randrange(len(steps) + 1)
-        safe = max((seq for at, seq in durable if at <= cut), default=len(before))
-        self.assert_recovers(after_power_cut(base, steps[:cut], rng), [*before, *events], safe)
+    def cut(self, rng: random.Random, tape: Recording, base: bytes, before: list[Event]) -> list[Event]:
+        """Cut the power somewhere in what was recorded on top of a log that safely held `before`."""
+        cut = rng.randrange(len(tape.steps) + 1)
+        written, safe = [*before], len(before)
+        for append in tape.appends:
+            if append.begin <= cut and (append.acknowledged or cut < append.end):
+                written += append.batch
+                safe = len(written) if append.durable and append.end <= cut else safe
+        self.restore(after_power_cut(base, tape.steps[:cut], rng))
+        return self.assert_recovers(written, safe)
 
-    def record(self, rng: random.Random, durability: str) -> tuple[list[Step], list[tuple[int, int]], list[Event]]:
-        """Write some events; also returns at how many steps which `seq` was acknowledged as durable."""
+    def record(self, rng: random.Random, durability: str) -> Recording:
         disk = FullDiskTape(rng)
         store = FileSessionStore(self.place, durability, clock=self.clock, disk=disk)
-        durable: list[tuple[int, int]] = []
-        events: list[Event] = []
+        appends: list[Append] = []
         with store.open_writer("s") as writer:
             for number in range(rng.randrange(2, 14)):
                 kind = UserMessage if rng.random() < 0.4 else AssistantMessage
-                batch = [
-                    kind(f"{number} {rng.randbytes(rng.choice(SIZES) // 2).hex()}")
-                    for _ in range(rng.choice((1, 1, 3)))
-                ]
-                try:
-                    stored = writer.append(batch)
-                except StorageError:
-                    continue
-                events += stored
-                if durability == "fsync" or (durability == "barrier" and any(map(is_barrier, batch))):
-                    durable.append((len(disk.steps), writer.last_seq))
-        return disk.steps, durable, events
+                text = f"{number} {rng.randbytes(rng.choice(SIZES) // 2).hex()}"
+                batch: list[Event] = [kind(f"{text} {part}") for part in range(rng.choice((1, 1, 3)))]
+                begin = len(disk.steps)
+                acknowledged = self.is_taken(writer, batch)
+                durable = durability == "fsync" or (durability == "barrier" and any(map(is_barrier, batch)))
+                appends.append(Append(batch, begin, len(disk.steps), acknowledged, acknowledged and durable))
+        return Recording(disk.steps, appends)
 
-    def assert_recovers(self, left: bytes, events: list[Event], safe: int) -> list[Event]:
-        self.restore(left)
+    def is_taken(self, writer: LogWriter, batch: list[Event]) -> bool:
+        try:
+            writer.append(batch)
+        except StorageError:
+            return False
+        return True
+
+    def assert_recovers(self, written: list[Event], safe: int) -> list[Event]:
         with self.store.open_writer("s") as writer:
             writer.append([UserMessage("and on")])
-        stored = self.store.read_events("s")
-        whole = bare(stored)[:-1]
-        self.assertEqual(whole, bare(events)[: len(whole)])
-        self.assertGreaterEqual(len(whole), len(bare(event for event in events if event.seq <= safe)))
+        stored = bare(self.store.read_events("s"))
+        whole = stored[:-1]
+        self.assertEqual(whole, written[: len(whole)])
+        self.assertGreaterEqual(len(whole), safe)
         self.assertEqual(verify_session(self.store, "s", decode=False).problems, ())
         return stored
