@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
+import unittest
 
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing import store_contract
+
+from . import servers
+
+POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 
 
 class MemoryStoreTest(store_contract.StoreContract):
@@ -41,6 +47,13 @@ class FileStoreTest(UrlStoreContract):
     def distinct_time(self) -> None:
         # The list goes by the file's time of change, which a kernel moves on in steps of up to 10 ms.
         time.sleep(0.011)
+
+
+@unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+class PostgresStoreTest(UrlStoreContract):
+    def setUp(self) -> None:
+        self.url = servers.own_postgres_schema(self, POSTGRES_URL)
+        super().setUp()
 
 
 # Without a place of its own the class in the middle is as abstract as the contract.

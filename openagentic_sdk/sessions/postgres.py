@@ -1,0 +1,680 @@
+"""Sessions in a Postgres database, shared by many hosts. Needs psycopg 3: the extra `postgres`.
+
+An append is one statement: it moves the session's row only for the epoch of its writer and the `seq` that it expects, and
+inserts the events only if it did. A writer holds an advisory lock on a connection of its own, so the server knows when it
+died. When the connection breaks, nobody knows whether the last statement took effect: the writer connects again and compares
+what stands in the log with what it sent. Events are kept as ASCII text, so U+0000 and lone surrogates survive.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from ..clock import Clock, SystemClock
+from ..errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    LogCorruptError,
+    OptionsError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ..events import Event
+from ..serialization import dumps_json, loads_json
+from .base import (
+    SessionStore,
+    SessionWriter,
+    check_sequence,
+    check_session_id,
+    dumps_stored,
+    loads_stored,
+    stamp_events,
+)
+from .head import Head, copied_head, read_head
+from .summary import SessionSummary, start_summary, summary_matches
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    Database = Connection[tuple[Any, ...]]
+
+T = TypeVar("T")
+PAGE_EVENTS = 500
+RETRY_S = 0.1
+CHANNEL = "openagentic_events"
+# One entry per version of the schema: what turns a database of the version before into this one. `cwd` and `parent` are
+# digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by byte.
+MIGRATIONS: Sequence[Sequence[str]] = (
+    (
+        "CREATE SEQUENCE openagentic_touches",
+        """CREATE TABLE openagentic_sessions (
+            key integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            id text COLLATE "C" NOT NULL UNIQUE,
+            created_at double precision NOT NULL,
+            metadata text NOT NULL,
+            epoch bigint NOT NULL DEFAULT 0,
+            last_seq bigint NOT NULL DEFAULT 0,
+            updated double precision NOT NULL,
+            touched bigint NOT NULL DEFAULT nextval('openagentic_touches'),
+            cwd text COLLATE "C" NOT NULL,
+            parent text COLLATE "C" NOT NULL,
+            is_child boolean NOT NULL,
+            summary text
+        )""",
+        "CREATE INDEX ON openagentic_sessions (is_child, touched)",
+        "CREATE INDEX ON openagentic_sessions (touched)",
+        "CREATE INDEX ON openagentic_sessions (cwd, touched)",
+        "CREATE INDEX ON openagentic_sessions (parent) WHERE is_child",
+        """CREATE TABLE openagentic_events (
+            session integer NOT NULL REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
+            seq bigint NOT NULL,
+            updated double precision NOT NULL,
+            data text NOT NULL,
+            PRIMARY KEY (session, seq)
+        )""",
+        """CREATE TABLE openagentic_blobs (
+            session integer NOT NULL REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
+            sha256 text NOT NULL,
+            data bytea NOT NULL,
+            PRIMARY KEY (session, sha256)
+        )""",
+    ),
+)
+_ROW = "SELECT id, created_at, metadata, summary, last_seq, updated FROM openagentic_sessions"
+_APPEND = f"""
+    WITH moved AS (
+        UPDATE openagentic_sessions
+        SET last_seq = %(last_seq)s, updated = %(updated)s, touched = nextval('openagentic_touches'),
+            summary = %(summary)s, cwd = %(cwd)s, parent = %(parent)s, is_child = %(is_child)s
+        WHERE key = %(key)s AND epoch = %(epoch)s AND last_seq = %(expected_seq)s
+        RETURNING key
+    ), added AS (
+        INSERT INTO openagentic_events (session, seq, updated, data)
+        SELECT moved.key, row.seq, row.updated, row.data
+        FROM moved, unnest(%(seqs)s::bigint[], %(times)s::float8[], %(lines)s::text[]) AS row (seq, updated, data)
+    )
+    SELECT key, pg_notify('{CHANNEL}', key::text) FROM moved
+"""
+# Two numbers name an advisory lock; the first keeps the stores of several schemas of one database apart.
+_LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
+_HOLDERS = f"""
+    SELECT pid FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND objid = %s
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND classid::bigint = {_LOCK_SPACE}::bigint & 4294967295
+"""
+
+
+def _driver() -> ModuleType:
+    try:
+        import psycopg
+    except ImportError:
+        raise OptionsError(
+            "sessions in Postgres need the driver psycopg: pip install 'openagentic-sdk[postgres]'"
+        ) from None
+    return psycopg
+
+
+class PostgresSessionStore(SessionStore):
+    """Sessions in the database that `url` names (`postgresql://user@host/database`), in tables named `openagentic_*`.
+
+    The tables are made when the store is first used. Each append is on the server's disk before it returns, unless the
+    server is set up otherwise. While the server restarts, calls wait for it up to `patience_s` seconds. Needs a direct
+    connection, or a pooler that leaves sessions alone: a lock belongs to a connection.
+    """
+
+    is_remote = True
+    durability = "fsync"
+
+    def __init__(self, url: str, *, patience_s: float = 30.0, clock: Clock | None = None) -> None:
+        _driver()
+        self._url = url
+        self._patience_s = patience_s
+        self._clock = clock or SystemClock()
+        self._lock = threading.RLock()
+        self._link = _Link(self._connect_and_migrate, patience_s)
+
+    # --- the core ----------------------------------------------------------------------------------------------------
+
+    def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
+        return self.import_session(session_id or uuid.uuid4().hex, (), metadata=metadata)
+
+    def open_writer(self, session_id: str) -> SessionWriter:
+        key = self._position(session_id).key
+        db = self._connect()
+        try:
+            if not _try_lock(db, key):
+                raise SessionLockedError(session_id, "a run on another connection")
+            return self._new_writer(db, session_id, key)
+        except BaseException:
+            db.close()
+            raise
+
+    def take_over(self, session_id: str) -> SessionWriter:
+        key = self._position(session_id).key
+        db = self._connect()
+        try:
+            self._end_holders(db, session_id, key)
+            return self._new_writer(db, session_id, key)
+        except BaseException:
+            db.close()
+            raise
+
+    def append_events(
+        self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
+    ) -> list[Event]:
+        while True:
+            at = self._position(session_id)
+            if self._is_held(session_id, at.key):
+                raise SessionLockedError(session_id, "a run on another connection")
+            if expected_seq is not None and at.head.last_seq != expected_seq:
+                raise ConcurrencyError(session_id, expected_seq, at.head.last_seq)
+            try:
+                with self._lock:
+                    return self._append(self._link, session_id, at, events)[0]
+            except ConcurrencyError:
+                # Somebody was faster. Without an expectation the next place is as good; with one, the check above refuses.
+                continue
+
+    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+        key = self._position(session_id).key
+        while limit is None or limit > 0:
+            size = PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS)
+            page = self._page(session_id, key, after_seq, size)
+            for seq, data in page:
+                after_seq += 1
+                if seq != after_seq:
+                    raise LogCorruptError(session_id, after_seq, 0, "sequence")
+                yield loads_stored(session_id, seq, data)
+            if len(page) < size:
+                return
+            limit = None if limit is None else limit - size
+
+    def read_metadata(self, session_id: str) -> dict[str, Any]:
+        command = "SELECT created_at, metadata FROM openagentic_sessions WHERE id = %s"
+        row = self._read(session_id, lambda db: db.execute(command, (session_id,)).fetchone())
+        if row is None:
+            raise SessionNotFoundError(session_id, self._where)
+        return {"session_id": session_id, "created_at": row[0], "metadata": loads_json(row[1])}
+
+    def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
+        with self._transaction(session_id) as db:
+            command = "SELECT metadata FROM openagentic_sessions WHERE id = %s FOR UPDATE"
+            row = db.execute(command, (session_id,)).fetchone()
+            if row is None:
+                raise SessionNotFoundError(session_id, self._where)
+            merged = {**loads_json(row[0]), **changes}
+            kept = dumps_json({key: value for key, value in merged.items() if value is not None})
+            db.execute("UPDATE openagentic_sessions SET metadata = %s WHERE id = %s", (kept, session_id))
+
+    def list_sessions(self) -> list[str]:
+        command = "SELECT id FROM openagentic_sessions ORDER BY touched DESC"
+        return self._read(None, lambda db: [row[0] for row in db.execute(command)])
+
+    def session_exists(self, session_id: str) -> bool:
+        try:
+            return self._position(session_id) is not None
+        except SessionNotFoundError:
+            return False
+
+    def delete_session(self, session_id: str) -> None:
+        with self._transaction(session_id) as db:
+            key = self._position_in(db, session_id).key
+            if not _try_lock(db, key, "xact_"):
+                raise SessionLockedError(session_id, "a run on another connection")
+            db.execute("DELETE FROM openagentic_sessions WHERE key = %s", (key,))
+
+    def put_blob(self, session_id: str, data: bytes) -> str:
+        with self._transaction(session_id) as db:
+            return _insert_blob(db, self._position_in(db, session_id).key, data)
+
+    def read_blob(self, session_id: str, sha256: str) -> bytes:
+        key = self._position(session_id).key
+        command = "SELECT data FROM openagentic_blobs WHERE session = %s AND sha256 = %s"
+        row = self._read(session_id, lambda db: db.execute(command, (key, sha256)).fetchone())
+        if row is None or hashlib.sha256(row[0]).hexdigest() != sha256:
+            raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
+        return bytes(row[0])
+
+    def close(self) -> None:
+        with self._lock:
+            self._link.drop()
+
+    # --- what a database does better ---------------------------------------------------------------------------------
+
+    def last_seq(self, session_id: str) -> int:
+        return self._position(session_id).head.last_seq
+
+    def list_blobs(self, session_id: str) -> list[str]:
+        key = self._position(session_id).key
+        command = 'SELECT sha256 FROM openagentic_blobs WHERE session = %s ORDER BY sha256 COLLATE "C"'
+        return self._read(session_id, lambda db: [row[0] for row in db.execute(command, (key,))])
+
+    def list_children(self, session_id: str) -> list[str]:
+        command = "SELECT id FROM openagentic_sessions WHERE parent = %s AND is_child ORDER BY key"
+        return self._read(session_id, lambda db: [row[0] for row in db.execute(command, (_text_key(session_id),))])
+
+    def read_summary(self, session_id: str) -> SessionSummary:
+        head = self._position(session_id).head
+        return head.summary if head.is_kept else self._refold(session_id)
+
+    def list_session_summaries(
+        self,
+        *,
+        cwd: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        query: str | None = None,
+        include_children: bool = False,
+    ) -> list[SessionSummary]:
+        conditions = [] if include_children else ["NOT is_child"]
+        conditions += [] if cwd is None else ["cwd = %(cwd)s"]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        page = "" if query else " LIMIT %(limit)s OFFSET %(offset)s"
+        values = {"cwd": _text_key(cwd), "limit": limit, "offset": offset}
+        command = f"{_ROW}{where} ORDER BY touched DESC{page}"
+        rows = self._read(None, lambda db: db.execute(command, values).fetchall())
+        shown = [self._shown(read_head(*row)) for row in rows]
+        if not query:
+            return shown
+        matching = [row for row in shown if summary_matches(row, query=query, include_children=True)]
+        return matching[offset:] if limit is None else matching[offset : offset + limit]
+
+    def import_session(
+        self,
+        session_id: str,
+        events: Iterable[Event],
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        created_at: float | None = None,
+        blobs: Iterable[bytes] = (),
+    ) -> str:
+        created_at = self._clock.now() if created_at is None else created_at
+        with self._transaction(session_id) as db:
+            at = self._add(db, session_id, created_at, dict(metadata or {}))
+            remaining = check_sequence(events)
+            while batch := list(islice(remaining, PAGE_EVENTS)):
+                at = _send(db, session_id, at, _Batch.of(at.head, batch))
+            for data in blobs:
+                _insert_blob(db, at.key, data)
+        return session_id
+
+    def copy_session(
+        self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
+    ) -> str:
+        with self._transaction(target_id) as db:
+            source = self._position_in(db, source_id)
+            target = self._add(db, target_id, self._clock.now(), dict(metadata))
+            _copy_rows(db, source.key, target.key, at_seq)
+            command = "SELECT updated FROM openagentic_events WHERE session = %s AND seq = %s"
+            updated = db.execute(command, (target.key, at_seq)).fetchone()
+            head = copied_head(source.head, target.head.summary, at_seq, updated[0] if updated else None)
+            _keep_head(db, target.key, head)
+            stamped = stamp_events(tail, first_seq=at_seq + 1, now=self._clock.now())
+            _send(db, target_id, _Position(target.key, 0, head), _Batch.of(head, stamped))
+        return target_id
+
+    def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
+        key = self._position(session_id).key
+        deadline = time.monotonic() + timeout_s
+        with _translated(session_id), self._connect() as db:
+            db.execute(f"LISTEN {CHANNEL}")
+            while self.last_seq(session_id) <= after_seq:
+                left_s = deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                for notice in db.notifies(timeout=left_s, stop_after=1):
+                    if notice.payload != str(key):
+                        continue
+        return True
+
+    # --- inside a transaction ----------------------------------------------------------------------------------------
+
+    def _add(self, db: Database, session_id: str, created_at: float, metadata: dict[str, Any]) -> _Position:
+        start = start_summary(check_session_id(session_id), created_at, metadata)
+        head = Head(start)
+        row = db.execute(
+            "INSERT INTO openagentic_sessions (id, created_at, metadata, updated, cwd, parent, is_child, summary) "
+            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key",
+            (session_id, created_at, dumps_json(metadata), start.updated, *_columns(head).values()),
+        ).fetchone()
+        if row is None:
+            raise SessionExistsError(session_id)
+        return _Position(row[0], 0, head)
+
+    def _position(self, session_id: str) -> _Position:
+        return self._read(session_id, lambda db: self._position_in(db, session_id))
+
+    def _position_in(self, db: Database, session_id: str) -> _Position:
+        command = _ROW.replace("SELECT ", "SELECT key, epoch, ", 1) + " WHERE id = %s"
+        row = db.execute(command, (session_id,)).fetchone()
+        if row is None:
+            raise SessionNotFoundError(session_id, self._where)
+        return _Position(row[0], row[1], read_head(*row[2:]))
+
+    def _is_held(self, session_id: str, key: int) -> bool:
+        return self._read(session_id, lambda db: db.execute(_HOLDERS, (key,)).fetchone() is not None)
+
+    def _page(self, session_id: str, key: int, after_seq: int, size: int) -> list[tuple[int, str]]:
+        return self._read(session_id, lambda db: _event_rows(db, key, after_seq, size))
+
+    def _refold(self, session_id: str) -> SessionSummary:
+        """Fold a stale row anew, and keep it if nobody wrote meanwhile."""
+        folded = self.fold_summary(session_id)
+        with self._transaction(session_id) as db:
+            at = self._position_in(db, session_id)
+            if at.head.last_seq == folded.events:
+                _keep_head(db, at.key, Head(folded), expected_seq=folded.events)
+        return folded
+
+    def _shown(self, head: Head) -> SessionSummary:
+        return head.summary if head.is_kept else self._row(head.summary.id)
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def _append(
+        self, link: _Link, session_id: str, at: _Position, events: Sequence[Event]
+    ) -> tuple[list[Event], _Position]:
+        stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._clock.now())
+        batch = _Batch.of(at.head, stamped)
+        attempts = 0
+
+        def send(db: Database) -> _Position:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1 and _is_stored(db, at.key, batch):
+                return _Position(at.key, at.epoch, batch.head)
+            return _send(db, session_id, at, batch)
+
+        with _translated(session_id):
+            return stamped, link.call(send)
+
+    def _new_writer(self, db: Database, session_id: str, key: int) -> SessionWriter:
+        command = "UPDATE openagentic_sessions SET epoch = epoch + 1 WHERE key = %s RETURNING epoch"
+        with _translated(session_id):
+            if db.execute(command, (key,)).fetchone() is None:
+                raise SessionNotFoundError(session_id, self._where)
+            return _PostgresWriter(self, db, session_id, self._position_in(db, session_id))
+
+    def _end_holders(self, db: Database, session_id: str, key: int) -> None:
+        deadline = time.monotonic() + self._patience_s
+        with _translated(session_id):
+            while not _try_lock(db, key):
+                for (pid,) in db.execute(_HOLDERS, (key,)).fetchall():
+                    db.execute("SELECT pg_terminate_backend(%s)", (pid,))
+                if time.monotonic() > deadline:
+                    raise SessionLockedError(session_id, "a connection that the server does not end")
+                time.sleep(RETRY_S / 10)
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    @property
+    def _where(self) -> str:
+        parts = urlsplit(self._url)
+        return f"{parts.hostname or 'the local server'}{parts.path}"
+
+    def _connect(self) -> Database:
+        with _translated(None):
+            return _connected(self._url)
+
+    def _connect_and_migrate(self) -> Database:
+        db = _connected(self._url)
+        try:
+            _migrate(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _read(self, session_id: str | None, work: Callable[[Database], T]) -> T:
+        with self._lock, _translated(session_id, self._where):
+            return self._link.call(work)
+
+    @contextmanager
+    def _transaction(self, session_id: str) -> Iterator[Database]:
+        with self._lock, _translated(session_id, self._where):
+            # A connection that broke while nobody used it is replaced first: nothing was sent yet.
+            self._link.call(lambda db: db.execute("SELECT 1"))
+            db = self._link.database()
+            with db.transaction():
+                yield db
+
+
+class _Link:
+    """A connection that is made when it is needed, and made anew while the server restarts."""
+
+    def __init__(self, connect: Callable[[], Database], patience_s: float, database: Database | None = None) -> None:
+        self._connect = connect
+        self._patience_s = patience_s
+        self._database = database
+        self._was_connected = database is not None
+
+    def database(self) -> Database:
+        if self._database is None or self._database.closed:
+            self._database = self._connect()
+            self._was_connected = True
+        return self._database
+
+    def call(self, work: Callable[[Database], T]) -> T:
+        """Do the work, again from its start when the connection breaks. A first connection that fails is not tried again."""
+        psycopg = _driver()
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return work(self.database())
+            except (psycopg.OperationalError, psycopg.InterfaceError):
+                is_lost = self._database is None or self._database.closed
+                if not self._was_connected or not is_lost or time.monotonic() > deadline:
+                    raise
+            self.drop()
+            time.sleep(RETRY_S)
+
+    def drop(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+
+@dataclass(frozen=True)
+class _Position:
+    key: int
+    epoch: int
+    head: Head
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Events as they are sent, and the head behind them."""
+
+    expected_seq: int
+    seqs: list[int]
+    times: list[float]
+    lines: list[str]
+    head: Head
+
+    @classmethod
+    def of(cls, head: Head, stamped: Sequence[Event]) -> _Batch:
+        expected_seq, times = head.last_seq, []
+        lines = [dumps_stored(event) for event in stamped]
+        for event in stamped:
+            head = head.after((event,))
+            times.append(head.summary.updated)
+        seqs = list(range(expected_seq + 1, expected_seq + 1 + len(lines)))
+        return cls(expected_seq, seqs, times, lines, head)
+
+
+class _PostgresWriter(SessionWriter):
+    def __init__(self, store: PostgresSessionStore, db: Database, session_id: str, at: _Position) -> None:
+        self.session_id = session_id
+        self.epoch = at.epoch
+        self._store = store
+        self._at = at
+        self._link = _Link(self._reconnect, store._patience_s, db)
+        self._open = True
+
+    @property
+    def last_seq(self) -> int:
+        return self._at.head.last_seq
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        if not self._open:
+            raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
+        stored, self._at = self._store._append(self._link, self.session_id, self._at, events)
+        return stored
+
+    def close(self) -> None:
+        self._open = False
+        self._link.drop()
+
+    def _reconnect(self) -> Database:
+        """A new connection with the lock; the right to write is kept only if nobody took the session over meanwhile."""
+        db = _connected(self._store._url)
+        try:
+            row = db.execute(_EPOCH, (self._at.key,)).fetchone()
+            if row is None or row[0] != self.epoch:
+                raise LeaseLostError(self.session_id, self.last_seq, row[1] if row else 0)
+            if not _try_lock(db, self._at.key):
+                raise _driver().OperationalError("the server still holds the lock for the connection that broke")
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+_EPOCH = "SELECT epoch, last_seq FROM openagentic_sessions WHERE key = %s"
+
+
+def _connected(url: str) -> Database:
+    db: Database = _driver().connect(url, autocommit=True)
+    return db
+
+
+def _migrate(db: Database) -> None:
+    """Bring the tables to the newest schema. Raises `StorageError` for those of a newer version of this package."""
+    with db.transaction():
+        db.execute(f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, 0)")
+        db.execute("CREATE TABLE IF NOT EXISTS openagentic_schema (version integer NOT NULL)")
+        row = db.execute("SELECT version FROM openagentic_schema").fetchone()
+        version = row[0] if row else 0
+        if version > len(MIGRATIONS):
+            raise StorageError(
+                f"the tables have schema version {version}, this package knows up to {len(MIGRATIONS)}: "
+                "upgrade openagentic-sdk, or choose another database"
+            )
+        for command in (command for step in MIGRATIONS[version:] for command in step):
+            db.execute(command)
+        if version < len(MIGRATIONS):
+            db.execute("DELETE FROM openagentic_schema")
+            db.execute("INSERT INTO openagentic_schema VALUES (%s)", (len(MIGRATIONS),))
+
+
+def _try_lock(db: Database, key: int, kind: str = "") -> bool:
+    row = db.execute(f"SELECT pg_try_advisory_{kind}lock({_LOCK_SPACE}, %s)", (key,)).fetchone()
+    return bool(row and row[0])
+
+
+def _text_key(text: str | None) -> str:
+    return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
+
+
+def _columns(head: Head) -> dict[str, Any]:
+    """What of a head stands in columns of its own, besides the counters."""
+    summary = head.summary
+    return {
+        "cwd": _text_key(summary.cwd),
+        "parent": _text_key(summary.parent),
+        "is_child": summary.is_child,
+        "summary": head.to_json(),
+    }
+
+
+def _keep_head(db: Database, key: int, head: Head, *, expected_seq: int = 0) -> None:
+    db.execute(
+        "UPDATE openagentic_sessions SET last_seq = %(last_seq)s, updated = %(updated)s, cwd = %(cwd)s, "
+        "parent = %(parent)s, is_child = %(is_child)s, summary = %(summary)s "
+        "WHERE key = %(key)s AND last_seq = %(expected_seq)s",
+        {
+            "key": key,
+            "last_seq": head.last_seq,
+            "updated": head.summary.updated,
+            "expected_seq": expected_seq,
+            **_columns(head),
+        },
+    )
+
+
+def _send(db: Database, session_id: str, at: _Position, batch: _Batch) -> _Position:
+    """Append the batch behind `at`, or raise why that cannot be."""
+    values = {
+        "key": at.key,
+        "epoch": at.epoch,
+        "expected_seq": batch.expected_seq,
+        "last_seq": batch.head.last_seq,
+        "updated": batch.head.summary.updated,
+        "seqs": batch.seqs,
+        "times": batch.times,
+        "lines": batch.lines,
+        **_columns(batch.head),
+    }
+    if db.execute(_APPEND, values).fetchone() is not None:
+        return _Position(at.key, at.epoch, batch.head)
+    epoch, last_seq = db.execute(_EPOCH, (at.key,)).fetchone() or (0, 0)
+    if epoch != at.epoch:
+        raise LeaseLostError(session_id, batch.expected_seq, last_seq)
+    raise ConcurrencyError(session_id, batch.expected_seq, last_seq)
+
+
+def _is_stored(db: Database, key: int, batch: _Batch) -> bool:
+    """Whether a batch whose answer was lost took effect: the log holds it, word for word, at its place."""
+    rows = _event_rows(db, key, batch.expected_seq, len(batch.lines))
+    return rows == list(zip(batch.seqs, batch.lines, strict=True))
+
+
+def _event_rows(db: Database, key: int, after_seq: int, size: int) -> list[tuple[int, str]]:
+    command = "SELECT seq, data FROM openagentic_events WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"
+    return [(row[0], row[1]) for row in db.execute(command, (key, after_seq, size)).fetchall()]
+
+
+def _copy_rows(db: Database, source: int, target: int, at_seq: int) -> None:
+    db.execute(
+        "INSERT INTO openagentic_events (session, seq, updated, data) "
+        "SELECT %s, seq, updated, data FROM openagentic_events WHERE session = %s AND seq <= %s",
+        (target, source, at_seq),
+    )
+    db.execute(
+        "INSERT INTO openagentic_blobs (session, sha256, data) "
+        "SELECT %s, sha256, data FROM openagentic_blobs WHERE session = %s",
+        (target, source),
+    )
+
+
+def _insert_blob(db: Database, key: int, data: bytes) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    command = "INSERT INTO openagentic_blobs (session, sha256, data) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+    db.execute(command, (key, digest, data))
+    return digest
+
+
+@contextmanager
+def _translated(session_id: str | None, where: str = "Postgres") -> Iterator[None]:
+    """The driver's errors as ours."""
+    psycopg = _driver()
+    try:
+        yield
+    except (UnicodeEncodeError, psycopg.DataError) as error:
+        # Everything but ids is sent as ASCII, and no session has an id with U+0000 or a lone surrogate.
+        raise SessionNotFoundError(str(session_id), where) from error
+    except psycopg.Error as error:
+        raise StorageError(f"Postgres refused ({where}): {error}", session_id=session_id) from error

@@ -1,0 +1,23 @@
+"""A place of its own for each test on the servers that the environment names."""
+
+from __future__ import annotations
+
+import unittest
+import uuid
+from urllib.parse import quote
+
+
+def own_postgres_schema(test: unittest.TestCase, url: str) -> str:
+    """A URL whose connections work in a new schema, which goes when the test ends."""
+    import psycopg
+
+    schema = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {schema}")
+
+    def drop() -> None:
+        with psycopg.connect(url, autocommit=True) as db:
+            db.execute(f"DROP SCHEMA {schema} CASCADE")
+
+    test.addCleanup(drop)
+    return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}')}"
