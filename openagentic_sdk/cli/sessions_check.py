@@ -73,9 +73,8 @@ def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
         raise OptionsError("salvage works on session files: name their folder with --store")
     saved = salvage(store, find_session(store, args.id))
     screen = Screen(sys.stdout)
-    screen.line(
-        f"saved {saved.events} events in the new session {saved.session_id}; {saved.dropped_bytes} bytes were left out"
-    )
+    screen.line(f"saved {saved.events} events in the new session {saved.session_id}")
+    screen.line(f"  {saved.dropped_bytes} bytes of the old log were left out; it stays as it is")
     for problem in saved.report.problems:
         screen.line(f"  {on_one_line(str(problem))}")
     return OK

@@ -273,7 +273,7 @@ class Sessions(CommandCase):
         self.assertEqual((code, err), (OK, ""))
         self.assertEqual(bytes(data), self._log().read_bytes())
         saved = out.split("session ")[1].split()[0]
-        self.assertEqual(self.command("sessions", "verify", saved)[0], OK)
+        self.assertEqual(self.command("sessions", "verify", saved), (OK, f"{saved}: intact\n", ""))
 
     def test_a_damaged_session_is_one_sentence_in_every_other_command(self) -> None:
         self._log().write_bytes(self._log().read_bytes().replace(b"kettle", b"cattle"))
