@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from types import ModuleType
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PAGE_EVENTS = 500
 RETRY_S = 0.1
+GRACE_S = 0.2
 CHANNEL = "openagentic_events"
 # One entry per version of the schema: what turns a database of the version before into this one. `cwd` and `parent` are
 # digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by byte.
@@ -155,7 +156,7 @@ class PostgresSessionStore(SessionStore):
         key = self._position(session_id).key
         db = self._connect()
         try:
-            if not _try_lock(db, key):
+            if not _soon(lambda: _try_lock(db, key)):
                 raise SessionLockedError(session_id, "a run on another connection")
             return self._new_writer(db, session_id, key)
         except BaseException:
@@ -177,7 +178,7 @@ class PostgresSessionStore(SessionStore):
     ) -> list[Event]:
         while True:
             at = self._position(session_id)
-            if self._is_held(session_id, at.key):
+            if not self._is_free(session_id, at.key):
                 raise SessionLockedError(session_id, "a run on another connection")
             if expected_seq is not None and at.head.last_seq != expected_seq:
                 raise ConcurrencyError(session_id, expected_seq, at.head.last_seq)
@@ -364,8 +365,8 @@ class PostgresSessionStore(SessionStore):
             raise SessionNotFoundError(session_id, self._where)
         return _Position(row[0], row[1], read_head(*row[2:]))
 
-    def _is_held(self, session_id: str, key: int) -> bool:
-        return self._read(session_id, lambda db: db.execute(_HOLDERS, (key,)).fetchone() is not None)
+    def _is_free(self, session_id: str, key: int) -> bool:
+        return _soon(lambda: self._read(session_id, lambda db: db.execute(_HOLDERS, (key,)).fetchone() is None))
 
     def _page(self, session_id: str, key: int, after_seq: int, size: int) -> list[tuple[int, str]]:
         return self._read(session_id, lambda db: _event_rows(db, key, after_seq, size))
@@ -461,6 +462,10 @@ class _Link:
         self._database = database
         self._was_connected = database is not None
 
+    @property
+    def is_connected(self) -> bool:
+        return self._database is not None and not self._database.closed
+
     def database(self) -> Database:
         if self._database is None or self._database.closed:
             self._database = self._connect()
@@ -475,8 +480,7 @@ class _Link:
             try:
                 return work(self.database())
             except (psycopg.OperationalError, psycopg.InterfaceError):
-                is_lost = self._database is None or self._database.closed
-                if not self._was_connected or not is_lost or time.monotonic() > deadline:
+                if not self._was_connected or self.is_connected or time.monotonic() > deadline:
                     raise
             self.drop()
             time.sleep(RETRY_S)
@@ -536,6 +540,10 @@ class _PostgresWriter(SessionWriter):
 
     def close(self) -> None:
         self._open = False
+        # The server may notice a closed connection late; one that broke has lost its lock already.
+        with suppress(_driver().Error):
+            if self._link.is_connected:
+                self._link.database().execute("SELECT pg_advisory_unlock_all()")
         self._link.drop()
 
     def _reconnect(self) -> Database:
@@ -578,6 +586,16 @@ def _migrate(db: Database) -> None:
         if version < len(MIGRATIONS):
             db.execute("DELETE FROM openagentic_schema")
             db.execute("INSERT INTO openagentic_schema VALUES (%s)", (len(MIGRATIONS),))
+
+
+def _soon(check: Callable[[], bool]) -> bool:
+    """Whether it becomes true within the moment that a server needs to notice that a process died."""
+    deadline = time.monotonic() + GRACE_S
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(GRACE_S / 20)
+    return True
 
 
 def _try_lock(db: Database, key: int, kind: str = "") -> bool:
