@@ -9,6 +9,7 @@ from typing import Any
 from .assemble import build_agent, run_request
 from .events import Event, Result
 from .options import OpenAgenticOptions
+from .runtime.compact import compact_closed_session
 from .runtime.loop import Prompt
 from .runtime.task import RunTask
 
@@ -81,3 +82,13 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
         error_message=result.error_message,
         structured_output=result.structured_output,
     )
+
+
+async def compact_session(*, options: OpenAgenticOptions) -> bool:
+    """Summarise the older part of the session that `options.resume` names; False when nothing could be summarised.
+
+    The log keeps everything, and a rewind to before the compaction takes it back. Raises what `query()` raises before its
+    first event.
+    """
+    agent = build_agent(options)
+    return await compact_closed_session(agent, run_request(options, agent))

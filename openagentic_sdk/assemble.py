@@ -26,6 +26,7 @@ from .project.settings import Settings, read_settings
 from .project.trust import TrustStore, skill_trust
 from .runtime.agent import Agent, Expanded, RunRequest
 from .sessions.base import SessionStore
+from .sessions.compaction import ContextLimits
 from .sessions.locate import open_store
 from .sessions.prices import PriceTable, built_in_prices, cost, with_prices
 from .sessions.store import FileSessionStore
@@ -130,7 +131,7 @@ class _Builder:
             max_depth=options.max_subagent_depth,
             blob_bytes=options.blob_bytes,
             continue_unsaved=options.on_storage_error == "continue",
-            compact_at_tokens=options.compact_at_tokens,
+            context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             redact=options.redact,
             session_dir=self._session_dir,
         )

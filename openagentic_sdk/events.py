@@ -140,7 +140,8 @@ class ModelRequest(Event):
     """The model is asked. `request_sha256` is the digest of the canonical request, see `sessions.request`.
 
     `step` counts the model calls of the whole session. `messages` is set only when a hook rewrote them for this request;
-    otherwise they follow from the log before this event.
+    otherwise they follow from the log before this event. `purpose` is `turn`, or `compaction` for a request that asks for
+    a summary: it has `messages` of its own, no tools, and its answer is no part of the conversation.
     """
 
     type: ClassVar[str] = "model.request"
@@ -149,6 +150,7 @@ class ModelRequest(Event):
     request_sha256: str
     message_count: int
     messages: Sequence[Mapping[str, Any]] | None = None
+    purpose: str = "turn"
 
 
 @dataclass(frozen=True)

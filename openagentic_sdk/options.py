@@ -54,9 +54,9 @@ class OpenAgenticOptions:
         provider            where to ask; see `openagentic_sdk.providers`
         model               the model's name there
         api_key             passed to the provider with each call; None leaves it to the provider (its own key, the environment)
-        output_schema       JSON schema, dataclass or TypedDict that the final answer must fit; see `RunResult.structured_output`
+        output_schema       JSON schema, dataclass or TypedDict that the final answer must fit, see `structured_output`
         output_repair_turns how often a final answer that does not fit is sent back
-        prices              prices that replace or add to the built-in table: {model: {...}}, or a path to such a JSON file
+        prices              prices that replace or add to the built-in table: {model: {...}}, or a path to such a file
 
     The project
         cwd                 working directory of tools (default: the process's)
@@ -92,7 +92,8 @@ class OpenAgenticOptions:
         max_tokens          tokens (input and output) that the session and its subagents may spend; None is no limit
         max_cost_usd        the same in US dollars; needs prices for every model that is used
         max_subagent_depth  how deep subagents may start subagents
-        compact_at_tokens   summarise the conversation when the estimated request passes this size; None is never
+        max_context_tokens, max_context_bytes    the model's window: the conversation is summarised when a request comes
+                            near it; None is only when the endpoint refuses a prompt as too long
     """
 
     provider: Provider | None = None
@@ -135,7 +136,8 @@ class OpenAgenticOptions:
     max_tokens: int | None = None
     max_cost_usd: float | None = None
     max_subagent_depth: int = MAX_SUBAGENT_DEPTH
-    compact_at_tokens: int | None = None
+    max_context_tokens: int | None = None
+    max_context_bytes: int | None = None
     clock: Clock | None = None
 
     def working_dir(self) -> Path:

@@ -13,6 +13,7 @@ from ..hooks.engine import HookEngine
 from ..permissions.gate import PermissionGate
 from ..providers.base import Provider
 from ..sessions.base import SessionStore
+from ..sessions.compaction import ContextLimits
 from ..sessions.request import RequestDigest
 from ..sessions.view import SessionView
 from ..skills.activation import skill_policy
@@ -62,7 +63,7 @@ class Agent:
     max_depth: int = 3
     blob_bytes: int = 256 * 1024
     continue_unsaved: bool = False
-    compact_at_tokens: int | None = None
+    context_limits: ContextLimits = field(default_factory=ContextLimits)
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
 

@@ -1,9 +1,146 @@
-"""Make room when the conversation comes near the model's limit."""
+"""Make room when the conversation comes near the model's limit: summarise its older part, in the view only.
+
+Where to cut and what a summary must carry is decided in `sessions.compaction`; here the model is asked for the summary,
+hooks are heard, and the event is recorded. A model that fails is no dead end: the fallback summary needs none.
+"""
 
 from __future__ import annotations
 
-from .agent import Run
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ProviderError, ToolError
+from ..events import ModelRequest, ModelResponse, SystemNotice
+from ..providers.wrap import ask, fold
+from ..sessions.compaction import (
+    BYTES_PER_TOKEN,
+    CompactionPlan,
+    compacted_event,
+    corrected_bytes_per_token,
+    fallback_summary,
+    finish_summary,
+    is_near_limit,
+    plan_compaction,
+    size_of,
+    summary_request,
+)
+from ..sessions.request import canonical_json, request_sha256
+from ..sessions.usage import normalize_usage
+from ..tools.base import SubagentResult
+from .agent import Agent, Run, RunRequest
+from .channel import EventChannel
+from .opening import open_run
+
+# What a request for a summary may weigh when no limit is known.
+_SUMMARY_REQUEST_BYTES = 200_000
 
 
 async def compact_when_full(run: Run) -> None:
-    """Replace the older part of the conversation by a summary when the next request would be too large."""
+    """Compact when the next request would come near a limit."""
+    limits = run.agent.context_limits
+    if limits.max_tokens is None and limits.max_bytes is None:
+        return
+    known = run.view.last_request_tokens
+    if known is not None and limits.max_bytes is None and known < (limits.max_tokens or 0) * limits.start_at / 2:
+        return  # far from the limit by the endpoint's own count: nothing needs to be measured
+    size = size_of(run.view.conversation.messages()) + _overhead_bytes(run)
+    if is_near_limit(size, limits, _bytes_per_token(run, size)):
+        await compact(run, "auto")
+
+
+async def compact(run: Run, trigger: str) -> bool:
+    """Replace the older part of the conversation by a summary. False when nothing could go or a hook blocked it."""
+    overhead = _overhead_bytes(run)
+    size = size_of(run.view.conversation.messages()) + overhead
+    weight = _bytes_per_token(run, size)
+    plan = plan_compaction(
+        run.view.events,
+        run.agent.context_limits,
+        bytes_per_token=weight,
+        overhead_bytes=overhead,
+        provider=run.agent.provider.name,
+    )
+    if plan is None:
+        return False
+    events, decision = await run.agent.hooks.run_pre_compact(trigger=trigger, context=run.hook_context())
+    await run.record(*events)
+    if decision is not None and decision.block:
+        return False
+    text = await _ask_for_summary(run, plan)
+    summary = finish_summary(plan, text if text is not None else fallback_summary(plan))
+    method = "fallback" if text is None else "model"
+    await run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
+    events, _ = await run.agent.hooks.run_post_compact(trigger=trigger, summary=summary, context=run.hook_context())
+    await run.record(*events)
+    return True
+
+
+async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
+    """Compact a session that no run uses. Raises what `open_run` raises."""
+    silent = EventChannel()
+    silent.close()
+    run = await open_run(agent, request, silent, _no_subagents)
+    try:
+        return await compact(run, "manual")
+    finally:
+        await run.recorder.close()
+
+
+async def _no_subagents(run: Run, tool_use_id: str, name: str, prompt: str) -> SubagentResult:
+    raise ToolError("a session that is being summarised starts no subagents")
+
+
+def _overhead_bytes(run: Run) -> int:
+    """What each request carries besides messages."""
+    context = run.view.context
+    return 0 if context is None else len(context.system_prompt) + len(canonical_json(list(context.tools)))
+
+
+def _bytes_per_token(run: Run, size: int) -> float:
+    known = run.view.last_request_tokens
+    return BYTES_PER_TOKEN if known is None else corrected_bytes_per_token(size, known)
+
+
+async def _ask_for_summary(run: Run, plan: CompactionPlan) -> str | None:
+    """The model's summary, or None when it cannot be had."""
+    limits, agent = run.agent.context_limits, run.agent
+    room = limits.budget_bytes(0.7, BYTES_PER_TOKEN) or _SUMMARY_REQUEST_BYTES
+    messages = summary_request(plan, room)
+    await run.record(_request(run, messages))
+    began = agent.clock.monotonic()
+    try:
+        output = await fold(ask(agent.provider, model=agent.model, messages=messages, tools=(), api_key=agent.api_key))
+    except ProviderError as error:
+        await run.record(
+            _response(run, None, began, error),
+            SystemNotice("compaction.fallback", f"the model gave no summary, so one was made without it: {error}"),
+        )
+        return None
+    await run.record(_response(run, output.usage, began))
+    return output.assistant_text or None
+
+
+def _request(run: Run, messages: Sequence[Mapping[str, Any]]) -> ModelRequest:
+    digest = request_sha256(run.agent.model, messages, ())
+    return ModelRequest(run.view.steps, 1, digest, len(messages), messages, purpose="compaction")
+
+
+def _response(
+    run: Run, usage: Mapping[str, Any] | None, began: float, error: ProviderError | None = None
+) -> ModelResponse:
+    normal = normalize_usage(usage)
+    cost = run.agent.cost(normal, run.agent.model)
+    if error is None:
+        run.budget.charge(normal, cost)
+    return ModelResponse(
+        run.view.steps,
+        1,
+        complete=error is None,
+        usage=normal,
+        cost_usd=cost,
+        total_s=round(run.agent.clock.monotonic() - began, 6),
+        model=run.agent.model,
+        provider=run.agent.provider.name,
+        error_type=None if error is None else type(error).__name__,
+        error_message=None if error is None else str(error),
+    )

@@ -7,12 +7,12 @@ import threading
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from ..errors import InvalidEventError, OptionsError, StorageError
+from ..errors import ContextLengthError, InvalidEventError, OptionsError, StorageError
 from ..events import HookEvent, Result, SystemInit, ToolResult, UserMessage
 from ..tools.base import run_in_thread
 from ..version import __version__
 from .agent import Run, RunStopped
-from .compact import compact_when_full
+from .compact import compact, compact_when_full
 from .model_step import Reply, ask_model
 from .recorder import settled
 from .settle import REPEATABLE, settle_open_calls
@@ -139,12 +139,22 @@ async def run_turn(run: Run) -> None:
         await _deliver_messages(run)
         _check_limits(run)
         await compact_when_full(run)
-        reply = await ask_model(run)
+        reply = await _ask_with_room(run)
         run.steps += 1
         if reply.calls:
             await run_calls(run, reply.calls)
         elif not run.inbox and await _may_stop(run, reply):
             return
+
+
+async def _ask_with_room(run: Run) -> Reply:
+    """Ask the model; a prompt that the endpoint finds too long is summarised and sent once more."""
+    try:
+        return await ask_model(run)
+    except ContextLengthError:
+        if not await compact(run, "overflow"):
+            raise
+    return await ask_model(run)
 
 
 async def _deliver_messages(run: Run) -> None:

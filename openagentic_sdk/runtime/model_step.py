@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from ..events import (
     ToolUse,
 )
 from ..providers import base as wire
+from ..providers.wrap import ask
 from ..sessions.usage import normalize_usage
 from .agent import Run, RunStopped
 from .recorder import settled
@@ -119,42 +120,30 @@ class _Answer:
     async def receive(self) -> wire.ModelOutput:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
         agent, request = self._run.agent, self._request
-        provider = agent.provider
-        if isinstance(provider, wire.StreamingProvider):
-            stream = provider.stream(
-                model=agent.model, messages=request.messages, tools=request.tools, api_key=agent.api_key
-            )
-            return await self._fold(stream)
-        output = await provider.complete(
-            model=agent.model, messages=request.messages, tools=request.tools, api_key=agent.api_key
+        answer = ask(
+            agent.provider, model=agent.model, messages=request.messages, tools=request.tools, api_key=agent.api_key
         )
-        return self._complete(output)
-
-    async def _fold(self, stream: AsyncIterator[Any]) -> wire.ModelOutput:
-        if isinstance(stream, AsyncGenerator):
-            async with aclosing(stream):
-                return await self._fold_items(stream)
-        return await self._fold_items(stream)
-
-    async def _fold_items(self, stream: AsyncIterator[Any]) -> wire.ModelOutput:
-        async for item in stream:
-            event = wire.read_stream_event(item)
-            if isinstance(event, wire.TextDelta) and event.delta:
-                self._piece(self._text, event.delta)
-                await self._run.recorder.show(AssistantDelta(event.delta))
-            elif isinstance(event, wire.ReasoningDelta) and event.delta:
-                self._piece(self._reasoning, event.delta)
-                await self._run.recorder.show(ReasoningDelta(event.delta))
-            elif isinstance(event, wire.ToolCallReady):
-                self._first_at = self._first_at or self._clock.monotonic()
-                self._calls.append(event.tool_call)
-            elif isinstance(event, wire.Retrying):
-                await self._retry(event)
-            elif isinstance(event, wire.Done):
-                return self._complete(event.output or self._output(event))
+        async with aclosing(answer):
+            async for event in answer:
+                if isinstance(event, wire.Done):
+                    return self._complete(event.output or self._output(event))
+                await self._take(event)
         raise IncompleteResponseError(
             "the model's answer stopped before it was complete: send the prompt again", partial_text="".join(self._text)
         )
+
+    async def _take(self, event: wire.StreamEvent) -> None:
+        if isinstance(event, wire.TextDelta) and event.delta:
+            self._piece(self._text, event.delta)
+            await self._run.recorder.show(AssistantDelta(event.delta))
+        elif isinstance(event, wire.ReasoningDelta) and event.delta:
+            self._piece(self._reasoning, event.delta)
+            await self._run.recorder.show(ReasoningDelta(event.delta))
+        elif isinstance(event, wire.ToolCallReady):
+            self._first_at = self._first_at or self._clock.monotonic()
+            self._calls.append(event.tool_call)
+        elif isinstance(event, wire.Retrying):
+            await self._retry(event)
 
     def _piece(self, pieces: list[str], piece: str) -> None:
         if self._first_at is None:

@@ -48,7 +48,7 @@ def _rebuild(
         [{"role": "system", "content": context.system_prompt}] if context.system_prompt else []
     )
     messages = [*system, *conversation.messages()] if event.messages is None else list(event.messages)
-    tools = list(context.tools)
+    tools = context.tools if event.purpose == "turn" else ()
     return RebuiltRequest(
         event.seq or 0,
         event.step,

@@ -14,6 +14,7 @@ from ..events import (
     ModelResponse,
     PermissionDecision,
     Result,
+    SessionCompacted,
     SessionForked,
     SessionRewound,
     SkillActivated,
@@ -49,7 +50,8 @@ class SessionView:
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
-    maps a request id to the `seq` of its prompt.
+    maps a request id to the `seq` of its prompt. `last_request_tokens` is what the newest request and its answer weighed,
+    None when the endpoint did not say.
     """
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -65,6 +67,7 @@ class SessionView:
         self.results: list[Result] = []
         self.last_text = ""
         self.open_subagents: dict[str, SubagentStarted] = {}
+        self.last_request_tokens: int | None = None
         self.skill_events: list[Event] = []  # what decides which skills are active and what they grant
         self._questions: dict[str, UserQuestion] = {}
         self._answers: dict[str, str] = {}
@@ -130,6 +133,8 @@ class SessionView:
         self.steps = max(self.steps, event.step)
 
     def _response(self, event: ModelResponse) -> None:
+        usage = event.usage or {}
+        self.last_request_tokens = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0) or None
         if event.complete or event.usage is not None:
             self._spend(event.usage, event.cost_usd)
 
@@ -168,6 +173,9 @@ class SessionView:
     def _answer(self, event: UserAnswer) -> None:
         self._answers[event.question_id] = event.answer
 
+    def _compacted(self, event: SessionCompacted) -> None:
+        self.last_request_tokens = None  # it was the size of what is gone
+
     def _skill(self, event: Event) -> None:
         self.skill_events.append(event)
 
@@ -204,6 +212,7 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     SessionForked.type: SessionView._forked,
     UserQuestion.type: SessionView._question,
     UserAnswer.type: SessionView._answer,
+    SessionCompacted.type: SessionView._compacted,
     SkillActivated.type: SessionView._skill,
     SkillDeactivated.type: SessionView._skill,
     SkillDrifted.type: SessionView._skill,

@@ -1,0 +1,102 @@
+"""Conversations that grow too long."""
+
+import unittest
+from dataclasses import replace
+
+from openagentic_sdk.api import compact_session, run
+from openagentic_sdk.errors import ContextLengthError
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+from .support import assert_closed, events_of, options_for, result_of
+
+LONG = "word " * 400
+
+
+class Narrow(ScriptedProvider):
+    """A scripted model that refuses requests above a size, as an endpoint does."""
+
+    def __init__(self, turns, max_chars):
+        super().__init__(turns)
+        self.max_chars = max_chars
+
+    async def stream(self, *, model, messages, tools=(), api_key=None):
+        if sum(len(str(message.get("content"))) for message in messages) > self.max_chars:
+            raise ContextLengthError("the prompt is too long", status=400)
+        async for event in super().stream(model=model, messages=messages, tools=tools, api_key=api_key):
+            yield event
+
+
+def talk(provider, **changes):
+    """Three long exchanges, and the options that they ran with."""
+    options = options_for(provider, **changes)
+
+    async def prompts():
+        for number in range(3):
+            yield f"question {number}: {LONG}"
+
+    return options, prompts()
+
+
+class CompactTest(unittest.IsolatedAsyncioTestCase):
+    async def test_near_the_limit_the_model_summarises_and_the_run_goes_on(self):
+        provider = ScriptedProvider([LONG, LONG, "SUMMARY of it", "short answer"])
+        options, prompts = talk(provider, max_context_tokens=2200)
+        events = await events_of(prompts, options)
+        compacted = [event for event in events if event.type == "session.compacted"]
+        self.assertEqual([event.method for event in compacted], ["model"])
+        self.assertIn("SUMMARY of it", provider.requests[-1]["messages"][1]["content"])
+        self.assertEqual(result_of(events).final_text, "short answer")
+        assert_closed(self, options.session_store, result_of(events).session_id)
+
+    async def test_a_model_that_fails_is_no_dead_end(self):
+        failing = {"error": {"message": "overloaded", "status": 503}}
+        options, prompts = talk([LONG, LONG, failing, "short answer"], max_context_tokens=2200)
+        events = await events_of(prompts, options)
+        compacted = next(event for event in events if event.type == "session.compacted")
+        self.assertEqual(compacted.method, "fallback")
+        self.assertIn("question 0", compacted.summary)
+        self.assertEqual(result_of(events).stop_reason, "end")
+
+    async def test_a_prompt_that_the_endpoint_refuses_as_too_long_is_compacted_and_sent_again(self):
+        provider = Narrow([LONG, LONG, "SUMMARY", "short answer"], max_chars=9_000)
+        options, prompts = talk(provider)
+        events = await events_of(prompts, options)
+        self.assertEqual([e.trigger for e in events if e.type == "session.compacted"], ["overflow"])
+        self.assertEqual(result_of(events).stop_reason, "end")
+        assert_closed(self, options.session_store, result_of(events).session_id)
+
+    async def test_a_hook_can_keep_the_conversation_as_it_is(self):
+        hooks = HookEngine(pre_compact=[HookMatcher("keep", hook=lambda payload: HookDecision(block=True))])
+        options, prompts = talk([LONG, LONG, "answer"], max_context_tokens=2200, hooks=hooks)
+        events = await events_of(prompts, options)
+        self.assertNotIn("session.compacted", [event.type for event in events])
+
+    async def test_a_resumed_session_sees_the_summary_and_the_log_keeps_everything(self):
+        provider = ScriptedProvider([LONG, LONG, "SUMMARY of it", "short answer"])
+        options, prompts = talk(provider, max_context_tokens=2200)
+        first = await run(prompt=prompts, options=options)
+        again = ScriptedProvider([{"text": "ok", "expect": {"contains": "SUMMARY of it", "lacks": "question 0"}}])
+        second = await run(
+            prompt="go on", options=options_for(again, resume=first.session_id, session_store=options.session_store)
+        )
+        self.assertEqual(second.final_text, "ok", second.error_message)
+        texts = [e.text for e in options.session_store.read_events(first.session_id) if e.type == "user.message"]
+        self.assertTrue(texts[0].startswith("question 0"))
+
+    async def test_a_session_is_compacted_on_demand(self):
+        async def prompts():
+            yield f"first {LONG}"
+            yield f"second {LONG}"
+
+        options = options_for(["one", "two", "SUMMARY"])
+        first = await run(prompt=prompts(), options=options)
+        self.assertTrue(await compact_session(options=replace(options, resume=first.session_id)))
+        again = options_for([{"text": "ok", "expect": {"contains": "SUMMARY"}}], session_store=options.session_store)
+        second = await run(prompt="go on", options=replace(again, resume=first.session_id))
+        self.assertEqual(second.final_text, "ok", second.error_message)
+
+
+if __name__ == "__main__":
+    unittest.main()
