@@ -40,12 +40,12 @@ LAYERS = (
     ("sessions", "skills"),
     ("serialization",),
     ("events",),
-    ("errors", "clock", "version"),
+    ("errors", "clock", "threads", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
 DRIVERS = {"redis": f"{PACKAGE}.sessions.redis", "psycopg": f"{PACKAGE}.sessions.postgres"}
 MAX_FUNCTION_LINES = 80
-SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes", "ssl"}
+SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}
 
 
 class Layers(unittest.TestCase):
