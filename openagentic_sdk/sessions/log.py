@@ -30,7 +30,7 @@ from ..serialization import dumps_json
 from .base import SessionWriter
 from .disk import BINARY, NO_FOLLOW, Disk
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
-from .lock import try_lock, unlock
+from .lock import lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, read_range
 
 DURABILITY_LEVELS = ("flush", "barrier", "fsync")
@@ -214,7 +214,7 @@ def _open_log(path: Path, session_id: str, durability: str, clock: Clock, disk: 
     fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
     try:
         if not try_lock(fd):
-            raise SessionLockedError(session_id)
+            raise SessionLockedError(session_id, lock_holder(fd))
         if disk.fstat(fd).st_nlink == 0:
             # Deleted between our opening it and locking it.
             raise FileNotFoundError(errno.ENOENT, "deleted", str(path))

@@ -43,7 +43,7 @@ from .base import SessionStore, check_sequence
 from .disk import BINARY, NO_FOLLOW, Disk, SystemDisk
 from .kept import KeptSummary
 from .line import BadLineError, decode_line
-from .lock import try_lock, wait_for_lock
+from .lock import lock_holder, try_lock, wait_for_lock
 from .log import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably, write_new_file
 from .scan import START, LogReader, cut_block, find_end, find_seq, offset_of, split_lines
 from .summary import SessionSummary, fold_session_summary, start_summary
@@ -201,7 +201,7 @@ class FileSessionStore(SessionStore):
         doomed = folder.with_name(f".deleted-{uuid.uuid4().hex}")
         with _storage_errors(session_id, "cannot be deleted"), self._opened(session_id, folder / LOG_NAME) as fd:
             if not try_lock(fd):
-                raise SessionLockedError(session_id)
+                raise SessionLockedError(session_id, lock_holder(fd))
             self._disk.rename(str(folder), str(doomed))
             self._sync_folder(folder.parent)
             shutil.rmtree(doomed)

@@ -1,0 +1,134 @@
+"""SIGKILL at random moments: no acknowledged event is lost, none is doubled, every session opens again.
+
+The normal run kills 300 writers. With OPENAGENTIC_TEST_LARGE=1 it is 10,000.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import time
+import unittest
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from openagentic_sdk.events import Event, UserMessage
+from openagentic_sdk.sessions.store import LOG_NAME
+from openagentic_sdk.sessions.verify import verify_session
+
+from .scenes import LARGE, SceneTest, bare
+
+KILLS = 10_000 if LARGE else 300
+# Most kills hit small events, a few hit the big ones that take the disk longest.
+PAYLOAD_BYTES = (*(200,) * 10, *(1500,) * 16, *(20_000,) * 8, *(200_000,) * 4, 2_000_000)
+MAX_RUN_BYTES = 1 << 20
+MAX_LOG_BYTES = 400_000
+
+
+def payload(number: int, size: int) -> str:
+    """A text that is told by its number alone, whatever process wrote it."""
+    return f"{number} {size} ".ljust(size, chr(97 + number % 26))
+
+
+@dataclass
+class Writer:
+    """A child process that appends and says so over a pipe."""
+
+    session_id: str
+    pid: int
+    pipe: int
+    first: int
+    size: int
+    acknowledged: int = 0
+
+    def read_acknowledgements(self) -> None:
+        while chunk := os.read(self.pipe, 65536):
+            self.acknowledged += len(chunk)
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
+class KillTest(SceneTest):
+    durability = "flush"
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.rng = random.Random(20_260)
+        self.logs = 0
+        self.counts: dict[str, int] = {}
+
+    def test_killed_writers_lose_double_and_brick_nothing(self) -> None:
+        """One to eight writers at a time, each on a session of its own that is killed over and over."""
+        killed = 0
+        sessions: list[str] = []
+        while killed < KILLS:
+            count = min(self.rng.choice((1, 1, 2, 8)), KILLS - killed)
+            sessions = [self.usable(s) for s in sessions] + [self.new_session() for _ in range(count - len(sessions))]
+            writers = [self.start_writer(session_id) for session_id in sessions[:count]]
+            self.kill_in_the_middle(writers)
+            for writer in writers:
+                self.check(writer)
+            killed += count
+
+    def new_session(self) -> str:
+        self.logs += 1
+        return self.store.create_session(session_id=f"log-{self.logs}")
+
+    def usable(self, session_id: str) -> str:
+        """The session, or a fresh one when its log has become big: the checks read all of it each time."""
+        if (self.store.session_dir(session_id) / LOG_NAME).stat().st_size < MAX_LOG_BYTES:
+            return session_id
+        self.store.delete_session(session_id)
+        return self.new_session()
+
+    def start_writer(self, session_id: str) -> Writer:
+        size = self.rng.choice(PAYLOAD_BYTES)
+        first = self.counts.get(session_id, 0)
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            self.append_until_killed(session_id, first, size, writing)
+        os.close(writing)
+        return Writer(session_id, pid, reading, first, size)
+
+    def append_until_killed(self, session_id: str, first: int, size: int, pipe: int) -> None:
+        try:
+            with self.store.open_writer(session_id) as writer:
+                for number in range(first, first + 2 + MAX_RUN_BYTES // size):
+                    writer.append([UserMessage(payload(number, size))])
+                    os.write(pipe, b".")
+            signal.pause()
+        finally:
+            os._exit(1)
+
+    def kill_in_the_middle(self, writers: Sequence[Writer]) -> None:
+        for writer in writers:
+            if self.rng.random() < 0.9:
+                select.select([writer.pipe], [], [], 10)
+        # A random moment of real time is the point of this test.
+        time.sleep(self.rng.random() * 0.004)
+        for writer in writers:
+            os.kill(writer.pid, signal.SIGKILL)
+        for writer in writers:
+            os.waitpid(writer.pid, 0)
+            writer.read_acknowledgements()
+            os.close(writer.pipe)
+
+    def check(self, writer: Writer) -> None:
+        events = self.store.read_events(writer.session_id)
+        self.assert_numbered(events)
+        whole = bare(events)
+        self.assertGreaterEqual(len(whole), writer.first + writer.acknowledged)
+        self.assertLessEqual(len(whole), writer.first + writer.acknowledged + 1)
+        for number in range(writer.first, len(whole)):
+            self.assertEqual(whole[number], UserMessage(payload(number, writer.size)))
+        with self.store.open_writer(writer.session_id) as again:
+            again.append([UserMessage(payload(len(whole), 20))])
+        self.counts[writer.session_id] = len(whole) + 1
+        report = verify_session(self.store, writer.session_id, decode=False)
+        self.assertEqual((report.problems, report.events), ((), again.last_seq))
+
+    def assert_numbered(self, events: Sequence[Event]) -> None:
+        self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
