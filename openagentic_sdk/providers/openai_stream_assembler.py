@@ -146,6 +146,7 @@ class ChatAssembler:
         self._splitter = ThinkTagSplitter() if think_tags else None
         self._origin = origin
         self._text: list[str] = []
+        self._half = ""  # the first half of a surrogate pair
         self._reasoning: list[str] = []
         self._reasoning_field = ""
         self._details: list[dict[str, Any]] = []
@@ -182,6 +183,9 @@ class ChatAssembler:
         events: list[StreamEvent] = []
         if self._splitter is not None:
             self._show(self._splitter.close(), events)
+        if self._half:
+            self._half = ""
+            self._show_text("\ufffd", events)
         if self._finish_reason is None and not self._ended:
             self._refuse_incomplete()
         calls = self._calls if len(self._calls) else self._function_call
@@ -295,9 +299,18 @@ class ChatAssembler:
                 self._show_text(piece, events)
 
     def _show_text(self, text: str, events: list[StreamEvent]) -> None:
+        if self._half or not text.isascii():
+            text = self._join_halves(text)
         if text:
             self._text.append(text)
             events.append(TextDelta(text))
+
+    def _join_halves(self, text: str) -> str:
+        """Join characters that were escaped as two halves and cut between them; a half that stays alone is U+FFFD."""
+        text, self._half = self._half + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self._half = text[:-1], text[-1]
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
     def _show_reasoning(self, text: str, events: list[StreamEvent]) -> None:
         if text:

@@ -1,0 +1,132 @@
+"""What endpoints really send, a fixture per deviation: fed whole, byte by byte, cut in two everywhere, and broken off."""
+
+from __future__ import annotations
+
+import json
+import os
+import unittest
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.errors import IncompleteResponseError, ProviderError, ProviderHTTPError
+from openagentic_sdk.providers.anthropic import MessageReading
+from openagentic_sdk.providers.base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta
+from openagentic_sdk.providers.endpoint import Reading
+from openagentic_sdk.providers.exchange import BodyReader
+from openagentic_sdk.providers.openai import ChatReading
+from openagentic_sdk.providers.openai_responses import ResponseReading
+from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "wire"
+LARGE = bool(os.environ.get("OPENAGENTIC_TEST_LARGE"))
+ORIGIN = "host"
+
+
+def reading_for(protocol: str, used_ids: Iterable[str] = ()) -> Reading:
+    if protocol == "responses":
+        return ResponseReading(set(used_ids), ORIGIN)
+    if protocol == "messages":
+        return MessageReading(set(used_ids), ORIGIN)
+    return ChatReading(ChatAssembler(used_ids=set(used_ids), think_tags=True, origin=ORIGIN))
+
+
+def read(reading: Reading, chunks: Iterable[bytes]) -> tuple[list[StreamEvent], ModelOutput]:
+    """What a provider does with a body, without the sockets."""
+    body, shown = BodyReader(), []
+    for chunk in chunks:
+        shown += reading.take(body.feed(chunk))
+    shown += reading.take(body.close())
+    reading.check_answered()
+    rest, output = reading.finish()
+    return shown + rest, output
+
+
+def fixtures() -> Iterator[tuple[str, str, dict[str, Any], bytes]]:
+    for path in sorted(FIXTURES.glob("*/*.json")):
+        row = json.loads(path.read_text(encoding="utf-8"))
+        yield path.parent.name, path.stem, row, "".join(row["body"]).encode()
+
+
+class Deviations(unittest.TestCase):
+    def test_there_is_a_fixture_for_every_deviation(self) -> None:
+        rows = list(fixtures())
+        self.assertGreater(len([name for protocol, name, _, _ in rows if protocol == "chat"]), 100)
+        self.assertTrue(all(row["about"].endswith(".") for _, _, row, _ in rows))
+
+    def test_fed_whole(self) -> None:
+        for protocol, name, row, body in fixtures():
+            with self.subTest(f"{protocol}/{name}"):
+                self.check(protocol, row, [body])
+
+    def test_fed_byte_by_byte(self) -> None:
+        for protocol, name, row, body in fixtures():
+            with self.subTest(f"{protocol}/{name}"):
+                self.check(protocol, row, [body[i : i + 1] for i in range(len(body))])
+
+    def test_cut_in_two_at_every_place(self) -> None:
+        for protocol, name, row, body in fixtures():
+            with self.subTest(f"{protocol}/{name}"):
+                for place in range(0, len(body), 1 if LARGE or len(body) < 1000 else 7):
+                    self.check(protocol, row, [body[:place], body[place:]])
+
+    def test_broken_off_anywhere_it_is_the_whole_answer_or_none(self) -> None:
+        for protocol, name, row, body in fixtures():
+            with self.subTest(f"{protocol}/{name}"):
+                for place in range(0, len(body), 1 if LARGE else 5):
+                    self.check_broken_off(protocol, row, body[:place])
+
+    def check(self, protocol: str, row: dict[str, Any], chunks: list[bytes]) -> None:
+        expected = row["expected"]
+        reading = reading_for(protocol, row.get("used_ids", ()))
+        if "error" in expected:
+            with self.assertRaises(ProviderError) as raised:
+                read(reading, chunks)
+            self.check_error(raised.exception, expected)
+            return
+        events, output = read(reading, chunks)
+        self.check_output(output, expected)
+        text = "".join(event.delta for event in events if isinstance(event, TextDelta))
+        reasoning = "".join(event.delta for event in events if isinstance(event, ReasoningDelta))
+        self.assertEqual(text, output.assistant_text or "", "the pieces add up to the text")
+        self.assertEqual(reasoning, output.reasoning or "", "the pieces add up to the reasoning")
+
+    def check_output(self, output: ModelOutput, expected: dict[str, Any]) -> None:
+        self.assertEqual(output.assistant_text, expected.get("text"))
+        self.assertEqual(output.finish_reason, expected["finish_reason"])
+        self.assertEqual(output.refusal, expected.get("refusal", False))
+        for field in ("usage", "reasoning", "model"):
+            if field in expected:
+                self.assertEqual(getattr(output, field), expected[field], field)
+        if "extras" in expected:
+            self.assertEqual(output.extras, {**expected["extras"], "origin": ORIGIN})
+        calls, wanted = list(output.tool_calls), expected.get("calls", [])
+        self.assertEqual(len(calls), len(wanted))
+        self.assertEqual(len({call.tool_use_id for call in calls}), len(calls))
+        for call, want in zip(calls, wanted, strict=True):
+            found = (call.name, call.arguments, call.raw_arguments, call.extras)
+            self.assertEqual(found, (want["name"], want["arguments"], want.get("raw_arguments"), want.get("extras")))
+            self.assertTrue(call.tool_use_id == want["id"] if want["id"] else call.tool_use_id.startswith("call_"))
+
+    def check_error(self, error: ProviderError, expected: dict[str, Any]) -> None:
+        self.assertEqual(type(error).__name__, expected["error"])
+        self.assertIn(expected.get("message", ""), str(error))
+        if isinstance(error, IncompleteResponseError):
+            self.assertEqual(error.partial_text, expected["partial_text"])
+        if isinstance(error, ProviderHTTPError):
+            self.assertEqual(error.code, expected.get("code", error.code))
+        self.assertEqual(error.retryable, expected.get("retryable", error.retryable))
+
+    def check_broken_off(self, protocol: str, row: dict[str, Any], body: bytes) -> None:
+        try:
+            _, output = read(reading_for(protocol, row.get("used_ids", ())), [body])
+        except ProviderError:
+            return
+        expected = row["expected"]
+        self.assertNotIn("error", expected)
+        self.assertEqual(output.assistant_text, expected.get("text"))
+        self.assertEqual(len(output.tool_calls), len(expected.get("calls", [])))
+
+
+if __name__ == "__main__":
+    unittest.main()
