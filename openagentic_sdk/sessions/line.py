@@ -64,7 +64,7 @@ def encode_event(event: Event) -> str:
     if not isinstance(data.get("type"), str):
         raise InvalidEventError(f"an event needs a type of kind str, not {data.get('type')!r}")
     body = dumps_json(data)[1:-1]
-    if body.count("[") + body.count("{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+    if body.count("[") + body.count("{") >= MAX_DEPTH and _depth(data) > MAX_DEPTH:
         raise InvalidEventError(f"{event.type}: values are nested more than {MAX_DEPTH} deep")
     return body
 

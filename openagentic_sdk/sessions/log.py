@@ -20,7 +20,6 @@ from zlib import crc32
 from ..clock import Clock
 from ..errors import (
     ConcurrencyError,
-    InvalidEventError,
     SessionLockedError,
     SessionNotFoundError,
     StorageError,
@@ -294,15 +293,10 @@ def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: boo
 
 
 def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:
-    """The lines of a log that is written in one go behind `position`; times of the events are kept, `now` fills in.
-
-    Raises `InvalidEventError` for an event whose `seq` is set and not the next.
-    """
+    """The lines of a log that is written in one go behind `position`. Times of the events are kept, `now` fills in."""
     seq, crc, dur = position.seq, position.crc, position.seq
     for event in events:
         seq += 1
-        if event.seq not in (None, seq):
-            raise InvalidEventError(f"event {seq} of the session has seq {event.seq}: a log has no holes")
         ts = dumps_json(now if event.ts is None else event.ts)
         line, crc = seal_line(encode_event(event), seq=seq, ts=ts, dur=dur, crc=crc)
         yield line

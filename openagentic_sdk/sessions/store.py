@@ -39,7 +39,7 @@ from ..errors import (
 )
 from ..events import Event
 from ..serialization import dumps_json, loads_json
-from .base import SessionStore, check_sequence
+from .base import SessionStore, check_sequence, stamp_events
 from .disk import BINARY, NO_FOLLOW, Disk, SystemDisk
 from .kept import KeptSummary
 from .line import BadLineError, decode_line
@@ -298,7 +298,7 @@ class FileSessionStore(SessionStore):
             lines = min(at_seq, reader.position.seq) - here.seq
             part, here = cut_block(block, here, lines)
             yield part
-        yield from seal_events(tail, here, now)
+        yield from seal_events(stamp_events(tail, first_seq=at_seq + 1, now=now), here, now)
 
     def _make_folders(self, folder: Path) -> None:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]

@@ -19,6 +19,7 @@ from openagentic_sdk.events import (
     ToolResult,
     ToolStarted,
     ToolUse,
+    UnknownEvent,
     UserMessage,
 )
 from openagentic_sdk.sessions.disk import SystemDisk
@@ -66,7 +67,13 @@ def small_batches(count: int) -> list[list[Event]]:
 
 def bare(events: Sequence[Event]) -> list[Event]:
     """The events as they were before they were stored, without what repairs added."""
-    return [replace(event, seq=None, ts=None) for event in events if not isinstance(event, LogRecovered)]
+    return [_bare(event) for event in events if not isinstance(event, LogRecovered)]
+
+
+def _bare(event: Event) -> Event:
+    if isinstance(event, UnknownEvent):
+        return UnknownEvent({name: value for name, value in event.data.items() if name not in ("seq", "ts")})
+    return replace(event, seq=None, ts=None)
 
 
 class SceneTest(unittest.TestCase):

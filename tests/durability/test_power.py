@@ -61,7 +61,7 @@ class PowerCutTest(SceneTest):
     def cut_one_run(self, rng: random.Random) -> None:
         """Record a run, then cut the power at random places of it, sometimes twice in a row."""
         durability = rng.choice(("flush", "barrier", "barrier", "fsync"))
-        self.path.write_bytes(b"")
+        self.restore(b"")
         tape = self.record(rng, durability)
         for _ in range(CUTS_PER_RUN):
             before = self.cut(rng, tape, b"", [])
