@@ -9,13 +9,13 @@ from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, PermissionGa
 from openagentic_sdk.events import PermissionDecision, ToolResult
 
 TURNS = (
-    {"tool_calls": [call("Bash", command="echo ready"), call("Bash", command="echo ready && rm -rf notes")]},
+    {"tool_calls": [call("Bash", command="touch ready"), call("Bash", command="touch ready && rm -rf notes")]},
     "One command ran; the other one was not allowed.",
 )
 
 
 async def main() -> None:
-    gate = PermissionGate(allow=("Bash(echo:*)",), deny=("Bash(rm:*)",))
+    gate = PermissionGate(allow=("Bash(touch:*)",), deny=("Bash(rm:*)",))
     with tempfile.TemporaryDirectory() as folder:
         options = OpenAgenticOptions(
             **model(*TURNS), cwd=folder, permission_gate=gate, session_store=MemorySessionStore()

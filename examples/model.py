@@ -15,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from openagentic_sdk import OpenAIProvider
-from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.testing import ScriptedProvider
 
 PROJECTS = Path(__file__).parent.parent / "fixtures" / "projects"
 

@@ -34,7 +34,7 @@ class Block:
 
 
 def blocks() -> list[Block]:
-    found = re.finditer(r"^(.*)\n```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    found = re.finditer(r"^([^\n]*)\n```(\w+)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     return [Block(match[2], match[3], match[1] == NEEDS_A_MODEL) for match in found]
 
 
