@@ -1,8 +1,8 @@
 """Record fixtures/logs anew: python3 -m tests.examples.record_logs. Look at the difference before you commit it.
 
 Each folder holds a log as the library wrote it, the messages that it folds into, and its summary. They are a promise: a
-later version reads these logs, and reads the same in them. Two are not recorded here: `bare`, lines as older tools wrote
-them, and `torn`, cut by hand in the middle of a call.
+later version reads these logs, and reads the same in them. `torn` is `tools` cut off where its first call has started;
+`bare` was not recorded here: it holds lines as older tools wrote them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from openagentic_sdk.events import Event
 from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.summary import fold_session_summary, summary_to_dict
-from openagentic_sdk.testing.clock import FakeClock
-from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.testing import FakeClock, ScriptedProvider
+from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.read import ReadTool
+from openagentic_sdk.tools.task import TaskTool
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "fixtures" / "logs"
@@ -91,6 +93,9 @@ def main() -> None:
         _record_all()
     finally:
         shutil.rmtree(WORKPLACE)
+    lines = (LOGS / "tools" / "events.jsonl").read_bytes().splitlines(keepends=True)
+    started = next(index for index, line in enumerate(lines) if b'"tool.started"' in line)
+    (LOGS / "torn" / "events.jsonl").write_bytes(b"".join(lines[: started + 1]))
     for folder in sorted(path.parent for path in LOGS.glob("*/events.jsonl")):
         for file, value in facts(read_log(folder)).items():
             text = json.dumps(value, indent=1, ensure_ascii=True) + "\n"
@@ -106,11 +111,12 @@ def _record_all() -> None:
 
 
 async def _record(name: str, prompts: list[tuple[str, list[Any]]], store: FileSessionStore) -> None:
-    clock = FakeClock()
+    clock, agents = FakeClock(), _AGENTS if name == "subagent" else {}
     options = OpenAgenticOptions(
         model="scripted",
         cwd=WORKPLACE,
-        agents=_AGENTS if name == "subagent" else {},
+        tools=[ReadTool(), BashTool(), TaskTool({name: agent.description for name, agent in agents.items()})],
+        agents=agents,
         permission_gate=PermissionGate(deny=("Bash(rm:*)",)),
         system_prompt="You are the agent of a recorded session.",
         session_store=store,
