@@ -53,7 +53,7 @@ class OpenAgenticOptions:
     The model
         provider            where to ask; see `openagentic_sdk.providers`
         model               the model's name there
-        api_key             passed to the provider with each call; None leaves it to the provider (its own key, the environment)
+        api_key             passed to the provider with each call; None leaves it to the provider and its environment
         output_schema       JSON schema, dataclass or TypedDict that the final answer must fit, see `structured_output`
         output_repair_turns how often a final answer that does not fit is sent back
         prices              prices that replace or add to the built-in table: {model: {...}}, or a path to such a file

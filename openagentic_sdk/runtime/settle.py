@@ -34,21 +34,18 @@ async def settle_open_calls(run: Run) -> None:
 
 async def _settle_call(run: Run, record: CallRecord) -> None:
     tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
-    if record.started is None or _may_repeat(record, tool):
+    if record.started is None or _may_repeat(run, record, tool):
         await run_calls(run, [record.use])
         return
     known = None if tool is None else await _reconcile(run, record, tool)
     await run.record(known or unknown_result(record))
 
 
-def _may_repeat(record: CallRecord, tool: Tool | None) -> bool:
+def _may_repeat(run: Run, record: CallRecord, tool: Tool | None) -> bool:
+    """Whether a call in doubt may run again. One that waited for a person did not fail, so its attempts do not count."""
     assert record.started is not None
-    return (
-        tool is not None
-        and tool.effect in REPEATABLE
-        and record.started.effect in REPEATABLE
-        and record.attempts < MAX_ATTEMPTS
-    )
+    harmless = tool is not None and tool.effect in REPEATABLE and record.started.effect in REPEATABLE
+    return harmless and (record.attempts < MAX_ATTEMPTS or run.view.has_asked(record.use.tool_use_id))
 
 
 async def _reconcile(run: Run, record: CallRecord, tool: Tool) -> ToolResult | None:

@@ -103,6 +103,10 @@ class SessionView:
                 return self._answers[earlier.question_id]
         return None
 
+    def has_asked(self, tool_use_id: str) -> bool:
+        """Whether this call put a question to a person."""
+        return any(question.tool_use_id == tool_use_id for question in self._questions.values())
+
     def open_questions(self) -> list[UserQuestion]:
         """The questions that nobody has answered, oldest first."""
         return [question for key, question in self._questions.items() if key not in self._answers]

@@ -1,0 +1,205 @@
+"""Runs that nobody watches: submitted, looked at when somebody cares, parked when a person must answer.
+
+A question that nobody is there to answer ends the run as `waiting`. Its session is closed and free, so the process may end;
+the answer is an event of the log like any other, and whoever gives it, here or in another process, goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ..assemble import build_agent, run_request
+from ..errors import OptionsError
+from ..events import Event, ModelRetry, Result, ToolResult, ToolUse, UserAnswer, UserQuestion
+from ..options import OpenAgenticOptions
+from ..runtime.loop import Prompt
+from ..runtime.recorder import off_loop
+from ..runtime.task import RunTask
+from ..sessions.base import SessionStore
+from ..sessions.view import SessionView
+
+State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
+
+
+@dataclass(frozen=True)
+class BackgroundMetrics:
+    """What a run did and cost. `usage` and `cost_usd` are those of the `result` event."""
+
+    steps: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    retries: int = 0
+    usage: Any = None
+    cost_usd: float | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class BackgroundResult:
+    """How a run stands when it stops. `success` is True when it came to its own end.
+
+    `data` is the structured output when one was asked for, else the final text; `error` says what went wrong. A `waiting`
+    run has the `question` that wants an answer.
+    """
+
+    success: bool
+    session_id: str
+    state: State
+    stop_reason: str
+    data: Any = None
+    error: str | None = None
+    question: UserQuestion | None = None
+    metrics: BackgroundMetrics = BackgroundMetrics()
+
+
+def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaphore | None = None) -> BackgroundRun:
+    """Start a run and come back at once. `slots` bounds how many run at the same time; the others wait as `queued`.
+
+    With `options.resume` the run goes on with an old session; a `prompt` of None then adds none, which is how a parked run
+    goes on after its question was answered. Must be called in a running event loop.
+    """
+    session_id = options.resume or options.session_id or uuid.uuid4().hex
+    if options.resume is None:
+        options = replace(options, session_id=session_id)
+    return BackgroundRun(prompt, options, session_id, slots)
+
+
+async def answer_question(store: SessionStore, session_id: str, question_id: str, answer: str) -> None:
+    """Store the answer to a parked run's question. Raises `OptionsError` when the session does not wait for it."""
+    events = await off_loop(store.is_remote, store.read_events, session_id)
+    waiting = [question.question_id for question in SessionView().extend(events).open_questions()]
+    if question_id not in waiting:
+        raise OptionsError(
+            f"session {session_id!r} does not wait for question {question_id!r}: "
+            f"it waits for {', '.join(waiting) or 'none'}"
+        )
+    await off_loop(store.is_remote, store.append_event, session_id, UserAnswer(question_id, answer))
+
+
+class BackgroundRun:
+    """One submitted run. `state` is `queued`, `running`, `waiting`, `ended`, `failed` or `cancelled`."""
+
+    def __init__(
+        self, prompt: Prompt, options: OpenAgenticOptions, session_id: str, slots: asyncio.Semaphore | None
+    ) -> None:
+        self.session_id = session_id
+        self.state: State = "queued"
+        self._options = options
+        self._slots = slots
+        self._agent = build_agent(options)
+        self._stored = 0
+        self._news = asyncio.Event()
+        self._metrics = BackgroundMetrics()
+        self._question: UserQuestion | None = None
+        self._driver = asyncio.create_task(self._drive(prompt))
+
+    async def wait(self) -> BackgroundResult:
+        """How the run stands when it has ended or waits for an answer. Raises what kept it from starting."""
+        result = await asyncio.shield(self._driver)
+        assert result is not None
+        return result
+
+    async def events(self, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
+        """The stored events as they come, until the run ends or waits; no deltas, no events of subagents."""
+        store = self._agent.store
+        while True:
+            self._news.clear()
+            finished, stored = self._driver.done(), self._stored
+            if stored > after_seq or finished:
+                batch = await off_loop(store.is_remote, self._read_events, after_seq)
+                for event in batch:
+                    after_seq = event.seq or after_seq
+                    yield event
+                if finished:
+                    return
+            if self._stored <= after_seq and not self._driver.done():
+                await self._news.wait()
+
+    def _read_events(self, after_seq: int) -> list[Event]:
+        store = self._agent.store
+        return store.read_events(self.session_id, after_seq=after_seq) if store.session_exists(self.session_id) else []
+
+    async def answer(self, question_id: str, answer: str) -> None:
+        """Answer the question that the run waits for; it goes on at once. Raises `OptionsError` when it does not wait."""
+        if self.state != "waiting":
+            raise OptionsError(f"this run is {self.state} and waits for no answer")
+        await answer_question(self._agent.store, self.session_id, question_id, answer)
+        self._question = None
+        self._options = replace(self._options, resume=self.session_id, session_id=None)
+        self._driver = asyncio.create_task(self._drive(None))
+
+    async def cancel(self) -> None:
+        """End the run; its log is closed. A run that has ended stays as it is."""
+        if not self._driver.done():
+            self._driver.cancel()
+            await asyncio.wait({self._driver})
+            self.state = "cancelled"
+
+    async def _drive(self, prompt: Prompt) -> BackgroundResult:
+        try:
+            async with self._slots or nullcontext():
+                self.state = "running"
+                result = await self._run(prompt)
+        except BaseException:
+            self.state = "failed"
+            raise
+        finally:
+            self._news.set()
+        self.state = _state_of(result)
+        return self._result(result)
+
+    async def _run(self, prompt: Prompt) -> Result:
+        request = replace(run_request(self._options, self._agent), parks=not self._agent.gate.can_ask)
+        task = await RunTask.start(self._agent, request, prompt)
+        try:
+            while (event := await task.next_event()) is not None:
+                self._see(event)
+            return await task.result()
+        finally:
+            await task.close()
+
+    def _see(self, event: Event) -> None:
+        seen = self._metrics
+        if isinstance(event, ToolUse):
+            self._metrics = replace(seen, tool_calls=seen.tool_calls + 1)
+        elif isinstance(event, ToolResult) and event.is_error:
+            self._metrics = replace(seen, tool_errors=seen.tool_errors + 1)
+        elif isinstance(event, ModelRetry):
+            self._metrics = replace(seen, retries=seen.retries + 1)
+        elif isinstance(event, UserQuestion):
+            self._question = event
+        if event.seq is not None and event.parent_tool_use_id is None:
+            self._stored = event.seq
+            self._news.set()
+
+    def _result(self, result: Result) -> BackgroundResult:
+        seen = self._metrics
+        self._metrics = replace(
+            seen,
+            steps=seen.steps + result.steps,
+            usage=result.usage,
+            cost_usd=result.cost_usd,
+            seconds=seen.seconds + (result.duration_s or 0.0),
+        )
+        success = result.stop_reason == "end"
+        return BackgroundResult(
+            success,
+            self.session_id,
+            self.state,
+            result.stop_reason,
+            data=result.final_text if result.structured_output is None else result.structured_output,
+            error=None if success else result.error_message or result.stop_reason,
+            question=self._question if self.state == "waiting" else None,
+            metrics=self._metrics,
+        )
+
+
+def _state_of(result: Result) -> State:
+    if result.stop_reason == "waiting":
+        return "waiting"
+    return "failed" if result.stop_reason == "error" else "ended"
