@@ -215,7 +215,7 @@ class FileSessionStore(SessionStore):
             if not path.parent.is_dir():
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 self._sync_folder(folder)
-            if not (path.is_file() and path.stat().st_size == len(data)):
+            if not (path.is_file() and path.read_bytes() == data):
                 self._write_file(path, data)
         return digest
 
@@ -377,7 +377,7 @@ class FileSessionStore(SessionStore):
             return _Meta.from_json((folder / META_NAME).read_bytes(), session_id)
         except (FileNotFoundError, InvalidEventError):
             # A cache: without it the session is as good as before, only what was known at its creation is not.
-            return _Meta(session_id, (folder / LOG_NAME).stat().st_mtime, {})
+            return _Meta(session_id, self._first_ts(session_id) or (folder / LOG_NAME).stat().st_mtime, {})
 
     def _write_file(self, path: Path, data: bytes) -> None:
         write_durably(self._disk, path, data, sync=self.durability != "flush")
@@ -385,6 +385,13 @@ class FileSessionStore(SessionStore):
     def _sync_folder(self, folder: Path) -> None:
         if self.durability != "flush":
             self._disk.fsync_folder(str(folder))
+
+    def _first_ts(self, session_id: str) -> float | None:
+        try:
+            first = next(self.iter_events(session_id), None)
+        except LogCorruptError:
+            return None
+        return first.ts if first else None
 
     def _last_ts(self, session_id: str) -> float:
         try:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+
+from openagentic_sdk.errors import OptionsError, SessionExistsError, SessionNotFoundError, StorageError
+from openagentic_sdk.events import AssistantMessage, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
+from openagentic_sdk.testing.faults import FaultyOS
+
+from .scenes import InstantDisk, SceneTest
 
 
 class FileSessionStoreTest(store_contract.StoreContract):
@@ -15,3 +24,149 @@ class FileSessionStoreTest(store_contract.StoreContract):
 
     def process_source(self) -> str:
         return f"from openagentic_sdk.sessions.store import FileSessionStore\nstore = FileSessionStore({str(self.place)!r})"
+
+
+class FilesTest(SceneTest):
+    def test_a_session_is_a_folder_with_a_log_and_what_was_known_at_its_creation(self) -> None:
+        session_id = self.store.create_session(metadata={"cwd": "/w"})
+        folder = self.place / "sessions" / session_id
+        self.assertEqual(self.store.session_dir(session_id), folder)
+        self.assertEqual(sorted(os.listdir(folder)), ["events.jsonl", "meta.json"])
+        meta = json.loads((folder / "meta.json").read_text())
+        self.assertEqual(meta, {"session_id": session_id, "created_at": self.clock.now(), "metadata": {"cwd": "/w"}})
+
+    def test_nobody_else_can_read_the_files(self) -> None:
+        self.store.append_event("s", UserMessage("a"))
+        self.store.put_blob("s", b"data")
+        for path in (self.path, *self.path.parent.rglob("*")):
+            self.assertEqual(path.stat().st_mode & 0o077, 0, path)
+
+    def test_only_plain_names_can_name_a_session(self) -> None:
+        for name in ("a", "A-b_c.d", "9" * 128):
+            self.assertTrue(is_session_id(name), name)
+        for name in (
+            "",
+            ".",
+            "..",
+            ".a",
+            "a/b",
+            "a\\b",
+            "a\n",
+            "a.",
+            "-a",
+            "con",
+            "NUL.txt",
+            "lpt1",
+            "x" * 129,
+            "ä",
+            "a b",
+        ):
+            self.assertFalse(is_session_id(name), name)
+            if name:
+                with self.assertRaises(OptionsError):
+                    self.store.create_session(session_id=name)
+            with self.assertRaises(SessionNotFoundError):
+                self.store.read_events(name)
+        self.assertEqual(os.listdir(self.place), ["sessions"])
+
+    def test_links_do_not_lead_out_of_the_store(self) -> None:
+        outside = self.place / "outside"
+        outside.mkdir()
+        (outside / "events.jsonl").write_text('{"type":"user.message","text":"secret"}\n')
+        (self.place / "sessions" / "linked").symlink_to(outside)
+        (self.place / "sessions" / "half").mkdir()
+        (self.place / "sessions" / "half" / "events.jsonl").symlink_to(outside / "events.jsonl")
+        for name in ("linked", "half"):
+            for call in (self.store.read_events, self.store.open_writer, self.store.delete_session):
+                with self.assertRaises(SessionNotFoundError):
+                    call(name)
+        self.assertNotIn("linked", self.store.list_sessions())
+        self.assertTrue((outside / "events.jsonl").exists())
+
+    def test_a_read_only_store_reads_everything_and_writes_nothing(self) -> None:
+        self.store.append_event("s", UserMessage("a"))
+        digest = self.store.put_blob("s", b"data")
+        before = self.snapshot()
+        store = self.make_store(read_only=True)
+        self.assertEqual(len(store.read_events("s")), 1)
+        self.assertEqual((store.last_seq("s"), store.read_blob("s", digest)), (1, b"data"))
+        self.assertEqual([row.turns for row in store.list_session_summaries()], [1])
+        for write in (
+            lambda: store.create_session(),
+            lambda: store.open_writer("s"),
+            lambda: store.append_event("s", UserMessage("b")),
+            lambda: store.update_metadata("s", {"a": 1}),
+            lambda: store.put_blob("s", b"more"),
+            lambda: store.delete_session("s"),
+            lambda: store.import_session("t", []),
+        ):
+            with self.assertRaises(StorageError):
+                write()
+        self.assertEqual(self.snapshot(), before)
+
+    def snapshot(self) -> list[tuple[str, bytes]]:
+        return sorted((str(path), path.read_bytes()) for path in self.place.rglob("*") if path.is_file())
+
+    def test_the_log_alone_is_enough(self) -> None:
+        self.store.append_event("s", UserMessage("a"))
+        self.store.read_summary("s")
+        for name in ("meta.json", "summary.json"):
+            for damaged in (b"", b"{", b"[]", b'{"created_at": "x"}', b"\xff"):
+                (self.path.parent / name).write_bytes(damaged)
+                self.assert_usable()
+            (self.path.parent / name).unlink()
+            self.assert_usable()
+        self.store.update_metadata("s", {"cwd": "/w"})
+        self.assertEqual(self.store.read_summary("s").cwd, "/w")
+
+    def assert_usable(self) -> None:
+        self.assertEqual(self.store.read_metadata("s")["metadata"], {})
+        self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+        self.assertEqual(self.store.list_sessions(), ["s"])
+
+    def test_a_kept_summary_follows_the_log_and_never_another_one(self) -> None:
+        for number in range(3):
+            self.store.append_events("s", [UserMessage(f"prompt {number}"), AssistantMessage("a")])
+            self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+        self.store.create_session(session_id="t")
+        self.store.append_events("t", [UserMessage("of another log" * 9)] * 9)
+        shutil.copy(self.store.session_dir("t") / "events.jsonl", self.path)
+        self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+        self.assertEqual(self.store.read_summary("s").turns, 9)
+
+    def test_a_folder_without_a_log_is_no_session(self) -> None:
+        (self.place / "sessions" / "empty").mkdir()
+        self.assertEqual(self.store.list_sessions(), ["s"])
+        self.assertFalse(self.store.session_exists("empty"))
+        with self.assertRaises(SessionExistsError):
+            self.store.create_session(session_id="empty")
+
+    def test_a_blob_is_checked_whenever_it_is_read(self) -> None:
+        digest = self.store.put_blob("s", b"data")
+        (self.path.parent / "blobs" / digest).write_bytes(b"rot!")
+        with self.assertRaises(StorageError):
+            self.store.read_blob("s", digest)
+        self.assertEqual(self.store.put_blob("s", b"data"), digest)
+        self.assertEqual(self.store.read_blob("s", digest), b"data")
+
+    def test_nothing_is_made_before_it_is_needed(self) -> None:
+        store = FileSessionStore(self.place / "deep" / "er")
+        self.assertEqual(store.list_sessions(), [])
+        self.assertFalse((self.place / "deep").exists())
+        store.create_session(session_id="a")
+        self.assertEqual(store.list_sessions(), ["a"])
+
+    def test_an_unknown_durability_is_refused(self) -> None:
+        with self.assertRaises(OptionsError):
+            FileSessionStore(self.place, "eventually")
+
+    def test_a_new_session_is_on_disk_before_its_id_is_known(self) -> None:
+        disk = FaultyOS(disk=InstantDisk())
+        self.make_store(disk=disk).create_session()
+        changes = [name for name in disk.operations if name in ("fdatasync", "fsync_folder", "rename")]
+        self.assertEqual(changes, ["fdatasync", "fdatasync", "fsync_folder", "rename", "fsync_folder"])
+
+    def test_a_blob_is_on_disk_before_its_digest_is_known(self) -> None:
+        disk = FaultyOS(disk=InstantDisk())
+        self.make_store(disk=disk).put_blob("s", b"data")
+        self.assertEqual(disk.operations, ["fsync_folder", "open", "write", "fdatasync", "replace", "fsync_folder"])
