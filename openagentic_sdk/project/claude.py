@@ -90,8 +90,8 @@ def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnost
     if not os.path.isdir(root):
         return
     left_out: list[tuple[str, str]] = []
-    for _, entries in walk_files(root, boundary=boundary, bounds=Bounds(), problems=left_out):
-        for entry in entries:
-            if entry.name.endswith(".md"):
-                yield MarkdownFile(entry.path, os.path.relpath(entry.path, root), scope, boundary)
+    for _, files in walk_files(root, boundary=boundary, bounds=Bounds(), problems=left_out):
+        for file in files:
+            if file.name.endswith(".md"):
+                yield MarkdownFile(file.path, os.path.relpath(file.path, root), scope, boundary)
     problems.extend(Diagnostic("folder-left-out", reason, path=path, is_error=True) for path, reason in left_out)

@@ -164,7 +164,7 @@ class _Reading:
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
 _COMMENT = re.compile(r"[ ]{0,3}<!--")
-_CODE_SPAN = re.compile(r"`[^`\n]*`")
+_CODE_SPAN = re.compile(r"`+[^`\n]*`+")
 _IMPORT = re.compile(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
 
 

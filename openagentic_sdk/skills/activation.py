@@ -32,23 +32,23 @@ class SkillPolicy:
     """What the active skills say about tools.
 
     `grants` are rules that need no question in this turn, `disallowed_tools` rules for what is taken away while a skill is
-    active, `allowed_only` the only rules that apply (None: no skill restricts).
+    active. Each of `allowlists` is all that one active skill lets be used: a call must fit a rule of every one. The skill
+    tools themselves are never restricted, or no skill could be left again.
     """
 
     grants: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
-    allowed_only: tuple[str, ...] | None = None
+    allowlists: tuple[tuple[str, ...], ...] = ()
 
 
 def skill_policy(events: Iterable[Event]) -> SkillPolicy:
     """What holds for the next call. Grants end with the next prompt of a person, and when the skill's file has changed."""
     standing = _standing(events)
     active = active_skills(standing)
-    restricting = [skill.allowed_only for skill in active if skill.allowed_only is not None]
     return SkillPolicy(
         grants=_turn_grants(standing, {name_key(skill.name) for skill in active}),
         disallowed_tools=_unique(rule for skill in active for rule in skill.disallowed_tools),
-        allowed_only=_unique(rule for rules in restricting for rule in rules) if restricting else None,
+        allowlists=tuple(tuple(skill.allowed_only) for skill in active if skill.allowed_only is not None),
     )
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Entering these never finds a skill, only other people's code.
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
@@ -61,58 +62,72 @@ class Bounds:
     hidden: frozenset[str] = frozenset()
 
 
+class FoundFile(NamedTuple):
+    """A file of a folder, with the folder's path as it was given, and where it really is."""
+
+    name: str
+    path: str
+    real_path: str
+
+
 def walk_files(
     root: str, *, boundary: str, bounds: Bounds, problems: list[tuple[str, str]]
-) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-    """Folders below `root`, in the order of their paths, each with its entries that are no folders.
+) -> Iterator[tuple[str, list[FoundFile]]]:
+    """Folders from `root` downwards, in the order of their paths, each with its files.
 
     Links are followed while they stay inside the real folder `boundary`; a folder is entered once however many links lead
     to it. What is left out stands in `problems` as (path, reason).
     """
-    seen: set[tuple[int, int]] = set()
-    waiting = [(root, 0)]
+    seen: set[str] = set()
+    waiting = [(root, os.path.realpath(root), 0)]
     while waiting:
-        folder, depth = waiting.pop()
-        if not _may_enter(folder, boundary, seen, problems):
+        folder, real, depth = waiting.pop()
+        if real in seen:
             continue
-        if len(seen) > bounds.max_folders:
+        if not is_within(real, boundary):
+            problems.append((folder, f"leads to {real}, outside of {boundary}"))
+            continue
+        if len(seen) >= bounds.max_folders:
             problems.append((root, f"more than {bounds.max_folders} folders: the rest is not looked at"))
             return
-        entries = _list_folder(folder, problems)
-        below = [entry for entry in entries if entry.is_dir() and not _is_skipped(entry.name, bounds)]
-        if below and depth >= bounds.max_depth:
+        seen.add(real)
+        folders, files = _list_folder(folder, real, bounds, problems)
+        if folders and depth >= bounds.max_depth:
             problems.append((folder, f"folders more than {bounds.max_depth} levels down are not looked at"))
-            below = []
-        yield folder, [entry for entry in entries if not entry.is_dir()]
-        waiting.extend((entry.path, depth + 1) for entry in reversed(below))
+            folders = []
+        yield folder, files
+        waiting.extend((below.path, below.real_path, depth + 1) for below in reversed(folders))
+
+
+def _list_folder(
+    folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
+) -> tuple[list[FoundFile], list[FoundFile]]:
+    """The folders to enter and the files of one folder, by name."""
+    folders: list[FoundFile] = []
+    files: list[FoundFile] = []
+    try:
+        with os.scandir(real) as entries:
+            for entry in entries:
+                where = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+                found = FoundFile(entry.name, f"{folder}{os.sep}{entry.name}", where)
+                if not _is_folder(entry):
+                    files.append(found)
+                elif not _is_skipped(entry.name, bounds):
+                    folders.append(found)
+    except OSError as error:
+        problems.append((folder, f"cannot be listed: {error.strerror}"))
+    return sorted(folders), sorted(files)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False
 
 
 def _is_skipped(name: str, bounds: Bounds) -> bool:
     return name in SKIPPED_FOLDERS or (name.startswith(".") and name not in bounds.hidden)
-
-
-def _may_enter(folder: str, boundary: str, seen: set[tuple[int, int]], problems: list[tuple[str, str]]) -> bool:
-    try:
-        status = os.stat(folder)
-    except OSError:
-        return False
-    if (status.st_dev, status.st_ino) in seen:
-        return False
-    real = os.path.realpath(folder)
-    if not is_within(real, boundary):
-        problems.append((folder, f"leads to {real}, outside of {boundary}"))
-        return False
-    seen.add((status.st_dev, status.st_ino))
-    return True
-
-
-def _list_folder(folder: str, problems: list[tuple[str, str]]) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        problems.append((folder, f"cannot be listed: {error.strerror}"))
-        return []
 
 
 MAX_TREE_FILES = 5000

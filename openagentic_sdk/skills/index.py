@@ -11,16 +11,17 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..clock import Clock, SystemClock
 from ..errors import SkillNotFoundError
-from .files import Bounds, Refused, read_text, walk_files
+from .files import Bounds, FoundFile, Refused, read_text, walk_files
 from .frontmatter import Diagnostic
 from .parse import SkillDoc, name_key, parse_skill_markdown
 
 MAX_SKILL_BYTES = 1024 * 1024
 PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
 USER_FOLDERS = (".claude/skills", ".agents/skills", ".openagentic-sdk/skills")
-# A change within this time of the last one may leave the same time stamp, as in git's index.
-_SAME_TICK_NS = 20_000_000
+# A file that changed this recently may change once more without another time stamp, so what it said is not kept.
+_SAME_TICK_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -178,11 +179,13 @@ class SkillIndex:
         home: str | os.PathLike[str] | None = None,
         precedence: str = "project",
         bounds: Bounds | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.roots = skill_roots(
             project_dir, cwd=cwd, setting_sources=setting_sources, paths=paths, home=home, precedence=precedence
         )
         self._bounds = bounds or Bounds()
+        self._clock = clock or SystemClock()
         self._read: dict[str, tuple[_Stamp, SkillInfo]] = {}
 
     def read(self) -> IndexResult:
@@ -191,11 +194,7 @@ class SkillIndex:
         found: list[tuple[SkillRoot, SkillInfo]] = []
         seen: set[str] = set()
         for root in self.roots:
-            for info in self._below(root, problems):
-                real = os.path.realpath(info.path)
-                if real not in seen:
-                    seen.add(real)
-                    found.append((root, info))
+            found.extend((root, info) for info in self._below(root, seen, problems))
         winners, shadowed = _settle(found)
         notes = [replace(note, path=info.path) for info in winners for note in info.diagnostics]
         clashes = [_clash(pair) for pair in shadowed]
@@ -205,33 +204,37 @@ class SkillIndex:
         """Like `IndexResult.find`, on the files as they stand now."""
         return self.read().find(name)
 
-    def _below(self, root: SkillRoot, problems: list[Diagnostic]) -> list[SkillInfo]:
+    def _below(self, root: SkillRoot, seen: set[str], problems: list[Diagnostic]) -> list[SkillInfo]:
+        """The skills below one root, without those whose real files were `seen` below another."""
         if not os.path.isdir(root.folder):
             return []
         left_out: list[tuple[str, str]] = []
         skills: list[SkillInfo] = []
-        for folder, entries in walk_files(root.folder, boundary=root.boundary, bounds=self._bounds, problems=left_out):
-            entry = _skill_file(entries)
-            if entry is None:
+        for _, files in walk_files(root.folder, boundary=root.boundary, bounds=self._bounds, problems=left_out):
+            file = _skill_file(files)
+            if file is None or file.real_path in seen:
                 continue
+            seen.add(file.real_path)
             try:
-                skills.append(self._info(entry.path, folder, root))
+                skills.append(self._info(file, root))
             except OSError as error:
-                left_out.append((entry.path, str(error)))
+                left_out.append((file.path, str(error)))
         problems.extend(Diagnostic("skill-left-out", reason, path=path, is_error=True) for path, reason in left_out)
         return skills
 
-    def _info(self, path: str, folder: str, root: SkillRoot) -> SkillInfo:
-        status = os.stat(path)
+    def _info(self, file: FoundFile, root: SkillRoot) -> SkillInfo:
+        status = os.stat(file.real_path)
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{path} is not a regular file")
+            raise Refused(f"{file.path} is not a regular file")
         stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-        known = self._read.get(path)
+        known = self._read.get(file.path)
         if known is not None and known[0] == stamp:
             return known[1]
-        text = read_text(path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
-        info = describe_skill(parse_skill_markdown(text, folder=os.path.basename(folder)), path, root)
-        self._read[path] = (stamp, info)
+        text = read_text(file.path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
+        folder = os.path.basename(os.path.dirname(file.path))
+        info = describe_skill(parse_skill_markdown(text, folder=folder), file.path, root)
+        if self._clock.now() - status.st_ctime > _SAME_TICK_S:
+            self._read[file.path] = (stamp, info)
         return info
 
 
@@ -259,10 +262,10 @@ def load_skill(info: SkillInfo) -> SkillDoc:
     return parse_skill_markdown(text, folder=info.folder)
 
 
-def _skill_file(entries: Sequence[os.DirEntry[str]]) -> os.DirEntry[str] | None:
+def _skill_file(files: Sequence[FoundFile]) -> FoundFile | None:
     """SKILL.md, else the same name in other letters, as some published skills have it."""
-    named = [entry for entry in entries if entry.name.casefold() == "skill.md"]
-    return next((entry for entry in named if entry.name == "SKILL.md"), named[0] if named else None)
+    named = [file for file in files if file.name.casefold() == "skill.md"]
+    return next((file for file in named if file.name == "SKILL.md"), named[0] if named else None)
 
 
 def _settle(found: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:

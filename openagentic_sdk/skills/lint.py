@@ -40,8 +40,8 @@ def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
 
 def _skill_files(root: str, problems: list[tuple[str, str]]) -> Iterator[str]:
     bounds = Bounds(max_depth=12, max_folders=20_000, hidden=frozenset({".claude", ".agents"}))
-    for _, entries in walk_files(root, boundary=os.path.realpath(root), bounds=bounds, problems=problems):
-        yield from (entry.path for entry in entries if entry.name.casefold() == "skill.md")
+    for _, files in walk_files(root, boundary=os.path.realpath(root), bounds=bounds, problems=problems):
+        yield from (file.path for file in files if file.name.casefold() == "skill.md")
 
 
 def check_file(path: str) -> list[Diagnostic]:

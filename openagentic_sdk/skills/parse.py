@@ -242,8 +242,8 @@ def broken_name_rule(name: str) -> str:
 
 # --- text from files -------------------------------------------------------------------------------------------------
 
-# Control characters, zero-width and directional marks, tag characters, lone surrogates: they show a person something
-# else than the model reads. Tab and line feed stay, and a joiner between two letters of an emoji or of a script that needs it.
+# Control characters, zero-width and directional marks, tag characters, lone surrogates: they show a person something else
+# than the model reads. Tab and line feed stay, and a joiner between two letters of an emoji or of a script that needs it.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufeff\uffa0\ufff9-\ufffb\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"

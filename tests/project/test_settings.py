@@ -1,0 +1,137 @@
+"""settings.json files: precedence, merging, bad entries, and what an untrusted project does not get."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from openagentic_sdk.project.claude import claude_folders
+from openagentic_sdk.project.settings import CommandHook, Settings, read_settings
+from tests.skills.support import ProjectTestCase
+
+PLACES = {
+    "managed": "managed/managed-settings.json",
+    "local": ".claude/settings.local.json",
+    "project": ".claude/settings.json",
+    "user": "home/.claude/settings.json",
+}
+
+
+SOURCES = ("user", "project", "local")
+
+
+def hook(command: str, **more: Any) -> dict[str, Any]:
+    return {"hooks": [{"type": "command", "command": command, **more}]}
+
+
+class SettingsTest(ProjectTestCase):
+    def read(
+        self, *, trusted: bool = True, sources: tuple[str, ...] = ("user", "project", "local"), **files: Any
+    ) -> Settings:
+        self.write(
+            {PLACES[scope]: data if isinstance(data, str) else json.dumps(data) for scope, data in files.items()}
+        )
+        folders = claude_folders(
+            self.project, setting_sources=sources, home=self.project / "home", managed_dir=self.project / "managed"
+        )
+        return read_settings(folders, trusted=trusted)
+
+    def test_no_file_is_no_setting(self) -> None:
+        self.assertEqual(self.read(), Settings())
+
+    def test_the_highest_file_gives_the_single_values(self) -> None:
+        files = {scope: {"model": scope, "x": scope, "env": {"A": scope, scope: "1"}} for scope in PLACES}
+        settings = self.read(**files)
+        self.assertEqual((settings.model, settings.values["x"], settings.env["A"]), ("managed",) * 3)
+        self.assertEqual(sorted(settings.env), ["A", "local", "managed", "project", "user"])
+
+    def test_lists_are_joined_and_say_where_each_rule_stands(self) -> None:
+        settings = self.read(
+            project={"permissions": {"allow": ["Read", "Grep"], "deny": ["Bash"]}, "list": [1]},
+            user={"permissions": {"allow": ["Read", "Glob"]}, "list": [1, 2]},
+        )
+        self.assertEqual(
+            [(rule.text, rule.scope) for rule in settings.allow],
+            [("Read", "project"), ("Grep", "project"), ("Glob", "user")],
+        )
+        self.assertEqual(settings.deny[0].source, str(self.project / ".claude/settings.json"))
+        self.assertEqual(settings.values["list"], [1, 2])
+
+    def test_hooks_are_data(self) -> None:
+        entry = {"matcher": "Bash", "hooks": [{"type": "command", "command": "check", "timeout": 5}]}
+        settings = self.read(
+            project={"hooks": {"PreToolUse": [entry], "Stop": [{"hooks": [{"type": "command", "command": "s"}]}]}}
+        )
+        source = str(self.project / ".claude/settings.json")
+        self.assertEqual(
+            settings.hooks,
+            (
+                CommandHook("PreToolUse", "Bash", "check", source, "project", 5),
+                CommandHook("Stop", "", "s", source, "project", None),
+            ),
+        )
+
+    def test_a_bad_entry_is_left_out_and_the_rest_counts(self) -> None:
+        settings = self.read(
+            user={
+                "model": 5,
+                "permissions": {"allow": ["Read", 7, ""], "deny": "Bash", "defaultMode": []},
+                "env": {"A": "1", "B": {}, "C=D": "x", "E": True, "F": 2},
+                "hooks": {
+                    "Stop": [
+                        5,
+                        {
+                            "hooks": [
+                                {"type": "http"},
+                                {"type": "command"},
+                                {"type": "command", "command": "x", "timeout": -1},
+                            ]
+                        },
+                    ],
+                    "Start": {},
+                },
+            }
+        )
+        self.assertEqual([rule.text for rule in settings.allow], ["Read"])
+        self.assertEqual(settings.env, {"A": "1", "E": "true", "F": "2"})
+        self.assertEqual((settings.model, settings.default_mode, settings.deny, settings.hooks), (None, None, (), ()))
+        self.assertEqual({note.code for note in settings.diagnostics}, {"settings-entry"})
+        self.assertEqual(len(settings.diagnostics), 12)
+
+    def test_a_file_that_is_no_json_is_left_out_and_named(self) -> None:
+        for text in ("{", "[]", "\x00", '{"a": ' + "[" * 100_000, ""):
+            with self.subTest(text[:10]):
+                settings = self.read(project=text, user={"model": "m"})
+                self.assertEqual((settings.model, settings.diagnostics[0].code), ("m", "settings-unreadable"))
+
+    def test_only_the_sources_that_were_asked_for_are_read(self) -> None:
+        files = {scope: {"env": {scope: "1"}} for scope in PLACES}
+        self.assertEqual(set(self.read(sources=("project",), **files).env), {"managed", "project"})
+        self.assertEqual(self.read(sources=(), **files), Settings())
+
+    def test_an_untrusted_project_forbids_but_does_not_grant(self) -> None:
+        wanted = {
+            "permissions": {
+                "allow": ["Bash"],
+                "deny": ["Read"],
+                "ask": ["Write"],
+                "additionalDirectories": ["/"],
+                "defaultMode": "bypassPermissions",
+            },
+            "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]},
+            "env": {"PATH": "/evil"},
+        }
+        settings = self.read(trusted=False, project=wanted, local=wanted, user={"permissions": {"allow": ["Glob"]}})
+        self.assertEqual([rule.text for rule in settings.allow], ["Glob"])
+        self.assertEqual(
+            (settings.hooks, settings.env, settings.additional_dirs, settings.default_mode), ((), {}, (), None)
+        )
+        self.assertEqual(
+            ([rule.text for rule in settings.deny], [rule.text for rule in settings.ask]), (["Read"], ["Write"])
+        )
+        self.assertEqual(len(settings.withheld), 2)
+        self.assertIn("allow rules, additional folders, hooks, env, a looser permission mode", settings.withheld[0])
+
+    def test_a_stricter_mode_needs_no_trust(self) -> None:
+        settings = self.read(trusted=False, project={"permissions": {"defaultMode": "plan"}})
+        self.assertEqual((settings.default_mode, settings.withheld), ("plan", ()))

@@ -1,0 +1,102 @@
+"""Trust is a person's decision about certain bytes, and everything that is unclear is no trust."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from openagentic_sdk.errors import StorageError
+from openagentic_sdk.project.trust import TrustStore, project_digest, skill_trust
+from openagentic_sdk.skills.index import SkillIndex
+from tests.skills.support import ProjectTestCase
+
+
+class TrustTest(ProjectTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.store = TrustStore(self.parent / "config" / "trust.json")
+        self.write({".claude/settings.json": "{}"})
+
+    def trust(self) -> None:
+        self.store.remember(self.project, "trusted", digest=project_digest(str(self.project)))
+
+    def test_nobody_was_asked(self) -> None:
+        answer = self.store.look_up(self.project)
+        self.assertEqual((answer.decision, answer.is_trusted), ("unknown", False))
+
+    def test_a_decision_is_remembered_and_private(self) -> None:
+        self.trust()
+        self.assertTrue(TrustStore(self.store.path).look_up(self.project).is_trusted)
+        self.assertEqual(stat.S_IMODE(os.stat(self.store.path).st_mode), 0o600)
+        self.store.remember(self.project, "refused", digest=None)
+        self.assertEqual(self.store.look_up(self.project).decision, "refused")
+
+    def test_any_change_of_what_could_grant_takes_trust_back(self) -> None:
+        for files in (
+            {".claude/settings.json": '{"env": {}}'},
+            {".claude/settings.local.json": "{}"},
+            {".claude/skills/a/scripts/run.sh": "id"},
+            {".claude/hooks/.hidden/x.sh": "id"},
+            {".claude/agents/a.md": "x"},
+            {".agents/skills/b/SKILL.md": "x"},
+        ):
+            with self.subTest(files):
+                self.trust()
+                self.write(files)
+                self.assertEqual(self.store.look_up(self.project).decision, "changed")
+
+    def test_other_changes_do_not(self) -> None:
+        self.trust()
+        self.write({"src/main.py": "x", "CLAUDE.md": "y"})
+        self.assertTrue(self.store.look_up(self.project).is_trusted)
+
+    def test_another_project_is_another_decision(self) -> None:
+        self.trust()
+        self.write({"sub/.claude/settings.json": "{}"})
+        self.assertEqual(self.store.look_up(self.project / "sub").decision, "unknown")
+
+    def test_a_link_to_the_project_is_the_project(self) -> None:
+        self.trust()
+        (self.parent / "link").symlink_to(self.project)
+        self.assertTrue(self.store.look_up(self.parent / "link").is_trusted)
+
+    def test_a_damaged_file_trusts_nobody_and_is_not_overwritten(self) -> None:
+        self.trust()
+        for text in ("", "{", "[]", '{"projects": 5}', "\x00"):
+            with self.subTest(text):
+                with open(self.store.path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                self.assertEqual(self.store.look_up(self.project).decision, "unknown")
+                with self.assertRaises(StorageError):
+                    self.store.remember(self.project, "refused", digest=None)
+
+    def test_a_skills_folder_that_leads_outside_cannot_be_trusted(self) -> None:
+        self.write({}, links={".claude/skills": "../../outside"})
+        self.assertIsNone(project_digest(str(self.project)))
+        self.assertEqual(self.store.look_up(self.project).decision, "unknown")
+        with self.assertRaises(ValueError):
+            self.store.remember(self.project, "trusted", digest=None)
+
+
+class SkillTrustTest(ProjectTestCase):
+    def test_a_trusted_projects_skills_grant_until_something_changes(self) -> None:
+        path = self.skill("a", allowed_tools="Read")
+        info = SkillIndex(self.project).find("a")
+        trusts = skill_trust(self.project, is_trusted=True)
+        self.assertTrue(trusts(info))
+        path.write_text(path.read_text(encoding="utf-8") + "more", encoding="utf-8")
+        self.assertFalse(trusts(info))
+
+    def test_an_untrusted_projects_skills_grant_nothing(self) -> None:
+        self.skill("a")
+        self.assertFalse(skill_trust(self.project, is_trusted=False)(SkillIndex(self.project).find("a")))
+
+    def test_skills_of_folders_below_the_root_are_not_part_of_the_decision(self) -> None:
+        self.write({"sub/.claude/skills/a/SKILL.md": "---\nname: a\ndescription: d\n---\n"})
+        info = SkillIndex(self.project, cwd=self.project / "sub").find("a")
+        self.assertFalse(skill_trust(self.project, is_trusted=True)(info))
+
+    def test_the_users_own_skills_grant(self) -> None:
+        self.write({"home/.claude/skills/a/SKILL.md": "---\nname: a\ndescription: d\n---\n"})
+        info = SkillIndex(self.project, setting_sources=["user"], home=self.project / "home").find("a")
+        self.assertTrue(skill_trust(self.project, is_trusted=False)(info))

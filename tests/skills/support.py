@@ -1,0 +1,42 @@
+"""Projects in temporary folders, as the cases of the fixtures describe them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import unittest
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+class ProjectTestCase(unittest.TestCase):
+    """Each test has an empty project of its own; `outside` is a folder beside it that holds a skill."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.parent = Path(folder.name).resolve()
+        self.project = self.parent / "project"
+        self.project.mkdir()
+        self.write({"../outside/x/SKILL.md": "---\nname: x\ndescription: d\n---\n"})
+
+    def write(
+        self, files: Mapping[str, str], links: Mapping[str, str] | None = None, fifos: Iterable[str] = ()
+    ) -> None:
+        for name, text in files.items():
+            self._place(name).write_text(text, encoding="utf-8", newline="")
+        for name, target in (links or {}).items():
+            self._place(name).symlink_to(target)
+        for name in fifos:
+            os.mkfifo(self._place(name))
+
+    def skill(self, name: str, body: str = "Do it.\n", **fields: str) -> Path:
+        lines = [f"{key.replace('_', '-')}: {value}" for key, value in fields.items()]
+        text = "\n".join(["---", f"name: {name}", f"description: About {name}.", *lines, "---", body])
+        self.write({f".claude/skills/{name}/SKILL.md": text})
+        return self.project / f".claude/skills/{name}/SKILL.md"
+
+    def _place(self, name: str) -> Path:
+        path = self.project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path

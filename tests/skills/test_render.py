@@ -1,0 +1,43 @@
+"""Arguments are filled in once, and what they say is never looked at again."""
+
+from __future__ import annotations
+
+import unittest
+
+from openagentic_sdk.skills.render import fill_arguments, fill_variables, split_words
+
+
+class RenderTest(unittest.TestCase):
+    def test_every_placeholder(self) -> None:
+        for text, arguments, expected in (
+            ("Do $ARGUMENTS.", "a b", "Do a b."),
+            ("Do $1 then $2.", "a b", "Do a then b."),
+            ("Do $0 then $1.", "a b", "Do a then b."),
+            ("Do $ARGUMENTS[0] and $ARGUMENTS[1].", "a b", "Do a and b."),
+            ("Do $1.", "'a b' c", "Do a b."),
+            ("Do $3.", "a", "Do $3.\n\nARGUMENTS: a\n"),
+            ("Do it.", "", "Do it."),
+            ("Do it.", "now", "Do it.\n\nARGUMENTS: now\n"),
+            ("Costs $5.00 and \\$1, \\$ARGUMENTS.", "", "Costs $5.00 and $1, $ARGUMENTS."),
+            ("$ARGUMENTS", "$1 $ARGUMENTS ${HOME}", "$1 $ARGUMENTS ${HOME}"),
+            ("$1|$2", "$2 x", "$2|x"),
+            ("$issue for $who", "12", "12 for "),
+            ("$other", "12", "$other\n\nARGUMENTS: 12\n"),
+            ("$ARGUMENTS_X", "", "$ARGUMENTS_X"),
+        ):
+            with self.subTest(text):
+                self.assertEqual(fill_arguments(text, arguments, names=("issue", "who")), expected)
+
+    def test_an_index_far_beyond_the_words_stays_as_it_is(self) -> None:
+        self.assertEqual(fill_arguments("$9999 $ARGUMENTS[9999] $ARGUMENTS", "a"), "$9999 $ARGUMENTS[9999] a")
+
+    def test_variables_are_filled_in_where_they_are_known(self) -> None:
+        text = "${CLAUDE_SKILL_DIR}/x {baseDir}/y ${OTHER} $HOME"
+        self.assertEqual(fill_variables(text, {"CLAUDE_SKILL_DIR": "/s"}), "/s/x /s/y ${OTHER} $HOME")
+
+    def test_words_with_unbalanced_quotes_are_split_at_spaces(self) -> None:
+        self.assertEqual(split_words("it's here"), ["it's", "here"])
+
+
+if __name__ == "__main__":
+    unittest.main()
