@@ -282,6 +282,10 @@ class SessionStore(ABC):
             blobs=blobs,
         )
 
+    def durability_notice(self) -> str | None:
+        """A sentence for people when this store may lose what it acknowledged; None when it does as `durability` says."""
+        return None
+
     def close(self) -> None:
         """Let go of connections and handles; the store can be opened again."""
 

@@ -21,3 +21,18 @@ def own_postgres_schema(test: unittest.TestCase, url: str) -> str:
 
     test.addCleanup(drop)
     return f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}')}"
+
+
+def own_redis_prefix(test: unittest.TestCase, url: str) -> str:
+    """A URL whose keys begin with a new prefix; they go when the test ends."""
+    import redis
+
+    prefix = f"test-{uuid.uuid4().hex[:12]}"
+
+    def drop() -> None:
+        with redis.Redis.from_url(url) as client:
+            for key in client.scan_iter(match=f"{{{prefix}}}:*", count=1000):
+                client.delete(key)
+
+    test.addCleanup(drop)
+    return f"{url}{'&' if '?' in url else '?'}prefix={prefix}"

@@ -14,6 +14,7 @@ from openagentic_sdk.testing import store_contract
 from . import servers
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
+REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 
 
 class MemoryStoreTest(store_contract.StoreContract):
@@ -53,6 +54,13 @@ class FileStoreTest(UrlStoreContract):
 class PostgresStoreTest(UrlStoreContract):
     def setUp(self) -> None:
         self.url = servers.own_postgres_schema(self, POSTGRES_URL)
+        super().setUp()
+
+
+@unittest.skipUnless(REDIS_URL, "no server is named by OPENAGENTIC_TEST_REDIS_URL")
+class RedisStoreTest(UrlStoreContract):
+    def setUp(self) -> None:
+        self.url = servers.own_redis_prefix(self, REDIS_URL)
         super().setUp()
 
 
