@@ -25,14 +25,14 @@ RESERVED_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """`operator` is one of `< > >> >| &> &>> >& <&`; `target` a path, or for the last two a descriptor or `-`."""
+    """`operator` is one of `< > >> >| &> &>> >& <&`; `target` a path, or for the last two a descriptor."""
 
     operator: str
     target: str
 
     @property
     def is_descriptor(self) -> bool:
-        """Whether it only copies or closes a descriptor."""
+        """Whether it only copies a descriptor."""
         return self.operator in (">&", "<&")
 
     @property
@@ -221,7 +221,7 @@ class _Reader:
             self.refusal = f"the target of {operator!r} is missing or not plain"
             return
         target, is_glob = self._word()
-        if operator in (">&", "<&") and not re.fullmatch(r"[0-9]|-", target):
+        if operator in (">&", "<&") and not re.fullmatch(r"[0-9]", target):
             self.refusal = f"{operator}{target} is no copy of a descriptor"
         elif is_glob or not target:
             self.refusal = "the target of a redirection is a wildcard or empty"
@@ -245,6 +245,8 @@ class _Reader:
             quoted_glob = quoted_glob or (kind == "quoted" and re.search(r"[*?\[\]\\]", piece) is not None)
             parts.append(piece)
         word = "".join(parts)
+        if word.isdigit() and text[self.at : self.at + 1] in ("<", ">"):
+            self.refusal = self.refusal or f"the descriptor {word} is redirected"
         if plain_glob and word == "[":
             plain_glob = False
         if plain_glob and quoted_glob:

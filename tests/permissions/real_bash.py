@@ -1,0 +1,316 @@
+"""A real bash that runs nothing: it writes down the argument lists that it would have executed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+BASH = shutil.which("bash")
+
+# Every name is unknown to this bash (no PATH, builtins switched off), so each simple command ends in the handler, which
+# appends its arguments to the log and answers with the wanted status.
+_RECORDER = r"""
+PATH=/nonexistent
+set -o pipefail
+log=$1 status=$2 scratch=$3 list=$4
+command_not_found_handle() {
+  local args=("${@//$'\n'/$'\x1d'}")  # a line feed would cut the record into two writes
+  builtin printf '%s\0' "$#" "${args[@]}" >> "$log"
+  return "$status"
+}
+cd "$scratch" || exit 9
+exec 8< "$list"
+for name in $(compgen -b); do
+  case $name in builtin|printf|enable|read|eval|return|local|exec|wait|:) ;; *) enable -n "$name" ;; esac
+done
+while IFS= builtin read -r -d '' line <&8; do
+  builtin printf '%s\0' 'LINE' >> "$log"
+  ( builtin eval "$line"; builtin wait ) 2> /dev/null < /dev/null
+done
+"""
+
+
+def recorded(lines: list[str], status: int) -> list[list[tuple[str, ...]]]:
+    """For each line, the argument lists that bash would run when every command ends with `status`."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder, "scratch")
+        scratch.mkdir()
+        log = Path(folder, "log")
+        listing = Path(folder, "lines")
+        listing.write_bytes(b"".join(line.encode() + b"\0" for line in lines))
+        command = [BASH or "bash", "--noprofile", "--norc", "-c", _RECORDER, "bash"]
+        subprocess.run(
+            [*command, str(log), str(status), str(scratch), str(listing)],
+            check=True,
+            timeout=300,
+            env={"LC_ALL": "C.UTF-8"},
+            stdout=subprocess.DEVNULL,
+        )
+        return _calls_of(log.read_bytes())
+
+
+def _calls_of(data: bytes) -> list[list[tuple[str, ...]]]:
+    fields = data.decode().split("\0")[:-1]
+    lines: list[list[tuple[str, ...]]] = []
+    at = 0
+    while at < len(fields):
+        if fields[at] == "LINE":
+            lines.append([])
+            at += 1
+            continue
+        count = int(fields[at])
+        lines[-1].append(tuple(field.replace("\x1d", "\n") for field in fields[at + 1 : at + 1 + count]))
+        at += 1 + count
+    return lines
+
+
+def files_made(line: str) -> set[str]:
+    """The files that one line creates in an empty folder, with every command succeeding."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = 'PATH=/nonexistent; command_not_found_handle() { return 0; }; eval "$1"; wait'
+        subprocess.run(
+            [BASH or "bash", "--noprofile", "--norc", "-c", script, "bash", line],
+            cwd=folder,
+            env={"LC_ALL": "C.UTF-8"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}
+
+
+_WORDS = (
+    *(
+        "foo",
+        "bar-baz",
+        "x.py",
+        "src/a_b.c",
+        "--long",
+        "--key=value",
+        "-n",
+        "-rf",
+        "a:b",
+        "user@host",
+        "50%",
+        "1,2",
+        "A+B",
+    ),
+    *(
+        "^top",
+        "HEAD~1",
+        "file~",
+        "a#b",
+        "x!y",
+        "{}",
+        "]",
+        "[",
+        "0",
+        "12",
+        "é",
+        "naïve",
+        "日本",
+        "=x",
+        "a=b=c",
+        "k=",
+        "+x",
+    ),
+)
+_QUOTED = (
+    *(
+        "'single'",
+        "'two words'",
+        "'a;b'",
+        "'$HOME'",
+        "'`x`'",
+        "'\\'",
+        "''",
+        '"double"',
+        '"two  words"',
+        '"a\'b"',
+        '"a|b"',
+    ),
+    *(
+        '"\\$x"',
+        '"\\\\"',
+        '"\\""',
+        '"\\a"',
+        '"\\`"',
+        '""',
+        '"#"',
+        "'#'",
+        '"~"',
+        '"*"',
+        "'?'",
+        "'[a]'",
+        "'new\nline'",
+        '"t\tb"',
+    ),
+)
+_ESCAPES = (
+    "\\ ",
+    "\\;",
+    "\\&",
+    "\\|",
+    "\\$",
+    "\\'",
+    '\\"',
+    "\\\\",
+    "\\#",
+    "\\~",
+    "\\*",
+    "\\a",
+    "\\(",
+    "\\{",
+    "\\>",
+    "\\-",
+)
+_TRICKS = (
+    *(
+        "$x",
+        "${x}",
+        "$(x)",
+        "`x`",
+        "$'a'",
+        '$"a"',
+        "~",
+        "~/x",
+        "a=~",
+        "a:~",
+        "{a,b}",
+        "{1..3}",
+        "*",
+        "?",
+        "[ab]",
+        "*.py",
+        "!",
+        "!!",
+    ),
+    *(
+        "(",
+        ")",
+        "{",
+        "}",
+        "#c",
+        "<<E",
+        "<<<x",
+        "<(x)",
+        "x=1",
+        "x+=1",
+        "if",
+        "then",
+        "for",
+        "time",
+        "function",
+        "\\\n",
+        "\r",
+    ),
+    *(
+        "\x01",
+        "\u00a0",
+        "\u200b",
+        "\u2028",
+        "&>",
+        "|&",
+        ";;",
+        ";&",
+        "&&&",
+        "|||",
+        "<>",
+        ">|",
+        "2>",
+        "10>",
+        "a2>",
+        ">&",
+        "<&",
+    ),
+    *(
+        "$",
+        '"',
+        "'",
+        "\\",
+        "\x7f",
+        "\u202e",
+        "\ufeff",
+        "%1",
+        "[[",
+        "]]",
+        "coproc",
+        "case",
+        "esac",
+        "in",
+        "-",
+        "--",
+        "~+",
+        "@(a)",
+    ),
+)
+_OPERATORS = (
+    " && ",
+    " || ",
+    "; ",
+    " | ",
+    "&&",
+    "||",
+    ";",
+    "|",
+    "\n",
+    " & ",
+    "&",
+    " |& ",
+    "\n\n",
+    " ;\n",
+    " &&\n",
+    "\n&& ",
+    " ; ; ",
+)
+_REDIRECTS = (
+    ">out",
+    "> out",
+    ">>out",
+    "2>err",
+    "2>&1",
+    ">&2",
+    "1>&-",
+    "&>all",
+    "&>>all",
+    ">|out",
+    "2> 'q t'",
+    "</dev/null",
+    "> /dev/null",
+)
+
+
+def random_line(rng: random.Random, trick: float) -> str:
+    """A command line of words, quotes, operators and redirections, each time with a chance of something tricky."""
+    parts = []
+    for index in range(rng.choice((1, 1, 2, 2, 3, 4))):
+        if index:
+            parts.append(rng.choice(_OPERATORS))
+        parts.append(_random_command(rng, trick))
+    line = "".join(parts)
+    return line + rng.choice(("", "", "", " ", ";", "\n", " &")) if rng.random() < 0.3 else line
+
+
+def _random_command(rng: random.Random, trick: float) -> str:
+    words = [rng.choice(("cmd", "prog", "tool-x", "a.b", "run_it"))]
+    words += [_random_word(rng, trick) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 5)))]
+    if rng.random() < 0.2:
+        words.insert(rng.randrange(len(words) + 1), rng.choice(_REDIRECTS))
+    if rng.random() < trick / 2:
+        words.insert(0, rng.choice(_TRICKS))
+    return rng.choice((" ", " ", " ", "  ", "\t")).join(words)
+
+
+def _random_word(rng: random.Random, trick: float) -> str:
+    pieces = [_random_piece(rng, trick) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+    return "".join(pieces)
+
+
+def _random_piece(rng: random.Random, trick: float) -> str:
+    if rng.random() < trick:
+        return rng.choice(_TRICKS)
+    return rng.choice(rng.choice((_WORDS, _WORDS, _QUOTED, _ESCAPES)))
