@@ -16,9 +16,10 @@ from ..errors import OpenAgentSdkError
 from ..options import OpenAgenticOptions
 from .exits import OK
 from .flags import add_agent_flags, build_options
-from .people import Asker, build_gate
+from .people import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen, printable
+from .trust import ask_for_trust
 from .turn import Turn
 
 _HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends with \\ goes on in the next one"
@@ -33,6 +34,8 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     options = build_options(args, build_gate(args, Asker(screen)))
     _edit_lines()
+    if somebody_is_there():
+        ask_for_trust(options, screen)
     screen.line(screen.styled(_HELP, "dim"))
     session_id = options.resume
     with asyncio.Runner() as runner:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import OptionsError
 from ..options import MAX_STEPS, OpenAgenticOptions
 from ..permissions.gate import PermissionGate
+from ..project.claude import find_project_root
 from ..providers.base import Provider
 from .stores import ID_HELP, add_store_flag, find_session, open_session_store
 
@@ -91,6 +92,7 @@ def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgentic
         provider=_provider(args, os.environ),
         model=_model(args, os.environ),
         cwd=str(cwd),
+        project_dir=find_project_root(cwd),
         system_prompt=args.system,
         setting_sources=_sources(args.setting_sources),
         permission_gate=gate,

@@ -11,6 +11,7 @@ from .flags import add_agent_flags, build_options
 from .people import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen
+from .trust import ask_for_trust
 from .turn import JsonPrinter, Turn
 
 
@@ -28,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = build_options(args, build_gate(args, asker))
+    if asker is not None:
+        ask_for_trust(options, screen)
     turn = Turn(options, JsonPrinter() if args.json else EventPrinter(screen))
     with asyncio.Runner() as runner:
         return turn.play(runner, prompt)

@@ -124,7 +124,8 @@ async def _record(name: str, prompts: list[tuple[str, list[Any]]], store: FileSe
         clock=clock,
     )
     for prompt, turns in prompts:
-        await run(prompt=prompt, options=replace(options, provider=ScriptedProvider(turns, clock=clock)))
+        result = await run(prompt=prompt, options=replace(options, provider=ScriptedProvider(turns, clock=clock)))
+        assert result.ok == (name != "failed"), f"{name} ended with {result.stop_reason}: {result.error_message}"
         options = replace(options, session_id=None, resume=name)
 
 
