@@ -16,7 +16,7 @@ from ..sessions.base import SessionStore
 from ..sessions.compaction import ContextLimits
 from ..sessions.request import RequestDigest
 from ..sessions.view import SessionView
-from ..skills.activation import skill_policy
+from ..skills.activation import SkillPolicy, skill_policy
 from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
 from .limits import Budget, Deadline
@@ -142,8 +142,7 @@ class Run:
     @property
     def gate(self) -> PermissionGate:
         """The agent's gate, and what the active skills take away from it."""
-        only = skill_policy(self.view.skill_events).allowed_only
-        return self.agent.gate if only is None else self.agent.gate.narrowed(tools=only, source="skill")
+        return within_allowlists(self.agent.gate, skill_policy(self.view.skill_events))
 
     @property
     def can_ask(self) -> bool:
@@ -181,6 +180,16 @@ class Run:
         answer: str = await self.agent.gate.answer(question)
         await self.record(UserAnswer(question.question_id, answer))
         return answer
+
+
+def within_allowlists(gate: PermissionGate, policy: SkillPolicy) -> PermissionGate:
+    """The gate narrowed to what each restricting skill allows; a skill can always be left again."""
+    for rules in policy.allowlists:
+        gate = gate.narrowed(tools=(*rules, *_SKILL_TOOLS), source="skill")
+    return gate
+
+
+_SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 
 
 class RunStopped(Exception):

@@ -11,7 +11,7 @@ from ..errors import ToolError
 from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
 from ..skills.activation import skill_policy
 from ..tools.base import SubagentResult
-from .agent import Agent, Run, RunRequest
+from .agent import Agent, Run, RunRequest, within_allowlists
 from .loop import run_session
 from .opening import open_run
 from .recorder import settled
@@ -53,9 +53,9 @@ async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> Su
 def _within_skills(run: Run, agent: Agent) -> Agent:
     """What the parent's active skills take away is taken from its subagents too."""
     policy = skill_policy(run.view.skill_events)
-    if policy.allowed_only is None and not policy.disallowed_tools:
-        return agent
-    gate = agent.gate.narrowed(tools=policy.allowed_only, deny=policy.disallowed_tools, source="skill of the parent")
+    gate = within_allowlists(agent.gate, policy)
+    if policy.disallowed_tools:
+        gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")
     return replace(agent, gate=gate)
 
 
