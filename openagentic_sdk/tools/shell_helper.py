@@ -2,8 +2,8 @@
 
 It runs beside the host, is started by `shell_process` and holds nothing of the host's: a service with many threads cannot
 safely fork, this can. For each command it forks a supervisor. The supervisor is a subreaper, so every process that the
-command leaves behind becomes its child, whatever session it moved to; it ends only when it has none left. When the host's end
-of the supervisor's socket closes, for whatever reason, the command is killed: a host that dies takes its commands along.
+command leaves behind becomes its child, whatever session it moved to; it ends only when it has none left. When the end
+that the host holds of its socket closes, for whatever reason, the command is killed: a dying host takes its commands along.
 
 Law of the file: it is loaded without its package and starts in a few milliseconds, so it imports nothing that is slow
 (`socket`, `signal`, `json`, `typing`, `dataclasses`), and nothing of ours but `sandbox`, when asked for one.
