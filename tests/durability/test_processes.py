@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -10,10 +11,11 @@ import sys
 import threading
 import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 
 from openagentic_sdk.errors import ConcurrencyError, SessionLockedError
-from openagentic_sdk.events import UserMessage
+from openagentic_sdk.events import AssistantMessage, UserMessage
 from openagentic_sdk.sessions.log import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.verify import verify_session
@@ -26,7 +28,7 @@ APPENDS = 200 if LARGE else 25
 _APPENDER = """
 import sys
 from openagentic_sdk.errors import SessionLockedError
-from openagentic_sdk.events import UserMessage
+from openagentic_sdk.events import AssistantMessage, UserMessage
 from openagentic_sdk.sessions.log import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 root, name, appends = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -173,6 +175,16 @@ class ThreadsTest(SceneTest):
         for number in range(10):
             writer.append([UserMessage(f"{index} {number}")])
 
+    def test_what_is_written_while_the_disk_is_asked_does_not_count_as_durable(self) -> None:
+        disk = SlowDisk()
+        with self.make_store(disk=disk).open_writer("s") as writer:
+            other = threading.Thread(target=writer.append, args=([AssistantMessage("not synced")],))
+            disk.meanwhile = lambda: (other.start(), other.join())
+            writer.append([UserMessage("synced")])
+            disk.meanwhile = lambda: None
+            writer.append([AssistantMessage("after")])
+        self.assertEqual([json.loads(line)["dur"] for line in self.path.read_bytes().splitlines()], [0, 0, 1])
+
     def test_a_failed_sync_fails_every_thread_that_waited_for_it(self) -> None:
         disk = SlowDisk(fail=True)
         failed: list[Exception] = []
@@ -199,9 +211,11 @@ class SlowDisk(FaultyOS):
     def __init__(self, fail: bool = False) -> None:
         super().__init__(disk=InstantDisk())
         self._fails = fail
+        self.meanwhile: Callable[[], object] = lambda: None
 
     def fdatasync(self, fd: int) -> None:
         super().fdatasync(fd)
+        self.meanwhile()
         time.sleep(0.002)
         if self._fails:
             raise OSError(5, "injected EIO")

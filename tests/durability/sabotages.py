@@ -1,0 +1,229 @@
+"""One-line breakages of the package, each with the tests that must notice it.
+
+A row says what would be wrong in one sentence, the file of the package, the text that is replaced (it stands there exactly
+once), what it is replaced by, and the tests to run; at least one of them must fail.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Sabotage(NamedTuple):
+    what: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+TAIL = "tests.durability.test_tail.TailTest."
+CORRUPTION = "tests.durability.test_corruption.CorruptionTest."
+DISK = "tests.durability.test_disk_errors.DiskErrorTest."
+FORMAT = "tests.durability.test_format."
+PROCESSES = "tests.durability.test_processes."
+STORE = "tests.durability.test_store."
+POWER = "tests.durability.test_power"
+
+SABOTAGES = (
+    Sabotage(
+        "a barrier does not wait for the disk",
+        "sessions/log.py",
+        "            try:\n                self._disk.fdatasync(self._fd)\n",
+        "            try:\n                pass\n",
+        (DISK + "test_what_matters_afterwards_is_synced_and_the_rest_is_not",),
+    ),
+    Sabotage(
+        "the disk is asked before the line is written",
+        "sessions/log.py",
+        "            stamped = self._write_batch(events, bodies)\n            seq = self._seq\n",
+        "            seq = self._seq\n            stamped = self._write_batch(events, bodies)\n",
+        (POWER, FORMAT + "EnvelopeTest.test_a_line_says_what_was_on_disk_when_it_was_written"),
+    ),
+    Sabotage(
+        "a torn tail stays where it is",
+        "sessions/log.py",
+        "    if end.torn_bytes:\n",
+        "    if False:\n",
+        (TAIL + "test_the_first_event_after_a_torn_tail_is_not_glued_to_it",),
+    ),
+    Sabotage(
+        "a torn tail is thrown away",
+        "sessions/log.py",
+        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)\n',
+        "",
+        (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
+    ),
+    Sabotage(
+        "a torn tail is cut before it is kept",
+        "sessions/log.py",
+        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)\n'
+        "    disk.ftruncate(fd, offset)\n",
+        "    disk.ftruncate(fd, offset)\n"
+        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)\n',
+        (TAIL + "test_a_repair_that_is_killed_at_any_step_is_finished_by_the_next",),
+    ),
+    Sabotage(
+        "a repair is not reported",
+        "sessions/log.py",
+        "    if unreported:\n",
+        "    if False:\n",
+        (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
+    ),
+    Sabotage(
+        "the lock is not taken",
+        "sessions/log.py",
+        "        if not try_lock(fd):\n",
+        "        if False:\n",
+        (STORE + "FileSessionStoreTest.test_the_second_writer_is_refused_and_changes_nothing",),
+    ),
+    Sabotage(
+        "a session in use can be deleted",
+        "sessions/store.py",
+        "            if not try_lock(fd):\n",
+        "            if False:\n",
+        (PROCESSES + "ProcessesTest.test_a_second_process_is_refused_at_once_until_the_first_ends_or_dies",),
+    ),
+    Sabotage(
+        "the size is not checked before an append",
+        "sessions/log.py",
+        "        if stat.st_size != self._end:\n",
+        "        if False:\n",
+        (DISK + "test_a_writer_that_ignores_the_lock_is_noticed_before_the_next_append",),
+    ),
+    Sabotage(
+        "a forked child may write",
+        "sessions/log.py",
+        "        if os.getpid() != self._pid:\n            raise",
+        "        if False:\n            raise",
+        (DISK + "test_a_handle_inherited_over_fork_is_refused_and_the_parents_stays_good",),
+    ),
+    Sabotage(
+        "a short write counts as a whole one",
+        "sessions/log.py",
+        "            if written != len(data):\n",
+        "            if False:\n",
+        (DISK + "test_a_full_disk_takes_the_batch_back_and_writing_goes_on_when_there_is_room",),
+    ),
+    Sabotage(
+        "a failed write leaves its stub",
+        "sessions/log.py",
+        "            self._disk.ftruncate(self._fd, self._end)\n",
+        "",
+        (DISK + "test_a_full_disk_takes_the_batch_back_and_writing_goes_on_when_there_is_room",),
+    ),
+    Sabotage(
+        "the cut of a failed write may reach the disk after what follows it",
+        "sessions/log.py",
+        "            self._disk.ftruncate(self._fd, self._end)\n"
+        "            # Without this, a power loss could mix old bytes of the cut line with new ones.\n"
+        "            self._disk.fdatasync(self._fd)\n",
+        "            self._disk.ftruncate(self._fd, self._end)\n",
+        (POWER,),
+    ),
+    Sabotage(
+        "a failed sync is tried again",
+        "sessions/log.py",
+        '                self._unusable = f"fdatasync failed ({error.strerror})"\n',
+        "",
+        (DISK + "test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again",),
+    ),
+    Sabotage(
+        "an I/O error is taken for a full disk",
+        "sessions/log.py",
+        "        if cause.errno not in _NO_ROOM:\n",
+        "        if False:\n",
+        (DISK + "test_after_an_unknown_error_or_a_failed_sync_the_handle_is_not_written_to_again",),
+    ),
+    Sabotage(
+        "a line claims that it is on disk itself",
+        "sessions/log.py",
+        "dur=self._durable_seq, crc=crc)",
+        "dur=self._seq, crc=crc)",
+        (POWER, FORMAT + "EnvelopeTest.test_a_line_says_what_was_on_disk_when_it_was_written"),
+    ),
+    Sabotage(
+        "what was written during a sync counts as synced",
+        "sessions/log.py",
+        "self._durable_seq, self._durable_end = target_seq, target_end",
+        "self._durable_seq, self._durable_end = self._seq, target_end",
+        (PROCESSES + "ThreadsTest.test_what_is_written_while_the_disk_is_asked_does_not_count_as_durable",),
+    ),
+    Sabotage(
+        "the start of an unsafe tool is no barrier",
+        "sessions/line.py",
+        '        return event.effect != "read"\n',
+        "        return False\n",
+        (FORMAT + "EnvelopeTest.test_the_barriers_are_what_matters_afterwards",),
+    ),
+    Sabotage(
+        "checksums are not looked at",
+        "sessions/line.py",
+        """        if not line.endswith(b',"crc":"%08x"}' % own):\n""",
+        "        if False:\n",
+        (CORRUPTION + "test_an_edited_event_is_found",),
+    ),
+    Sabotage(
+        "damage ends the log in silence",
+        "sessions/scan.py",
+        "        raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)\n",
+        "        return\n",
+        (CORRUPTION + "test_an_edited_event_is_found",),
+    ),
+    Sabotage(
+        "a loss of what was on disk passes for a torn tail",
+        "sessions/scan.py",
+        "        if claimed_dur(self._disk, self._fd, here.offset) > here.seq:\n",
+        "        if False:\n",
+        (CORRUPTION + "test_a_hole_in_what_was_on_disk_is_a_loss_and_no_torn_tail",),
+    ),
+    Sabotage(
+        "a page that was never written is taken for damage",
+        "sessions/scan.py",
+        "        elif _is_hole(self._disk, self._fd, here.offset):\n",
+        "        elif False:\n",
+        (POWER,),
+    ),
+    Sabotage(
+        "any zero byte passes for a lost page",
+        "sessions/scan.py",
+        "(offset + hole.end()) % SECTOR_BYTES == 0",
+        "(offset + hole.end()) % SECTOR_BYTES >= 0",
+        (CORRUPTION + "test_zeros_that_no_lost_sector_explains_are_damage",),
+    ),
+    Sabotage(
+        "only the last line is checked when a log is opened",
+        "sessions/scan.py",
+        "        anchor = _line_of(window, start, last.version, last.dur) if last and last.dur else None\n",
+        "        anchor = _line_of(window, start, last.version, last.seq - 1) if last and last.seq > 1 else None\n",
+        (POWER,),
+    ),
+    Sabotage(
+        "a log of a newer format is written to",
+        "sessions/log.py",
+        "    if end.version > FORMAT_VERSION:\n",
+        "    if False:\n",
+        (FORMAT + "OtherWritersTest.test_a_log_of_a_newer_format_can_be_read_and_not_be_written",),
+    ),
+    Sabotage(
+        "a new session may vanish in a power cut",
+        "sessions/store.py",
+        "            raise\n        self._sync_folder(folder.parent)\n",
+        "            raise\n",
+        (STORE + "FilesTest.test_a_new_session_is_on_disk_before_its_id_is_known",),
+    ),
+    Sabotage(
+        "a file is renamed before its bytes are on disk",
+        "sessions/log.py",
+        "        if sync:\n            disk.fdatasync(fd)\n",
+        "",
+        (STORE + "FilesTest.test_a_blob_is_on_disk_before_its_digest_is_known",),
+    ),
+    Sabotage(
+        "an id may lead out of the store",
+        "sessions/store.py",
+        "    return bool(_ID.fullmatch(text)) and",
+        "    return bool(_ID.match(text)) and",
+        (STORE + "FilesTest.test_only_plain_names_can_name_a_session",),
+    ),
+)
