@@ -105,7 +105,7 @@ def _doubtful(command: str, line: CommandLine | NotUnderstood | None) -> str:
     """The part of a line that may hold commands which its words do not show: all, nothing, or some of its commands."""
     if not isinstance(line, CommandLine) or any(takes_code(part.argv) for part in line.commands):
         return command
-    return "\n".join(" ".join(part.argv) for part in line.commands if hazard(part.argv))
+    return "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
 
 
 def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
@@ -143,20 +143,25 @@ def _by_path(book: RuleBook, subject: Subject) -> Rule | None:
 
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool]]:
     """Everything in the line that could be a path, and whether it could be written."""
-    line = subject.line
-    if not isinstance(line, CommandLine):
-        words = loose_words(subject.command or "")
-        writes = ">" in (subject.command or "") or any(word.text in WRITERS for word in words)
+    line, text = subject.line, subject.command or ""
+    if not isinstance(line, CommandLine) or any(takes_code(command.argv) for command in line.commands):
+        words = loose_words(text)
+        writes = ">" in text or any(word.text in WRITERS for word in words)
         for word in words:
-            yield from ((text, writes) for text in _path_like(word.text))
-        return
-    for command in line.commands:
+            yield from ((path, writes) for path in _path_like(word.text))
+    for command in line.commands if isinstance(line, CommandLine) else ():
+        yield from _named_paths(command)
+
+
+def _named_paths(command: SimpleCommand) -> Iterator[tuple[str, bool]]:
+    reads = read_only(command.argv)
+    if reads is not None:
+        yield from ((path, False) for path in reads.paths)
+    else:
         writes = command.argv[0].rpartition("/")[2] in WRITERS or hazard(command.argv) is not None
-        for argument in command.argv[1:]:
-            yield from ((text, writes) for text in _path_like(argument))
-        for redirect in command.redirects:
-            if not redirect.is_descriptor:
-                yield redirect.target, redirect.writes
+        for word in command.argv[1:]:
+            yield from ((path, writes) for path in _path_like(word))
+    yield from ((redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor)
 
 
 def _path_like(word: str) -> Iterator[str]:

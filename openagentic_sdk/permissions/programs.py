@@ -342,6 +342,8 @@ def hazard(argv: Sequence[str], named: int = 1) -> str | None:
     """
     name = argv[0].rpartition("/")[2]
     program = program_of(argv)
+    if _only_looks_up(argv):
+        return None
     if name in WRAPPERS or program in WRAPPERS:
         return f"{name} runs another command"
     if name in STATE_BUILTINS:
@@ -368,6 +370,10 @@ def hazard(argv: Sequence[str], named: int = 1) -> str | None:
     words = [word for word in argv[1:named] if word.startswith("-")]
     found = _option([*words, *argv[named:]], options) if options else None
     return f"{name} {found} can run a program or write a file" if found else None
+
+
+def _only_looks_up(argv: Sequence[str]) -> bool:
+    return argv[0] == "command" and tuple(argv[1:2]) in (("-v",), ("-V",))
 
 
 def _operands(argv: Sequence[str]) -> list[str]:
@@ -786,6 +792,8 @@ def read_only(argv: Sequence[str], *, trusted: bool = False) -> Reads | None:
     `trusted` lets git read a repository whose configuration may run programs.
     """
     name = argv[0]
+    if _only_looks_up(argv):
+        return Reads(())
     if name == "find":
         return _find_reads(argv)
     if name == "git":
@@ -797,6 +805,8 @@ def read_only(argv: Sequence[str], *, trusted: bool = False) -> Reads | None:
 
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
+    if argv[0] == "printf" and argv[1:2] and argv[1].startswith("-"):
+        return None
     operands: list[str] = []
     recursive = reader.always_recursive
     words = list(argv[1:])
@@ -911,7 +921,7 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
         first = next((index + 1 for index, word in enumerate(argv) if word in _FIND_RUNS), len(argv))
     elif name in ("docker", "podman", "kubectl", "npm", "yarn", "pnpm"):
         first = next((i + 1 for i, word in enumerate(argv) if word in ("exec", "run", "x", "dlx", "--")), len(argv))
-    elif (name not in WRAPPERS and name != "npx") or (name == "command" and argv[1:2] in (("-v",), ("-V",))):
+    elif name != "npx" and (name not in WRAPPERS or _only_looks_up(argv)):
         first = len(argv)
     for start in range(first, len(argv)):
         yield tuple(argv[start:])
@@ -919,5 +929,7 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def takes_code(argv: Sequence[str]) -> bool:
     """Whether the program may run text that it gets from its arguments or its input."""
-    program = program_of(argv)
-    return program in SHELLS or program in INTERPRETERS or argv[0].rpartition("/")[2] in WRAPPERS
+    name, program = argv[0].rpartition("/")[2], program_of(argv)
+    if _only_looks_up(argv):
+        return False
+    return program in SHELLS or program in INTERPRETERS or name in WRAPPERS

@@ -299,8 +299,8 @@ _ANSI_ESCAPE = re.compile(
     r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
 )
 _QUOTES = re.compile(r"\$?[\"']|\\")
-_LOOSE = re.compile(r"[;&|()`\n{}!]+|[^\s;&|()`{}<>]+")
-_IN_BRACES = re.compile(r"[;&|()`\n{},!]+|[^\s;&|()`{}<>,]+")
+_LOOSE = re.compile(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
+_IN_BRACES = re.compile(r"[;&|()\n{},!]+|[^\s;&|(){}<>,!]+")
 _REDIRECTED = re.compile(r"[0-9]*[<>]+[&|]?[ \t]*[^\s;&|()`<>]+")
 _WRITTEN_BLANK = re.compile(r"\\+[nt]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
@@ -319,7 +319,7 @@ class LooseWord:
 def loose_words(text: str) -> list[LooseWord]:
     """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
     text = _CONTINUED.sub("", text)
-    text = _SEPARATOR_VARIABLE.sub(" ", text)
+    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", " $(")
     text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
     bare = _QUOTES.sub("", text)
     words = _split_loosely(bare, _LOOSE)
@@ -336,7 +336,7 @@ def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
     words: list[LooseWord] = []
     starts = True
     for piece in pattern.findall(text):
-        if piece[0] in ";&|()`\n{},!":
+        if piece[0] in ";&|()\n{},!":
             starts = True
             continue
         assigned = _ASSIGNMENT.fullmatch(piece)

@@ -1,0 +1,22 @@
+"""Command lines against the gate, from a table of cases."""
+
+from __future__ import annotations
+
+import unittest
+
+from .workspace import WorkspaceTestCase, fixture
+
+
+class CommandTable(WorkspaceTestCase):
+    def test_every_line_of_the_table_is_decided_as_it_says(self) -> None:
+        count = 0
+        for group in fixture("commands.json"):
+            for expected, command in group["cases"]:
+                count += 1
+                with self.subTest(about=group["about"], command=command):
+                    self.assertEqual(self.outcome(group["policy"], "Bash", {"command": command}), expected)
+        self.assertGreaterEqual(count, 150)
+
+
+if __name__ == "__main__":
+    unittest.main()
