@@ -83,7 +83,7 @@ class AskUserQuestionTool(Tool):
         "may answer in their own words. Ask related questions in one call."
     )
     input_schema = _SCHEMA
-    effect = "unsafe"
+    effect = "idempotent"  # an answer that is in the log is taken, so a call that is run again asks nobody twice
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         validate(input, self.input_schema)
