@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 # Far more than one read brings, far less than 64 slow streams may cost together.
-MAX_WAITING_BYTES = 256 * 1024
+MAX_WAITING_BYTES = 64 * 1024
 # A thread that looks up a name in the DNS cannot be interrupted; it is left to end by itself after this long.
 JOIN_TIMEOUT_S = 2.0
 
