@@ -12,9 +12,10 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
-from .base import BlockingTool, ToolContext, ToolOutput
+from .base import Tool, ToolContext, ToolOutput, run_in_thread
 from .encoding import Encoding, binary_kind, decode, encode, is_binary
 from .nearest import explain_missing
+from .permitted import permitted_path
 from .schema import validate
 from .workspace import (
     ResolvedPath,
@@ -59,7 +60,7 @@ class _Change:
     after: str
 
 
-class EditTool(BlockingTool):
+class EditTool(Tool):
     """Replace exact text: `{"file_path", "replacements", "lines", "sha256"}`; `lines` is where the changed places now are.
 
     Several `edits` apply one after the other to the result of the one before, all of them or none. Raises `ValueError`
@@ -92,10 +93,14 @@ class EditTool(BlockingTool):
     def __init__(self, *, max_bytes: int = 64 << 20) -> None:
         self._max_bytes = max_bytes
 
-    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         validate(input, self.input_schema)
         changes = _changes(input)
-        path = resolve_path(input["file_path"], ctx.cwd)
+        path = await permitted_path(input["file_path"], ctx, write=True)
+        result: ToolOutput = await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)
+        return result
+
+    def _edit(self, path: ResolvedPath, changes: list[_Change], ctx: ToolContext) -> ToolOutput:
         with change_lock:
             snapshot = read_snapshot(path.real, self._max_bytes)
             if snapshot is None:

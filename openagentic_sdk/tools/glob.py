@@ -12,10 +12,10 @@ from .base import Tool, ToolContext, run_in_thread
 from .file_types import type_suffixes
 from .glob_pattern import GlobPattern, expand_braces, static_folder
 from .output import plural
-from .path_filter import read_filter
+from .permitted import permitted_path, read_filter
 from .schema import validate
 from .tree import WalkOptions, walk
-from .workspace import ResolvedPath, folder_real, resolve_path, shown_path
+from .workspace import ResolvedPath, check_folder, shown_path
 
 
 class GlobTool(Tool):
@@ -50,21 +50,17 @@ class GlobTool(Tool):
         self._max_matches = max_matches
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        loop = asyncio.get_running_loop()
-        found: dict[str, Any] = await run_in_thread(lambda: self._find(input, ctx, loop), ctx.cancelled)
+        validate(input, self.input_schema)
+        root = await permitted_path(input.get("root") or ".", ctx, write=False)
+        permits = read_filter(ctx, asyncio.get_running_loop())
+        found: dict[str, Any] = await run_in_thread(lambda: self._find(root, input, ctx, permits), ctx.cancelled)
         return found
 
-    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        return self._find(input, ctx, None)
-
     def _find(
-        self, input: Mapping[str, Any], ctx: ToolContext, loop: asyncio.AbstractEventLoop | None
+        self, root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext, permits: Callable[[str], bool] | None
     ) -> dict[str, Any]:
-        validate(input, self.input_schema)
-        root = resolve_path(input.get("root") or ".", ctx.cwd)
-        folder_real(root, ctx)
+        check_folder(root, ctx)
         matches = _matches(root, _relative_pattern(input["pattern"], root), input, ctx)
-        permits = read_filter(ctx, loop)
         if permits is not None:
             matches = [path for path in matches if permits(os.path.join(root.lexical, path))]
         if input.get("sort") == "modified":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,12 +18,12 @@ from .base import Tool, ToolContext, run_in_thread
 from .file_types import type_suffixes
 from .glob_pattern import GlobPattern
 from .output import plural
-from .path_filter import read_filter
+from .permitted import permitted_path, read_filter
 from .schema import validate
 from .search import Hit
 from .search_files import FileSearch, ListedFile, SearchStopped
 from .tree import WalkOptions, walk
-from .workspace import ResolvedPath, missing_file, open_file, resolve_path, shown_path
+from .workspace import ResolvedPath, missing_file, open_file, shown_path
 
 MAX_CONTEXT_LINES = 50
 
@@ -103,27 +103,23 @@ class GrepTool(Tool):
         self._use_rg = use_rg
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        loop = asyncio.get_running_loop()
-        found: dict[str, Any] = await run_in_thread(lambda: self._search(input, ctx, loop), ctx.cancelled)
+        validate(input, self.input_schema)
+        root = await permitted_path(input.get("root") or ".", ctx, write=False)
+        permits = read_filter(ctx, asyncio.get_running_loop())
+        found: dict[str, Any] = await run_in_thread(lambda: self._search(root, input, ctx, permits), ctx.cancelled)
         return found
 
-    def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        return self._search(input, ctx, None)
-
     def _search(
-        self, input: Mapping[str, Any], ctx: ToolContext, loop: asyncio.AbstractEventLoop | None
+        self, root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext, permits: Callable[[str], bool] | None
     ) -> dict[str, Any]:
-        validate(input, self.input_schema)
-        root = resolve_path(input.get("root") or ".", ctx.cwd)
         shown_root = shown_path(root.lexical, ctx.cwd)
         limit = int(input.get("head_limit") or self._max_matches)
         query = self._query(input, limit)
         findings = _Findings()
-        search = _open_search(query, self._timeout_s, ctx)
+        search = self._open_search(query, ctx)
         try:
-            permits = read_filter(ctx, loop)
             for file, (status, count, hits) in search.answers(_files(root, input, ctx)):
-                findings.searched += status == "ok"
+                findings.searched += 1
                 if status != "ok":
                     findings.passed_over[status] = findings.passed_over.get(status, 0) + 1
                 elif count and (permits is None or permits(_lexical(root, file))):
@@ -135,6 +131,16 @@ class GrepTool(Tool):
         finally:
             search.close()
         return _output(findings, input, shown_root, query["mode"], limit)
+
+    def _open_search(self, query: dict[str, Any], ctx: ToolContext) -> FileSearch:
+        try:
+            return FileSearch(query, self._timeout_s, ctx, use_rg=self._use_rg)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ToolInputError(
+                f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant "
+                "as they are",
+                path="query",
+            ) from None
 
     def _query(self, input: Mapping[str, Any], limit: int) -> dict[str, Any]:
         around = int(input.get("-C") or 0)
@@ -160,17 +166,6 @@ class GrepTool(Tool):
                 len(path) + len(match["text"]) + sum(map(len, match.get("before", []) + match.get("after", [])))
             )
         findings.is_full = len(findings.matches) > limit or findings.chars > self._max_output_chars
-
-
-def _open_search(query: dict[str, Any], timeout_s: float, ctx: ToolContext) -> FileSearch:
-    try:
-        return FileSearch(query, timeout_s, ctx)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise ToolInputError(
-            f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant as "
-            "they are",
-            path="query",
-        ) from None
 
 
 def _lexical(root: ResolvedPath, file: ListedFile) -> str:
@@ -249,6 +244,8 @@ def _note(findings: _Findings, input: Mapping[str, Any], total: int) -> str:
         notes = ["there is more: use a narrower query, root or file_glob, or a higher head_limit"]
     if findings.stopped:
         notes.append(f"{findings.stopped}: what follows was not searched; use a simpler pattern or a narrower root")
+    if findings.searched > 1:  # in a tree they go without saying, and rg does not tell which they are
+        findings.passed_over.pop("binary", None)
     passed = [f"{count:,} {_REASONS.get(kind, kind)}" for kind, count in findings.passed_over.items()]
     if passed:
         notes.append(f"passed over: {', '.join(passed)}")

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,55 +22,73 @@ if TYPE_CHECKING:
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.tools.search import serve; serve()"
 _LOOK_EVERY_MS = 100
+_NOTHING = b'["ok", 0, []]'
+MAX_BATCH_BYTES = 30_000
+
+
+def batch_bytes(path: str) -> int:
+    """How much a file takes of a batch, at most; the sum over a batch may be `MAX_BATCH_BYTES`."""
+    return (len(path) if path.isascii() else 6 * len(path)) + 40
+
+
+def _ended() -> ToolError:
+    return ToolError("the process that searches has ended unexpectedly: try a simpler pattern")
 
 
 class OutOfTime(Exception):
-    """The worker did not answer in time and was killed. `answers` came before; the file after them is the one."""
-
-    def __init__(self, answers: list[Answer]) -> None:
-        super().__init__("the worker did not answer in time")
-        self.answers = answers
+    """The worker did not answer in time."""
 
 
 class GrepWorker:
-    """One worker process, for one query. Close it: it does not end by itself."""
+    """One worker process, for one query. Close it: it does not end by itself.
+
+    Files are sent in batches and answered in the same order. Up to two batches may be under way: together they fit into a
+    pipe, so that neither side ever waits for the other to read.
+    """
 
     def __init__(self, query: dict[str, Any], deadline: float) -> None:
         """`query` holds the arguments of `search.Query`, `deadline` is in the time of `time.monotonic`."""
         self._query = query
         self._deadline = deadline
         self._process: subprocess.Popen[bytes] | None = None
-        self._received = b""
+        self._lines: deque[bytes] = deque()
+        self._rest = b""
 
-    def search(self, files: Sequence[tuple[str, int]], ctx: ToolContext) -> list[Answer]:
-        """Search files (path, inode number), one after the other. Raises `OutOfTime`."""
+    def send(self, files: Sequence[tuple[str, int]]) -> None:
+        """Ask for a batch of files, each a path and its inode number."""
         process = self._process or self._start()
-        assert process.stdin is not None and process.stdout is not None
-        answers: list[Answer] = []
+        assert process.stdin is not None
         try:
             process.stdin.write(dumps_json(files).encode("ascii") + b"\n")
             process.stdin.flush()
-            while len(answers) < len(files):
-                status, count, hits = loads_json(self._line(process.stdout.fileno(), answers, ctx))
-                answers.append((status, count, [tuple(hit) for hit in hits]))
         except BrokenPipeError:
-            raise ToolError("the process that searches has ended unexpectedly: try a simpler pattern") from None
-        return answers
+            raise _ended() from None
 
-    def _line(self, fd: int, answers: list[Answer], ctx: ToolContext) -> str:
+    def receive(self, ctx: ToolContext) -> Answer:
+        """The next answer. Raises `OutOfTime`."""
+        while not self._lines:
+            self._read_more(ctx)
+        line = self._lines.popleft()
+        if line == _NOTHING:
+            return "ok", 0, []
+        status, count, hits = loads_json(line)
+        return status, count, hits
+
+    def _read_more(self, ctx: ToolContext) -> None:
+        process = self._process
+        assert process is not None and process.stdout is not None
+        fd = process.stdout.fileno()
         waiting = select.poll()
         waiting.register(fd, select.POLLIN)
-        while b"\n" not in self._received:
+        while not waiting.poll(_LOOK_EVERY_MS):
             check_cancelled(ctx)
             if time.monotonic() > self._deadline:
-                raise OutOfTime(answers)
-            if waiting.poll(_LOOK_EVERY_MS):
-                data = os.read(fd, 1 << 20)
-                if not data:
-                    raise BrokenPipeError
-                self._received += data
-        line, _, self._received = self._received.partition(b"\n")
-        return line.decode("ascii")
+                raise OutOfTime
+        data = os.read(fd, 1 << 20)
+        if not data:
+            raise _ended()
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._lines += lines
 
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess

@@ -19,7 +19,7 @@ class Cost(Enum):
 
 
 # One step through a pattern: what refers back, escapes, sets (a `]` at their start belongs to them), groups, repetitions.
-_TOKENS = re.compile(
+TOKENS = re.compile(
     r"(?P<back>\\[1-9]|\(\?P=|\(\?\()|(?P<escape>\\.)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<flags>\(\?[a-zA-Z]+\))"
     r"|(?P<open>\((?:\?(?:P<\w+>|<?[=!]|[a-zA-Z-]*[:>]))?)|(?P<close>\))"
     r"|(?P<repeat>[*+?]|\{\d*,?\d*\})[?+]?|(?P<or>\|)|(?P<other>.)",
@@ -41,7 +41,7 @@ def pattern_cost(pattern: str) -> Cost:
     unbounded, ways = 0, 1
     groups = [_Group()]
     closed, previous = _Group(), ""
-    for token in _TOKENS.finditer(pattern):
+    for token in TOKENS.finditer(pattern):
         kind = token.lastgroup or ""
         if kind == "back":
             return Cost.EXPLODES

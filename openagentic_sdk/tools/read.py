@@ -12,13 +12,15 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import ToolError
-from .base import BlockingTool, ToolContext, ToolOutput
+from .base import Tool, ToolContext, ToolOutput, run_in_thread
 from .encoding import HEAD_BYTES, LATIN1, UTF8, Encoding, binary_kind, image_media_type, is_binary, marked_encoding
 from .notebook import notebook_lines
 from .output import LineWindow, number_lines, plural
+from .permitted import permitted_path
 from .schema import validate
 from .workspace import (
     CHUNK_BYTES,
@@ -27,7 +29,6 @@ from .workspace import (
     iter_bytes,
     missing_file,
     open_file,
-    resolve_path,
     shown_path,
 )
 
@@ -54,7 +55,7 @@ class _Scan:
     sha256: str | None
 
 
-class ReadTool(BlockingTool):
+class ReadTool(Tool):
     """Read a file.
 
     A text file gives `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`; `content` has
@@ -97,18 +98,27 @@ class ReadTool(BlockingTool):
         self._max_image_bytes = max_image_bytes
         self._max_notebook_bytes = max_notebook_bytes
 
-    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         validate(input, self.input_schema)
         blob = _BLOB.match(input["file_path"])
         if blob:
-            return ToolOutput(self._read_source(_blob_source(blob[1], ctx), input, ctx)[0])
-        path = resolve_path(input["file_path"], ctx.cwd)
+            work = partial(self._read_blob, blob[1], input, ctx)
+        else:
+            path = await permitted_path(input["file_path"], ctx, write=False)
+            work = partial(self._read_file, path, input, ctx)
+        result: ToolOutput = await run_in_thread(work, ctx.cancelled)
+        return result
+
+    def _read_file(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         try:
             with open_file(path.real) as fd:
                 output, sha256 = self._read_source(_file_source(fd, path, ctx), input, ctx)
         except FileNotFoundError:
             raise missing_file(path, ctx.cwd) from None
         return ToolOutput(output, {"files": {path.real: sha256}} if sha256 else None)
+
+    def _read_blob(self, sha256: str, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+        return ToolOutput(self._read_source(_blob_source(sha256, ctx), input, ctx)[0])
 
     def _read_source(
         self, source: _Source, input: Mapping[str, Any], ctx: ToolContext

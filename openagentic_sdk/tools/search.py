@@ -13,6 +13,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 HEAD_BYTES = 8_192
@@ -20,9 +21,10 @@ MAX_LINE_BYTES = 8 << 20
 MAX_TRANSCODED_BYTES = 32 << 20
 MAX_MULTILINE_BYTES = 32 << 20
 MAX_FAILED_CHECKS = 64
+FLUSH_EVERY_S = 0.005
 
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_MARKS = ((b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # What makes a match on a block differ from a match on a line in ways that a second look does not mend.
 _FRAGILE = re.compile(r"\(\?(?![:P]|[aiLmsux]+\))|\\[AZz]|[*+?}]\+")
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
@@ -95,9 +97,8 @@ def search_file(fd: int, query: Query) -> Answer:
     """What a file holds of a query: `ok` and its hits, or `binary`, `large` or `long` for a file that was not searched."""
     size = min(os.fstat(fd).st_size, query.block_bytes) + 1
     data = os.read(fd, size)
-    marked = next((codec for mark, codec in _MARKS if data.startswith(mark)), None)
-    if marked:
-        return _search_transcoded(fd, data, marked, query)
+    if data.startswith(_UTF16_MARKS):
+        return _search_utf16(fd, data, query)
     if data.find(b"\0", 0, HEAD_BYTES) >= 0:
         return "binary", 0, []
     if data[:3] == b"\xef\xbb\xbf":
@@ -116,14 +117,14 @@ class _LongLine(Exception):
     """A line is longer than the query takes."""
 
 
-def _search_transcoded(fd: int, data: bytes, codec: str, query: Query) -> Answer:
+def _search_utf16(fd: int, data: bytes, query: Query) -> Answer:
     while len(data) <= MAX_TRANSCODED_BYTES and (more := os.read(fd, query.block_bytes)):
         data += more
     if len(data) > MAX_TRANSCODED_BYTES:
         return "large", 0, []
     if len(data) > query.max_line_bytes and not query.multiline:
         return "long", 0, []
-    text = data.decode(codec, "replace")
+    text = data.decode("utf-16", "replace")
     return _search_blocks(iter((text.encode("utf-8", "replace"),)), query)
 
 
@@ -339,9 +340,15 @@ def serve() -> None:
     first = json.loads(sys.stdin.buffer.readline())
     resource.setrlimit(resource.RLIMIT_CPU, (first["cpu_s"], first["cpu_s"]))
     query = Query(**first["query"])
+    flush_at = 0.0
     for line in sys.stdin.buffer:
         for path, inode in json.loads(line):
-            print(json.dumps(_answer(path, inode, query)), flush=True)
+            sys.stdout.write(json.dumps(_answer(path, inode, query)) + "\n")
+            now = time.monotonic()
+            if now > flush_at:
+                sys.stdout.flush()
+                flush_at = now + FLUSH_EVERY_S
+        sys.stdout.flush()
 
 
 def _answer(path: str, inode: int, query: Query) -> Answer:

@@ -9,20 +9,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from ..errors import ToolError
 from .base import ToolContext
-from .grep_worker import GrepWorker, OutOfTime
+from .grep_worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes
 from .pattern_cost import Cost, pattern_cost
+from .rg import find_rg, paths_with_matches, rg_pattern
 from .search import Answer, Query, open_listed, search_file
 from .workspace import check_cancelled, open_file
 
 SQUARE_BLOCK_BYTES = 64 << 10
 SLOW_FILE_S = 0.1
-BATCH_FILES = 32
 
+# From so many files on, starting rg costs less than it saves. A literal is found faster than rg can be started.
+RG_FILES = 1_000
+
+NOTHING: Answer = ("ok", 0, [])
 _UNREADABLE: Answer = ("unreadable", 0, [])
 
 
@@ -41,32 +45,61 @@ class SearchStopped(Exception):
 class FileSearch:
     """One search. Close it at its end."""
 
-    def __init__(self, query: dict[str, Any], timeout_s: float, ctx: ToolContext) -> None:
+    def __init__(self, query: dict[str, Any], timeout_s: float, ctx: ToolContext, *, use_rg: bool) -> None:
         """`query` holds the arguments of `search.Query`. Raises `re.error` for a pattern that is none."""
         cost = pattern_cost(query["pattern"])
         if cost is Cost.SQUARE and query["multiline"]:
             cost = Cost.EXPLODES  # its block is the whole file
         sizes = {"block_bytes": SQUARE_BLOCK_BYTES, "max_line_bytes": SQUARE_BLOCK_BYTES}
         self._query = Query(**{**query, **(sizes if cost is Cost.SQUARE else {})})
+        self._rg = find_rg(ctx) if use_rg and not self._query.is_literal else None
+        self._rg_pattern = rg_pattern(query["pattern"], ignore_case=query["ignore_case"]) if self._rg else None
         self._is_safe_here = cost is not Cost.EXPLODES
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._worker = GrepWorker(query, self._deadline)
+        self._second_worker = GrepWorker(query, self._deadline)
         self._ctx = ctx
 
     def answers(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
         """Each file with its answer, in their order. Raises `SearchStopped`."""
         waiting = iter(files)
-        while batch := list(islice(waiting, BATCH_FILES)):
-            check_cancelled(self._ctx)
-            done = 0
-            while self._is_safe_here and done < len(batch):
-                yield batch[done], self._search_here(batch[done])
-                done += 1
-            if done < len(batch):
-                yield from self._search_apart(batch[done:])
+        if self._rg and self._rg_pattern:
+            first = list(islice(waiting, RG_FILES))
+            waiting = chain(first, waiting)
+            if len(first) == RG_FILES:
+                yield from self._answers_after_rg(list(waiting))
+                return
+        yield from self._search_all(waiting)
+
+    def _answers_after_rg(self, files: list[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
+        assert self._rg and self._rg_pattern
+        kept = paths_with_matches(
+            self._rg,
+            self._rg_pattern,
+            [file.real for file in files],
+            ignore_case=self._query.ignore_case,
+            multiline=self._query.multiline,
+            deadline=self._deadline,
+            ctx=self._ctx,
+        )
+        if kept is None:
+            yield from self._search_all(iter(files))
+            return
+        found = self._search_all(file for file in files if file.real in kept)
+        for file in files:
+            yield next(found) if file.real in kept else (file, NOTHING)
+
+    def _search_all(self, waiting: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
+        if self._is_safe_here:
+            for file in waiting:
+                yield file, self._search_here(file)
+                if not self._is_safe_here:
+                    break
+        yield from self._search_apart(waiting)
 
     def _search_here(self, file: ListedFile) -> Answer:
+        check_cancelled(self._ctx)
         began = time.monotonic()
         if began > self._deadline:
             raise SearchStopped(f"stopped after {self._timeout_s:g} s at {file.path}")
@@ -83,28 +116,51 @@ class FileSearch:
         except (OSError, ToolError):
             return _UNREADABLE
         if answer[0] == "long":
-            return next(self._search_apart([file]))[1]
+            return next(self._search_apart(iter([file])))[1]
         self._is_safe_here = time.monotonic() - began < SLOW_FILE_S
         return answer
 
-    def _search_apart(self, files: list[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
-        try:
-            answers = self._worker.search([(file.real, file.inode) for file in files], self._ctx)
-        except OutOfTime as late:
-            yield from zip(files, late.answers, strict=False)
-            where = files[len(late.answers)].path
-            raise SearchStopped(f"stopped after {self._timeout_s:g} s at {where}") from None
-        for file, answer in zip(files, answers, strict=True):
-            yield file, self._search_moved(file) if answer[0] == "moved" else answer
+    def _search_apart(self, files: Iterator[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
+        """One batch is always under way while the answers to the one before are taken."""
+        asked: list[ListedFile] = []
+        for batch in _batches(files):
+            self._worker.send([(file.real, file.inode) for file in batch])
+            yield from self._receive(asked)
+            asked = batch
+        yield from self._receive(asked)
+
+    def _receive(self, files: list[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
+        for file in files:
+            try:
+                answer = self._worker.receive(self._ctx)
+                answer = self._search_moved(file) if answer[0] == "moved" else answer
+            except OutOfTime:
+                raise SearchStopped(f"stopped after {self._timeout_s:g} s near {file.path}") from None
+            yield file, answer
 
     def _search_moved(self, file: ListedFile) -> Answer:
-        """Another inode than listed, as on some layered file systems: find out which one it is without following links."""
+        """Another inode than listed, as on layered file systems: found without following links, and asked for again."""
         try:
             with open_file(file.real) as fd:
                 inode = os.fstat(fd).st_ino
         except (OSError, ToolError):
             return _UNREADABLE
-        return self._worker.search([(file.real, inode)], self._ctx)[0]
+        self._second_worker.send([(file.real, inode)])
+        return self._second_worker.receive(self._ctx)
 
     def close(self) -> None:
         self._worker.close()
+        self._second_worker.close()
+
+
+def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
+    batch: list[ListedFile] = []
+    size = 0
+    for file in files:
+        size += batch_bytes(file.real)
+        if size > MAX_BATCH_BYTES:
+            yield batch
+            batch, size = [], batch_bytes(file.real)
+        batch.append(file)
+    if batch:
+        yield batch

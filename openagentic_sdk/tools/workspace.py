@@ -108,10 +108,10 @@ def _enter(fd: int, name: str, real: str, create: bool) -> int:
         raise OSError(error.errno, error.strerror, real) from None
 
 
-def folder_real(path: ResolvedPath, ctx: ToolContext) -> str:
-    """The real path of a folder. Raises `FileNotFoundError` or `NotADirectoryError` with what to do."""
+def check_folder(path: ResolvedPath, ctx: ToolContext) -> None:
+    """Raise `FileNotFoundError` or `NotADirectoryError`, with what to do, unless the path is a folder."""
     if os.path.isdir(path.real):
-        return path.real
+        return
     if os.path.lexists(path.real):
         raise NotADirectoryError(f"{shown_path(path.lexical, ctx.cwd)} is a file: give the folder that holds it")
     raise missing_file(path, ctx.cwd, "folder")

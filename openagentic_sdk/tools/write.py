@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
-from .base import BlockingTool, ToolContext, ToolOutput
+from .base import Tool, ToolContext, ToolOutput, run_in_thread
+from .permitted import permitted_path
 from .schema import validate
 from .workspace import (
     ResolvedPath,
@@ -26,7 +27,7 @@ from .workspace import (
 )
 
 
-class WriteTool(BlockingTool):
+class WriteTool(Tool):
     """Create a file, or replace one when `overwrite` is set: `{"file_path", "bytes_written", "created", "sha256"}`.
 
     Raises `FileExistsError` when the file exists and `overwrite` is not set, and `ToolError` when the file changed after the
@@ -52,9 +53,13 @@ class WriteTool(BlockingTool):
     def __init__(self, *, max_bytes: int = 64 << 20) -> None:
         self._max_bytes = max_bytes
 
-    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         validate(input, self.input_schema)
-        path = resolve_path(input["file_path"], ctx.cwd)
+        path = await permitted_path(input["file_path"], ctx, write=True)
+        result: ToolOutput = await run_in_thread(lambda: self._write(path, input, ctx), ctx.cancelled)
+        return result
+
+    def _write(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         data = self._encode(input["content"])
         with change_lock:
             before = file_status(path.real)
