@@ -197,14 +197,21 @@ def _apply_one(text: str, change: _Change, places: list[int], name: str) -> tupl
 
 def _with_line_ends(text: str, change: _Change) -> _Change:
     """In a file with CRLF line ends a newline of the model means one of them, unless its text matches as it is."""
-    if "\r\n" not in text or "\r" in change.old or "\r" in change.new:
+    if "\r\n" not in text:
         return change
-    if "\n" in change.old and change.old in text:
-        return change
-    if "\n" not in change.old and text.count("\r\n") != text.count("\n"):
-        return change
-    old, new = change.old.replace("\n", "\r\n"), change.new.replace("\n", "\r\n")
-    return _Change(old, new, change.count, change.before, change.after)
+    before, after = _as_it_stands(text, change.before), _as_it_stands(text, change.after)
+    old = _as_it_stands(text, change.old)
+    is_crlf = text.count("\r\n") == text.count("\n") if "\n" not in old else "\r\n" in old
+    new = _crlf(change.new) if is_crlf else change.new
+    return _Change(old, new, change.count, before, after)
+
+
+def _as_it_stands(text: str, wanted: str) -> str:
+    return wanted if "\n" not in wanted or wanted in text else _crlf(wanted)
+
+
+def _crlf(text: str) -> str:
+    return text if "\r" in text else text.replace("\n", "\r\n")
 
 
 def _occurrences(text: str, old: str) -> list[int]:

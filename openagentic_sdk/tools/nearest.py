@@ -21,7 +21,7 @@ def explain_missing(text: str, old: str) -> str:
     wanted = old.splitlines()
     if all(_NUMBERED.match(line) for line in wanted):
         return "Its lines begin with line numbers: leave out the numbers and tabs that Read shows before each line"
-    lines = text.splitlines()[:MAX_LINES]
+    lines = text.split("\n", MAX_LINES)[:MAX_LINES]
     start = _same_but_spaces(lines, wanted)
     if start is not None:
         return (
