@@ -142,7 +142,7 @@ def litellm(upstream: str, folder: Path) -> Peer:
         ],
         "general_settings": {"master_key": "sk-test"},
         "litellm_settings": {"telemetry": False},
-        "router_settings": {"num_retries": 0},
+        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
     }
     path = folder / "config.yaml"
     path.write_text(json.dumps(config))  # JSON is YAML
