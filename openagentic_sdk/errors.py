@@ -27,6 +27,7 @@
     |  |- AddressRefusedError (ValueError)   a URL that leads where nothing may be fetched
     |- SkillNotFoundError (FileNotFoundError)
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
+    |- ReplayMismatchError                   a replayed session does something else than was recorded
     |- ScriptError                           a scripted model was asked for something that its script does not hold
 
 Every class carries the values of its sentence as attributes. A tool may raise anything: the loop turns it into a
@@ -278,6 +279,10 @@ class PermissionRuleError(OpenAgentSdkError, ValueError):
         self.rule = rule
         self.reason = reason
         self.source = source
+
+
+class ReplayMismatchError(OpenAgentSdkError):
+    """A replayed session does something else than was recorded; the text shows the first difference."""
 
 
 class ScriptError(OpenAgentSdkError):
