@@ -107,7 +107,7 @@ class _Builder:
         options, project = self._options, self._project
         model = options.model or project.settings.model
         if not model:
-            raise OptionsError("model is not set: pass the name of a model that the provider serves")
+            raise OptionsError('model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)')
         assert options.provider is not None
         return Agent(
             provider=options.provider,
