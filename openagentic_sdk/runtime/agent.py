@@ -38,7 +38,7 @@ class Agent:
     `system_prompt` makes the system prompt from the skill events of the log. `child` builds the agent of a subagent by its
     name and raises `ToolError` for a name that is not known. `expand_prompt` turns `/name args` into the text of a command
     or the activation of a skill. `on_open` gives what a run records at its start. `cost` prices the usage of one call,
-    None when the price is not known.
+    None when the price is not known. `before_step` is called before each model call; None makes room when it is needed.
     """
 
     provider: Provider
@@ -63,6 +63,7 @@ class Agent:
     max_depth: int = 3
     blob_bytes: int = 256 * 1024
     continue_unsaved: bool = False
+    before_step: Callable[[Run], Awaitable[None]] | None = None
     context_limits: ContextLimits = field(default_factory=ContextLimits)
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None

@@ -138,7 +138,7 @@ async def run_turn(run: Run) -> None:
     while True:
         await _deliver_messages(run)
         _check_limits(run)
-        await compact_when_full(run)
+        await (run.agent.before_step or compact_when_full)(run)
         reply = await _ask_with_room(run)
         run.steps += 1
         if reply.calls:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import tempfile
 import unittest
+from functools import partial
 from pathlib import Path
 
 from openagentic_sdk.errors import OptionsError
@@ -138,7 +139,8 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
 
 class ManyTest(unittest.IsolatedAsyncioTestCase):
     async def test_sixty_four_runs_of_twenty_steps_complete_on_files_and_on_sqlite(self):
-        for make in (FileSessionStore, lambda folder: SqliteSessionStore(Path(folder) / "sessions.db")):
+        files = partial(FileSessionStore, durability="flush")
+        for make in (files, lambda folder: SqliteSessionStore(Path(folder) / "sessions.db")):
             with tempfile.TemporaryDirectory() as folder, self.subTest(store=make):
                 store = make(folder)
                 turns = [{"tool_calls": [ECHO]}] * 20 + ["Done."]

@@ -1,0 +1,200 @@
+"""Play a recorded session again through the real loop: the model's answers and the tools' results come from its log.
+
+Nothing is sent and, unless live tools are asked for, nothing is executed. The session plays into memory, run by run, and
+every request that the loop makes is compared with the one that was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..clock import SystemClock
+from ..errors import ReplayMismatchError, ToolError
+from ..events import Event, SessionCompacted, SessionRewound, UserMessage
+from ..hooks.engine import HookEngine
+from ..hooks.models import HookDecision, HookMatcher
+from ..permissions.gate import PermissionGate
+from ..runtime.agent import Agent, Expanded, Run, RunRequest, RunStopped
+from ..runtime.task import RunTask
+from ..sessions.memory import MemorySessionStore
+from ..testing.replay import (
+    RecordedRun,
+    RecordedStep,
+    RecordedTool,
+    Recording,
+    ReplayProvider,
+    RequestDifference,
+)
+from ..tools.base import Tool
+from ..tools.registry import ToolRegistry
+
+_CONVERSATION = frozenset({"user.message", "assistant.message", "tool.use", "tool.result"})
+
+
+@dataclass(frozen=True)
+class ReplayReport:
+    """What a replay found. `ok` when every recorded request was made again and is the same.
+
+    `events` are those of the replayed session; `error` says what kept the replay from coming to its end.
+    """
+
+    steps: int
+    compared: int
+    differences: Sequence[RequestDifference] = ()
+    error: str | None = None
+    events: Sequence[Event] = field(default=(), repr=False)
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None and not self.differences and self.compared == self.steps
+
+
+async def replay_events(
+    events: Iterable[Event], *, strict: bool = True, live_tools: Iterable[Tool] = ()
+) -> ReplayReport:
+    """Replay a log.
+
+    `strict` stops at the first request that differs; otherwise all are compared. `live_tools` whose effect is `read` run
+    for real; their results are then part of what is compared.
+    """
+    recording = Recording(events)
+    if not recording.step_count():
+        return ReplayReport(0, 0, error="this log has no model.request events, so there is nothing to compare")
+    replay = _Replay(recording, strict, {tool.name: tool for tool in live_tools if tool.effect == "read"})
+    error = None
+    try:
+        for run in recording.runs:
+            await replay.play(run)
+    except ReplayMismatchError as mismatch:
+        error = str(mismatch)
+    provider = replay.provider
+    return ReplayReport(
+        recording.step_count(), provider.compared, tuple(provider.differences), error, replay.replayed_events()
+    )
+
+
+class _Replay:
+    """One replay: which step comes next, and what the loop is given before it."""
+
+    def __init__(self, recording: Recording, strict: bool, live: Mapping[str, Tool]) -> None:
+        self.provider = ReplayProvider(recording, strict=strict)
+        self._recording = recording
+        self._live = live
+        self._store = MemorySessionStore()
+        self._session_id: str | None = None
+        self._steps: list[RecordedStep] = []
+        self._current: RecordedStep | None = None
+
+    def replayed_events(self) -> list[Event]:
+        return [] if self._session_id is None else self._store.read_events(self._session_id)
+
+    async def play(self, run: RecordedRun) -> None:
+        """One recorded run through the loop. Raises `ReplayMismatchError` for a difference."""
+        if not run.steps:
+            return
+        self._steps = list(run.steps)
+        self.provider.name = run.steps[0].context.provider
+        request = RunRequest(resume=self._session_id, max_events=None)
+        task = await RunTask.start(self._agent(run), request, self._prompts(run))
+        self._session_id = task.run.session_id
+        try:
+            await self._cut(task.run, run)
+            while await task.next_event() is not None:
+                pass
+            result = await task.result()
+        finally:
+            await task.close()
+        if result.error_type == ReplayMismatchError.__name__:
+            raise ReplayMismatchError(result.error_message or "")
+
+    async def _cut(self, run: Run, recorded: RecordedRun) -> None:
+        first = recorded.init.messages_from_seq
+        if first is not None:
+            run.view.conversation.cut(self._position_now(first, run))
+
+    def _agent(self, run: RecordedRun) -> Agent:
+        context = run.steps[0].context
+        return Agent(
+            provider=self.provider,
+            model=context.model,
+            tools=self._tools(run.steps[0]),
+            hooks=HookEngine(
+                before_model_call=[HookMatcher("recorded messages", hook=self._recorded_messages)]
+                if any(step.request.messages is not None for step in run.steps)
+                else (),
+                enable_message_rewrite_hooks=True,
+            ),
+            gate=PermissionGate(permission_mode="bypass"),
+            store=self._store,
+            clock=SystemClock(),
+            cwd=run.init.cwd,
+            project_dir=run.init.cwd,
+            system_prompt=lambda skill_events: self._current.context.system_prompt if self._current else "",
+            child=_no_child,
+            expand_prompt=lambda text, view, session_id: Expanded(text),
+            on_open=lambda view, session_id: (),
+            cost=lambda usage, model: None,
+            max_steps=len(run.steps) + 1,
+            before_step=self._before_step,
+        )
+
+    def _tools(self, step: RecordedStep) -> ToolRegistry:
+        recorded = [RecordedTool(spec, self._recording.results) for spec in step.context.tools]
+        return ToolRegistry(self._live.get(tool.name, tool) for tool in recorded)
+
+    async def _prompts(self, run: RecordedRun) -> AsyncIterator[str]:
+        """The prompts that began turns: each is taken out of what comes before the step that it began."""
+        while self._steps:
+            before = self._steps[0].before
+            prompt = next((event for event in before if _is_prompt(event)), None)
+            if prompt is None:
+                raise ReplayMismatchError(
+                    f"the loop ended its turn before step {self._steps[0].request.step}, which was asked then"
+                )
+            assert isinstance(prompt, UserMessage)
+            self._steps[0].before = tuple(event for event in before if event is not prompt)
+            yield prompt.text
+
+    async def _before_step(self, run: Run) -> None:
+        """What was recorded between the steps: steering, hooks' messages, compactions; and which answer comes next."""
+        if not self._steps or any(_is_prompt(event) for event in self._steps[0].before):
+            raise RunStopped("interrupted", "the recorded run stopped here")
+        step = self._current = self._steps.pop(0)
+        for event in step.before:
+            await run.record(self._as_now(event, run))
+        run.agent = replace(run.agent, model=step.context.model, tools=self._same_tools(run, step))
+        self.provider.expect(step)
+
+    def _same_tools(self, run: Run, step: RecordedStep) -> ToolRegistry:
+        same = [tool.name for tool in run.agent.tools] == [spec["function"]["name"] for spec in step.context.tools]
+        return run.agent.tools if same else self._tools(step)
+
+    def _as_now(self, event: Event, run: Run) -> Event:
+        """A recorded event with the positions that it names as they are in the replayed log."""
+        event = replace(event, seq=None, ts=None)
+        if isinstance(event, SessionCompacted):
+            return replace(event, up_to_seq=self._position_now(event.up_to_seq, run))
+        if isinstance(event, SessionRewound):
+            return replace(event, to_seq=self._position_now(event.to_seq, run))
+        return event
+
+    def _position_now(self, seq: int, run: Run) -> int:
+        """The replayed log's position of what stood at `seq` in the recorded one: both have the same conversation."""
+        count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
+        positions = [event.seq or 0 for event in run.view.events if event.type in _CONVERSATION]
+        return positions[min(count, len(positions)) - 1] if count and positions else 0
+
+    def _recorded_messages(self, payload: dict[str, Any]) -> HookDecision | None:
+        step = self._current
+        messages = None if step is None else step.request.messages
+        return None if messages is None else HookDecision(override_messages=messages)
+
+
+def _is_prompt(event: Event) -> bool:
+    return isinstance(event, UserMessage) and event.origin == "user"
+
+
+def _no_child(name: str) -> Agent:
+    raise ToolError(f"a replay starts no subagents, and {name!r} has no recorded result")

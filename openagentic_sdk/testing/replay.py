@@ -1,0 +1,226 @@
+"""A recorded session as a model and tools that play it again: no network, nothing executed.
+
+`Recording` reads a log into runs and steps. `ReplayProvider` answers each request as it was answered then, and compares the
+request's digest with the recorded one; `RecordedTool` gives each call the result that it had. Driving the real loop with
+them is the business of `runs.replay`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import IncompleteResponseError, ReplayMismatchError
+from ..events import (
+    AssistantMessage,
+    AssistantReasoning,
+    Event,
+    ModelContext,
+    ModelRequest,
+    ModelResponse,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
+from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
+from ..sessions.audit import rebuild_requests
+from ..sessions.request import RequestDigest
+from ..tools.base import Effect, Tool, ToolContext, ToolOutput
+
+# What changes what the model is sent, besides its own answers and the results of its calls.
+_BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound")
+
+
+@dataclass
+class RecordedStep:
+    """One request as it was recorded, what came before it, and the answer."""
+
+    request: ModelRequest
+    context: ModelContext
+    before: tuple[Event, ...] = ()
+    response: ModelResponse | None = None
+    text: str = ""
+    reasoning: str | None = None
+    message: AssistantMessage | None = None
+    calls: list[ToolUse] = field(default_factory=list)
+
+
+@dataclass
+class RecordedRun:
+    """One run of the session: from its `system.init` to the next. `trailing` came after its last answered request."""
+
+    init: SystemInit
+    steps: list[RecordedStep] = field(default_factory=list)
+    trailing: tuple[Event, ...] = ()
+
+
+class Recording:
+    """A session's log as runs, steps and results. A log without `model.request` events cannot be played again."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.events = list(events)
+        self.results = {e.tool_use_id: e for e in reversed(self.events) if isinstance(e, ToolResult)}
+        self.runs = list(_runs(self.events))
+
+    def step_count(self) -> int:
+        """How many requests there are to answer."""
+        return sum(len(run.steps) for run in self.runs)
+
+
+def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
+    run: RecordedRun | None = None
+    context: ModelContext | None = None
+    step: RecordedStep | None = None
+    between: list[Event] = []
+    for event in events:
+        if isinstance(event, SystemInit):
+            if run is not None:
+                run.trailing = tuple(between)
+                yield run
+            run, step, between = RecordedRun(event), None, []
+        elif isinstance(event, ModelContext):
+            context = event
+        elif isinstance(event, ModelRequest) and event.purpose == "turn" and context is not None and run is not None:
+            step = RecordedStep(event, context, tuple(between))
+            run.steps.append(step)
+            between = []
+        elif event.type in _BETWEEN_STEPS:
+            between.append(event)
+        elif step is not None:
+            _add_answer(step, event)
+    if run is not None:
+        run.trailing = tuple(between)
+        yield run
+
+
+def _add_answer(step: RecordedStep, event: Event) -> None:
+    if isinstance(event, ModelResponse) and step.response is None:
+        step.response = event
+    elif isinstance(event, AssistantReasoning):
+        step.reasoning = event.text
+    elif isinstance(event, AssistantMessage):
+        step.text, step.message = event.text, event
+    elif isinstance(event, ToolUse):
+        step.calls.append(event)
+
+
+@dataclass(frozen=True)
+class RequestDifference:
+    """A request that is not the recorded one; `diff` shows both as JSON lines, recorded first."""
+
+    step: int
+    seq: int
+    diff: str
+
+
+class ReplayProvider:
+    """Answers requests as they were answered when the session was recorded.
+
+    With `strict`, a request whose digest is not the recorded one raises `ReplayMismatchError` with the difference;
+    without, it is noted in `differences` and answered all the same. `name` is the recorded provider's.
+    """
+
+    def __init__(self, recording: Recording, *, strict: bool = True) -> None:
+        self.name = "replay"
+        self.differences: list[RequestDifference] = []
+        self.compared = 0
+        self._recording = recording
+        self._strict = strict
+        self._digest = RequestDigest()
+        self._step: RecordedStep | None = None
+
+    def expect(self, step: RecordedStep) -> None:
+        """The next request is this one."""
+        self._step = step
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncIterator[Any]:
+        """The recorded answer. One that was cut then is cut now."""
+        step = self._step
+        if step is None:
+            raise ReplayMismatchError("the loop asked the model once more than it did when the session was recorded")
+        self._step = None
+        self._compare(step, model, messages, tools)
+        if step.text:
+            yield TextDelta(step.text)
+        if step.response is None or not step.response.complete:
+            raise IncompleteResponseError("this answer was cut when it was recorded", partial_text=step.text)
+        yield Done(output=_output(step))
+
+    def _compare(self, step: RecordedStep, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+        self.compared += 1
+        if self._digest.of(model, messages, tools) == step.request.request_sha256:
+            return
+        seq = step.request.seq or 0
+        difference = RequestDifference(step.request.step, seq, self._diff(seq, model, messages, tools))
+        self.differences.append(difference)
+        if self._strict:
+            raise ReplayMismatchError(
+                f"step {difference.step} (seq {seq}) sends another request than was recorded:\n{difference.diff}"
+            )
+
+    def _diff(self, seq: int, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+        recorded = next((r for r in rebuild_requests(self._recording.events) if r.seq == seq), None)
+        if recorded is None:
+            return "(the recorded request cannot be rebuilt from the log)"
+        before = _lines(recorded.model, recorded.messages, recorded.tools)
+        after = _lines(model, messages, tools)
+        return "\n".join(difflib.unified_diff(before, after, "recorded", "now", lineterm="", n=1))
+
+
+def _output(step: RecordedStep) -> ModelOutput:
+    message, response = step.message, step.response
+    assert response is not None
+    return ModelOutput(
+        assistant_text=step.text,
+        tool_calls=[
+            ToolCall(use.tool_use_id, use.name, use.input, use.raw_arguments, use.extras) for use in step.calls
+        ],
+        usage=response.usage,
+        finish_reason=response.finish_reason,
+        reasoning=step.reasoning,
+        extras=message.extras if message is not None else None,
+        refusal=message.refusal if message is not None else False,
+        model=response.model,
+    )
+
+
+def _lines(model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[str]:
+    whole = {"model": model, "messages": list(messages), "tools": list(tools)}
+    return json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False).splitlines()
+
+
+class RecordedTool(Tool):
+    """A tool as the model saw it, which gives each call the result that was recorded for it."""
+
+    def __init__(self, spec: Mapping[str, Any], results: Mapping[str, ToolResult], effect: Effect = "unsafe") -> None:
+        function = spec["function"]
+        self.name = str(function["name"])
+        self.description = str(function.get("description", ""))
+        self.input_schema = function.get("parameters", {})
+        self.effect = effect
+        self._results = results
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        result = self._results.get(ctx.tool_use_id or "")
+        if result is None:
+            raise ReplayMismatchError(f"call {ctx.tool_use_id} of {self.name} has no recorded result")
+        return recorded_outcome(result)
+
+
+def recorded_outcome(result: ToolResult) -> ToolOutput:
+    """What a tool must return or raise so that the model reads exactly what it read then."""
+    if result.is_error and result.error_message is not None:
+        raise type(result.error_type or "ToolError", (Exception,), {})(result.error_message)
+    return ToolOutput(result.output, is_error=result.is_error)
+
+
+def prompts_of(run: RecordedRun) -> list[UserMessage]:
+    """The prompts that began the turns of a run."""
+    between = [event for step in run.steps for event in step.before] + list(run.trailing)
+    return [event for event in between if isinstance(event, UserMessage) and event.origin == "user"]

@@ -1,0 +1,128 @@
+"""Recorded sessions, played again."""
+
+import unittest
+from dataclasses import replace
+
+from openagentic_sdk.api import query, run
+from openagentic_sdk.client import AgentClient
+from openagentic_sdk.events import ToolResult
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from tests.runtime.support import echo, options_for
+from tests.runtime.test_cancel import long_run
+
+ECHO = {"name": "echo", "arguments": {"text": "x"}}
+
+
+async def recorded(prompt, options):
+    result = await run(prompt=prompt, options=options)
+    return options.session_store.read_events(result.session_id)
+
+
+class ReplayTest(unittest.IsolatedAsyncioTestCase):
+    async def assert_replays(self, events):
+        report = await replay_events(events)
+        self.assertTrue(report.ok, report.error or report)
+
+    async def test_a_session_with_calls_of_every_outcome_replays_without_running_anything(self):
+        calls = [ECHO, {"name": "fail"}, {"name": "nope"}, {"name": "echo"}, {"name": "echo", "raw_arguments": "{"}]
+        await self.assert_replays(await recorded("hi", options_for([{"text": "a", "tool_calls": calls}, "Done."])))
+
+    async def test_denied_calls_subagents_and_threads_replay(self):
+        store = MemorySessionStore()
+        result = await run(prompt="go", options=long_run(store))
+        for session_id in store.list_sessions():
+            await self.assert_replays(store.read_events(session_id))
+        gate = PermissionGate(permission_mode="deny")
+        options = options_for([{"tool_calls": [ECHO]}, "No."], permission_gate=gate)
+        await self.assert_replays(await recorded("hi", options))
+        self.assertEqual(result.stop_reason, "end")
+
+    async def test_resumed_cut_and_failed_runs_replay(self):
+        options = options_for(["one", {"text": "half", "error": {"message": "gone", "after": 2}}, "three", "four"])
+        first = await run(prompt="1", options=options)
+        for number in (2, 3):
+            await run(prompt=str(number), options=replace(options, resume=first.session_id))
+        await run(prompt="4", options=replace(options, resume=first.session_id, resume_max_events=3))
+        await self.assert_replays(options.session_store.read_events(first.session_id))
+
+    async def test_an_interrupted_run_and_what_followed_replay(self):
+        store = MemorySessionStore()
+        for stop_after in (4, 9, 14, 20, 26):
+            events = query(prompt="go", options=long_run(store))
+            for _ in range(stop_after):
+                event = await anext(events)
+            await events.aclose()
+            session_id = (event.session_id if event.type == "system.init" else None) or store.list_sessions()[0]
+            if store.read_metadata(session_id)["metadata"].get("parent_session_id"):
+                session_id = store.read_metadata(session_id)["metadata"]["parent_session_id"]
+            await run(prompt="and?", options=options_for(["ok"], session_store=store, resume=session_id))
+            report = await replay_events(store.read_events(session_id))
+            self.assertTrue(report.ok, (stop_after, report.error))
+
+    async def test_steering_and_messages_of_hooks_replay(self):
+        hooks = HookEngine(
+            user_prompt_submit=[HookMatcher("ctx", hook=lambda p: HookDecision(additional_context="it is Monday"))],
+            post_tool_use=[HookMatcher("note", hook=lambda p: HookDecision(additional_context="noted"))],
+        )
+        options = options_for([{"tool_calls": [ECHO]}, "Done."], hooks=hooks)
+        async with AgentClient(options) as client:
+            await client.send("start")
+            async for event in client.receive():
+                if event.type == "tool.use":
+                    await client.send("faster")
+        await self.assert_replays(options.session_store.read_events(client.session_id))
+
+    async def test_messages_that_a_hook_rewrote_and_compactions_replay(self):
+        def shorten(payload):
+            return HookDecision(override_messages=[payload["messages"][0], {"role": "user", "content": "short"}])
+
+        hooks = HookEngine(before_model_call=[HookMatcher("shorten", hook=shorten)], enable_message_rewrite_hooks=True)
+        await self.assert_replays(await recorded("hi", options_for([{"tool_calls": [ECHO]}, "Done."], hooks=hooks)))
+
+        async def prompts():
+            for number in range(3):
+                yield f"{number} " + "word " * 400
+
+        long = "word " * 400
+        options = options_for([long, long, "SUMMARY", "end"], max_context_tokens=2200)
+        events = await recorded(prompts(), options)
+        self.assertIn("session.compacted", [event.type for event in events])
+        await self.assert_replays(events)
+
+    async def test_a_changed_result_is_found_and_shown(self):
+        events = await recorded("hi", options_for([{"tool_calls": [ECHO]}, "Done."]))
+        changed = [replace(e, output="y") if isinstance(e, ToolResult) else e for e in events]
+        for event in changed:
+            if event.type == "model.request" and event.step == 2:
+                original = event
+        report = await replay_events([*changed[:-1], changed[-1]])
+        self.assertFalse(report.ok)
+        self.assertEqual(report.differences[0].seq, original.seq)
+
+    async def test_a_live_tool_that_answers_differently_gives_a_readable_difference(self):
+        from openagentic_sdk.tools.function import tool
+
+        @tool(name="echo", effect="read")
+        async def other(text: str) -> str:
+            """Give the text back."""
+            return text + "!"
+
+        events = await recorded("hi", options_for([{"tool_calls": [ECHO]}, "Done."]))
+        self.assertTrue((await replay_events(events, live_tools=[echo])).ok)
+        report = await replay_events(events, live_tools=[other])
+        self.assertIn('-   "content": "x"', report.error)
+        self.assertIn('+   "content": "x!"', report.error)
+        tolerant = await replay_events(events, live_tools=[other], strict=False)
+        self.assertEqual((tolerant.compared, len(tolerant.differences), tolerant.error), (2, 1, None))
+
+    async def test_a_log_without_requests_says_that_there_is_nothing_to_compare(self):
+        report = await replay_events([])
+        self.assertIn("nothing to compare", report.error)
+
+
+if __name__ == "__main__":
+    unittest.main()
