@@ -95,4 +95,5 @@ def _unusable(name: str, fields: Fields) -> str:
 
 def _max_turns(fields: Fields) -> int | None:
     text = fields.text("maxTurns")
-    return int(text) if text.isascii() and text.isdigit() and int(text[:9]) > 0 else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    return number or None

@@ -7,6 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from typing import NamedTuple
 
 # Entering these never finds a skill, only other people's code.
@@ -25,24 +26,41 @@ def is_within(path: str, folder: str) -> bool:
 def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
     """A regular file of at most `max_bytes` whose real path is inside the real folder `boundary` (None: anywhere).
 
-    Raises `Refused`, or `OSError` as `open` does. A link that is exchanged while it is read is found out: the file that
-    was opened must be the file that was checked.
+    Raises `Refused`, or `OSError` as `open` does. A link that is exchanged meanwhile is found out: what is checked is where
+    the file that was opened really is.
     """
-    real = os.path.realpath(path)
-    if boundary is not None and not is_within(real, boundary):
-        raise Refused(f"{path} leads to {real}, outside of {boundary}")
-    # A FIFO would block the open for ever; a link in the last place was resolved above.
-    handle = os.open(real, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
-    with os.fdopen(handle, "rb") as file:
+    # Opening a FIFO would wait for its other end for ever.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    with os.fdopen(handle, "rb", buffering=0) as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise Refused(f"{path} is not a regular file")
-        if boundary is not None and os.path.realpath(real) != real:
-            raise Refused(f"{path} was exchanged while it was read")
-        data = file.read(max_bytes + 1)
+        if boundary is not None:
+            _check_place(path, boundary, handle, status)
+        data = _read_at_most(file, max_bytes + 1)
     if len(data) > max_bytes:
         raise Refused(f"{path} is larger than {max_bytes} bytes")
     return data
+
+
+def _check_place(path: str, boundary: str, handle: int, opened: os.stat_result) -> None:
+    try:
+        real = os.readlink(f"/proc/self/fd/{handle}")  # Linux knows what was opened
+    except OSError:
+        real = os.path.realpath(path)
+        now = os.lstat(real)
+        if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
+            raise Refused(f"{path} was exchanged while it was read") from None
+    if not is_within(real, boundary):
+        raise Refused(f"{path} leads to {real}, outside of {boundary}")
+
+
+def _read_at_most(file: FileIO, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    while max_bytes > 0 and (part := file.read(max_bytes)):
+        parts.append(part)
+        max_bytes -= len(part)
+    return b"".join(parts)
 
 
 def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
@@ -58,7 +76,7 @@ class Bounds:
     """How far a walk goes: levels below the root, folders in all, and the hidden folders that it enters."""
 
     max_depth: int = 6
-    max_folders: int = 2000
+    max_folders: int = 10_000
     hidden: frozenset[str] = frozenset()
 
 

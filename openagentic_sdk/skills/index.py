@@ -232,7 +232,7 @@ class SkillIndex:
             return known[1]
         text = read_text(file.path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
         folder = os.path.basename(os.path.dirname(file.path))
-        info = describe_skill(parse_skill_markdown(text, folder=folder), file.path, root)
+        info = describe_skill(parse_skill_markdown(text, folder=folder, head_only=True), file.path, root)
         if self._clock.now() - status.st_ctime > _SAME_TICK_S:
             self._read[file.path] = (stamp, info)
         return info

@@ -64,13 +64,16 @@ class SkillDoc:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def parse_skill_markdown(text: str, *, folder: str = "") -> SkillDoc:
-    """The text of a SKILL.md as a `SkillDoc`; `folder` is the name of the folder that it stands in, if it is known."""
+def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False) -> SkillDoc:
+    """The text of a SKILL.md as a `SkillDoc`; `folder` is the name of the folder that it stands in, if it is known.
+
+    With `head_only` the body is not looked at when the frontmatter names and describes the skill: no title, no checklist.
+    """
     front = read_frontmatter(text)
-    outline = read_outline(front.body)
     fields = Fields(front)
     declared = fields.text("name")
     description = fields.text("description")
+    outline = Outline() if head_only and declared and description else read_outline(front.body)
     name = one_line(declared or outline.title or folder)
     return SkillDoc(
         name=name,
@@ -125,7 +128,9 @@ class Fields:
 
     def text(self, key: str) -> str:
         """Text; of a list or map its source, since that is what the author wrote."""
-        value = self._front.data.get(key, "")
+        value = self._front.data.get(key)
+        if not value:
+            return ""
         if isinstance(value, str):
             return printable(value).strip()
         self._misfit(key, "text is expected here: put the value in quotes")
@@ -171,7 +176,9 @@ class Fields:
         return {}
 
     def _parts(self, key: str, split: Any) -> tuple[str, ...]:
-        value = self._front.data.get(key, "")
+        value = self._front.data.get(key)
+        if not value:
+            return ()
         items: list[Value] = value if isinstance(value, list) else [value]
         parts: list[str] = []
         for item in items:
@@ -209,14 +216,17 @@ def _split_outside(text: str, opener: str, closer: str, separators: str) -> list
 
 def name_key(name: str) -> str:
     """What two names are compared by: NFKC, then casefold, so that no look-alike of the same letters slips by."""
+    if name.isascii():
+        return name.strip().lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
 
 
 def name_diagnostics(declared: str, folder: str, line: int = 0) -> tuple[Diagnostic, ...]:
     """Where a declared name departs from the specification (name field); such names are accepted all the same."""
     notes: list[Diagnostic] = []
-    if declared and broken_name_rule(declared):
-        notes.append(Diagnostic("name-rule", f"the name {declared[:80]!r} {broken_name_rule(declared)}", line))
+    broken = broken_name_rule(declared) if declared else ""
+    if broken:
+        notes.append(Diagnostic("name-rule", f"the name {declared[:80]!r} {broken}", line))
     if declared and folder and name_key(declared) != name_key(folder):
         notes.append(
             Diagnostic(
@@ -226,8 +236,13 @@ def name_diagnostics(declared: str, folder: str, line: int = 0) -> tuple[Diagnos
     return tuple(notes)
 
 
+_USUAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*+")
+
+
 def broken_name_rule(name: str) -> str:
     """Which rule of the specification a name breaks, as the end of a sentence; '' for none."""
+    if _USUAL_NAME.fullmatch(name) and len(name) <= MAX_NAME_CHARS:
+        return ""
     plain = unicodedata.normalize("NFKC", name)
     if len(plain) > MAX_NAME_CHARS:
         return f"has {len(plain)} characters: at most {MAX_NAME_CHARS} are allowed"
@@ -263,6 +278,8 @@ def printable(text: str) -> str:
 
 def one_line(text: str) -> str:
     """Visible text on one line."""
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()
     return _SPACES.sub(" ", printable(_SPACES.sub(" ", text))).strip()
 
 
@@ -273,9 +290,9 @@ def one_line(text: str) -> str:
 class Outline:
     """What a body's Markdown says about itself."""
 
-    title: str
-    paragraph: str
-    checklist: list[str]
+    title: str = ""
+    paragraph: str = ""
+    checklist: list[str] = field(default_factory=list)
 
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")

@@ -64,6 +64,11 @@ _QUOTED_KEY = re.compile(
     r"""("[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"|'[^'\n]*+(?:''[^'\n]*+)*+')[ ]*+(?=:(?:[ \t\n]|\Z))"""
 )
 
+# `key: text` in the first column, with another line of the first column, or nothing, below: most lines are like this.
+_SIMPLE_PAIR = re.compile(
+    r"([A-Za-z_][\w-]{0,63}+):[ ]++([^ \t\n\-?:,\[\]{}#&*!|>'\"%@`](?:[^\n:#]|:(?![ \t\n]))*+)\n(?=[^ \t\n#-]|\Z)"
+)
+
 _DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'([^']*+(?:''[^']*+)*+)'")
 _SPACE_RUN = re.compile(r"[ \t\n]++")
@@ -161,6 +166,10 @@ class _Reader:
         self._check_depth(depth)
         data: dict[str, Value] = {}
         while True:
+            if depth == 1 and column == 0:
+                self._simple_pairs(data)
+                if data and self.pos >= len(self.text):
+                    return data
             line = self._line() if depth == 1 else 0
             key = self._key()
             if key is None:
@@ -172,6 +181,17 @@ class _Reader:
             data[key] = value
             if not self._continues_at(column):
                 return data
+
+    def _simple_pairs(self, data: dict[str, Value]) -> None:
+        """Read the lines that one pattern can read; what is read is what the rest of this class would read."""
+        while match := _SIMPLE_PAIR.match(self.text, self.pos):
+            key, value = match[1], match[2].rstrip(" \t")
+            line = self._line()
+            if key in data:
+                self.repeated.append((key, line))
+            self.sources[key] = Source(value, line)
+            data[key] = value
+            self.pos = self.line_start = match.end()
 
     def _note_source(self, key: str, value_start: int, line: int, *, repeated: bool) -> None:
         if repeated:
@@ -348,8 +368,8 @@ class _Reader:
             end = self.text.find("\n", self.pos)
             stop = len(self.text) if end < 0 else end
             line = self.text[self.pos : stop]
-            if line[:indent].strip(" "):
-                break
+            if line[:indent].strip(" ") or (end < 0 and len(line) <= indent):
+                break  # text left of the block, or spaces that no line break makes a line
             lines.append(line[indent:])
             self.pos = min(stop + 1, len(self.text))
         return lines

@@ -110,11 +110,10 @@ class AgentTest(FolderTestCase):
                 self.assertEqual((found.agents, [note.code for note in found.diagnostics]), ((), ["agent-left-out"]))
 
     def test_odd_numbers_of_turns_are_none(self) -> None:
-        for text, turns in (("x", None), ("0", None), ("-3", None), ("7", 7), ("", None), ("9" * 500, int("9" * 500))):
-            with self.subTest(text):
-                self.assertEqual(
-                    self.read(f"---\nname: a\ndescription: d\nmaxTurns: {text}\n---\n").agents[0].max_turns, turns
-                )
+        for text, turns in (("x", None), ("0", None), ("-3", None), ("7", 7), ("", None), ("9" * 5000, None)):
+            with self.subTest(text[:10]):
+                (agent,) = self.read(f"---\nname: a\ndescription: d\nmaxTurns: {text}\n---\n").agents
+                self.assertEqual(agent.max_turns, turns)
 
     def test_the_project_wins_over_the_user(self) -> None:
         self.write({"home/.claude/agents/x.md": "---\nname: A\ndescription: user\n---\n"})
