@@ -1,0 +1,147 @@
+"""Shell commands as hooks: what they read, what their answers mean, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.hooks.command import ShellHook, answer_of, matched_names, with_command_hooks
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.project.settings import CommandHook
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hooks"
+
+
+class Answers(unittest.TestCase):
+    def test_every_answer_of_the_table_means_what_it_says(self) -> None:
+        for case in json.loads((FIXTURES / "answers.json").read_text(encoding="utf-8")):
+            with self.subTest(case["about"]):
+                stdout = case["stdout"] if isinstance(case["stdout"], str) else json.dumps(case["stdout"])
+                expected = None if case["decision"] is None else HookDecision(**case["decision"])
+                self.assertEqual(answer_of(case["point"], stdout), expected)
+
+    def test_half_a_json_object_is_a_failure(self) -> None:
+        with self.assertRaisesRegex(RuntimeError, "begins like JSON"):
+            answer_of("pre_tool_use", '{"decision": "block"')
+
+
+class Matchers(unittest.TestCase):
+    def test_a_matcher_is_a_list_of_names_or_a_regular_expression(self) -> None:
+        cases = [
+            ("", ("*", None)),
+            ("*", ("*", None)),
+            ("Edit|Write", ("Edit|Write", None)),
+            ("Edit, Write", ("Edit|Write", None)),
+            ("mcp__.*", ("*", "mcp__.*")),
+            ("^Notebook", ("*", "^Notebook")),
+        ]
+        for matcher, expected in cases:
+            with self.subTest(matcher):
+                self.assertEqual(matched_names(matcher), expected)
+
+    def test_settings_add_hooks_behind_the_programs_own(self) -> None:
+        own = HookMatcher("own", hook=lambda payload: None)
+        described = [
+            CommandHook("PreToolUse", "Edit|Write", "check", "user", "user", 5),
+            CommandHook("PreToolUse", "mcp__(", "all", "user", "user"),
+            CommandHook("ConfigChange", "", "never", "user", "user"),
+        ]
+        engine, problems = with_command_hooks(HookEngine(pre_tool_use=(own,)), described, project_dir=".")
+        self.assertEqual([matcher.timeout_s for matcher in engine.pre_tool_use], [None, 5, 600.0])
+        self.assertEqual(engine.pre_tool_use[0], own)
+        self.assertEqual(
+            (engine.pre_tool_use[2].tool_name_pattern, engine.pre_tool_use[2].tool_name_regex), ("*", None)
+        )
+        self.assertEqual(len(problems), 2)
+        self.assertIn("'ConfigChange'", problems[1])
+
+
+@unittest.skipIf(shutil.which("bash") is None, "there is no bash on this machine")
+class Commands(unittest.IsolatedAsyncioTestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    async def run_hook(self, command: str, point: str = "pre_tool_use", **payload: Any) -> HookDecision | None:
+        hook = ShellHook(command, str(self.folder))
+        return await hook({"hook_point": point, "context": {"session_id": "s", "cwd": "/w"}, **payload})
+
+    async def test_the_command_reads_what_happens_as_json(self) -> None:
+        payload = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+        self.assertIsNone(await self.run_hook("cat > seen; pwd > where; echo $CLAUDE_PROJECT_DIR >> where", **payload))
+        seen = json.loads((self.folder / "seen").read_text())
+        self.assertEqual(seen["hook_event_name"], "PreToolUse")
+        self.assertEqual((seen["session_id"], seen["cwd"], seen["permission_mode"]), ("s", "/w", "default"))
+        self.assertEqual((seen["tool_name"], seen["tool_input"]), ("Bash", {"command": "ls"}))
+        places = [os.path.realpath(line) for line in (self.folder / "where").read_text().split()]
+        self.assertEqual(places, [os.path.realpath(self.folder)] * 2)
+
+    async def test_exit_code_2_blocks_with_what_stands_on_stderr(self) -> None:
+        decision = await self.run_hook("echo 'not here' >&2; echo ignored; exit 2")
+        self.assertEqual(decision, HookDecision(block=True, block_reason="not here"))
+
+    async def test_exit_code_2_after_the_fact_is_feedback(self) -> None:
+        decision = await self.run_hook("echo 'does not compile' >&2; exit 2", "post_tool_use", tool_output="ok")
+        assert decision is not None
+        self.assertEqual((decision.block, decision.additional_context), (False, "does not compile"))
+
+    async def test_a_json_answer_counts_at_exit_code_0(self) -> None:
+        answer = {"hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": "why"}}
+        decision = await self.run_hook(f"echo '{json.dumps(answer)}'")
+        assert decision is not None
+        self.assertEqual((decision.block, decision.permission, decision.block_reason), (True, "deny", "why"))
+
+    async def test_any_other_exit_code_is_a_failure_with_its_stderr(self) -> None:
+        with self.assertRaisesRegex(RuntimeError, "exit code 1: broken"):
+            await self.run_hook("echo broken >&2; exit 1")
+        with self.assertRaisesRegex(RuntimeError, "signal 9"):
+            await self.run_hook("kill -9 $$")
+
+    async def test_a_command_that_reads_nothing_and_writes_much_does_no_harm(self) -> None:
+        big = {"tool_input": {"content": "x" * 300_000}}
+        self.assertIsNone(await self.run_hook("head -c 3000000 /dev/zero | tr '\\0' y", **big))
+
+    async def test_a_command_that_hangs_is_ended_with_its_children(self) -> None:
+        hook = ShellHook("sleep 987 & echo $! > child; sleep 987", str(self.folder))
+        engine = HookEngine(pre_tool_use=(HookMatcher("slow", hook=hook, timeout_s=0.5),))
+        _, events, decision = await engine.run_pre_tool_use(tool_name="Bash", tool_input={})
+        assert decision is not None
+        self.assertEqual((decision.block, events[0].action), (True, "timeout"))
+        await self.gone(int((self.folder / "child").read_text()))
+
+    async def test_what_a_command_leaves_behind_is_ended_and_not_waited_for(self) -> None:
+        self.assertIsNone(await self.run_hook("sleep 987 & echo $! > child"))
+        await self.gone(int((self.folder / "child").read_text()))
+
+    async def gone(self, pid: int) -> None:
+        async with asyncio.timeout(10):
+            while _is_running(pid):  # noqa: ASYNC110 - a process tells nobody that it ended
+                await asyncio.sleep(0.01)
+
+    async def test_a_variable_cannot_make_the_shell_run_something_first(self) -> None:
+        trap = self.folder / "trap.sh"
+        trap.write_text("touch sprung", encoding="utf-8")
+        os.environ["BASH_ENV"] = str(trap)
+        self.addCleanup(os.environ.pop, "BASH_ENV", None)
+        await self.run_hook("true")
+        self.assertFalse((self.folder / "sprung").exists())
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process runs; one that ended and that nobody has collected yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+if __name__ == "__main__":
+    unittest.main()
