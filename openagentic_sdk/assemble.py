@@ -107,7 +107,9 @@ class _Builder:
         options, project = self._options, self._project
         model = options.model or project.settings.model
         if not model:
-            raise OptionsError('model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)')
+            raise OptionsError(
+                'model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)'
+            )
         assert options.provider is not None
         return Agent(
             provider=options.provider,
