@@ -329,12 +329,12 @@ def _ended_by_fork(call_id: str, was_started: bool) -> ToolResult:
 
 
 def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
-    """The events from the last model request up to `at_seq`: no call is open at a request, so what is before can wait."""
+    """The events from the last prompt or model request up to `at_seq`: no call is left open when these are recorded."""
     window = _WINDOW_EVENTS
     while True:
         after_seq = max(0, at_seq - window)
         events = store.read_events(session_id, after_seq=after_seq, limit=at_seq - after_seq)
-        requests = [index for index, event in enumerate(events) if isinstance(event, ModelRequest)]
+        requests = [index for index, event in enumerate(events) if isinstance(event, ModelRequest | UserMessage)]
         if requests or after_seq == 0:
             return events[requests[-1] :] if requests else events
         window *= 4

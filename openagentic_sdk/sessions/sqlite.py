@@ -42,7 +42,7 @@ from .base import (
 )
 from .disk import BINARY
 from .head import Head, copied_head, read_head
-from .line import is_barrier
+from .line import is_barrier, stamp_event
 from .lock import try_lock
 from .summary import (
     SessionSummary,
@@ -100,6 +100,10 @@ _ROW = (
     f"{_LAST_EVENT.format(column='seq')}, {_LAST_EVENT.format(column='updated')} FROM sessions"
 )
 _POSITION = "SELECT epoch, coalesce((SELECT max(seq) FROM events WHERE session = key), 0) FROM sessions WHERE key = ?"
+_INSERT_ONE = (
+    "INSERT INTO events (session, seq, updated, data) SELECT ?, ?, ?, ? "
+    "WHERE EXISTS (SELECT 1 FROM sessions WHERE key = ? AND epoch = ?)"
+)
 _TOUCH = (
     "UPDATE sessions SET touched = 1 + (SELECT max(touched) FROM sessions) "
     "WHERE key = ? AND touched < (SELECT max(touched) FROM sessions)"
@@ -125,6 +129,8 @@ class SqliteSessionStore(SessionStore):
         self._connected: sqlite3.Connection | None = None
         self._pid = 0
         self._synchronous = ""
+        self._newest: int | None = None
+        self._seen_version: tuple[int, ...] = ()
 
     # --- the core ----------------------------------------------------------------------------------------------------
 
@@ -301,6 +307,7 @@ class SqliteSessionStore(SessionStore):
         )
         key = int(cursor.lastrowid or 0)
         self._keep_summary(db, key, Head(start))
+        self._remember_newest(db, key)
         return key
 
     def _insert(
@@ -318,6 +325,7 @@ class SqliteSessionStore(SessionStore):
             rows.append((key, event.seq, head.summary.updated, data))
         db.executemany("INSERT INTO events (session, seq, updated, data) VALUES (?, ?, ?, ?)", rows)
         db.execute(_TOUCH, (key,))
+        self._remember_newest(db, key)
         if any(moves_summary(event) for event in events):
             self._keep_summary(db, key, head)
         return head
@@ -376,6 +384,8 @@ class SqliteSessionStore(SessionStore):
         return self.path.with_name(f"{self.path.name}-leases") / f"{key}-{epoch}"
 
     def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
+        if len(events) == 1 and (fast := self._append_one(writer, events[0])):
+            return fast
         with self._transaction(writer.session_id, durable=self._is_durable(events)) as db:
             epoch, last_seq = db.execute(_POSITION, (writer.key,)).fetchone() or (0, 0)
             if epoch != writer.epoch:
@@ -383,6 +393,27 @@ class SqliteSessionStore(SessionStore):
             if last_seq != writer.last_seq:
                 raise ConcurrencyError(writer.session_id, writer.last_seq, last_seq)
             return self._insert(db, writer.key, writer.head, events)
+
+    def _append_one(self, writer: _SqliteWriter, event: Event) -> tuple[list[Event], Head] | None:
+        """Append one event that changes nothing of the session's row, in one statement; None when that is not enough.
+
+        Most events of a run are like this: its row is the newest already, and only a counter of its summary moves.
+        """
+        if moves_summary(event) or self._newest != writer.key:
+            return None
+        stamped = stamp_event(event, writer.last_seq + 1, self._clock.now())
+        head = writer.head.after((stamped,))
+        values = (writer.key, head.last_seq, head.summary.updated, dumps_stored(stamped), writer.key, writer.epoch)
+        with self._reading(writer.session_id) as db:
+            if db.execute("PRAGMA data_version").fetchone() != self._seen_version:
+                return None
+            self._set_synchronous(db, self._is_durable((event,)))
+            try:
+                is_stored = db.execute(_INSERT_ONE, values).rowcount == 1
+            except db.IntegrityError:
+                # Somebody else wrote there: the long way meets it again and says where the log stands.
+                return None
+        return ([stamped], head) if is_stored else None
 
     def _release(self, writer: _SqliteWriter) -> None:
         # A database that fails now still knows from the lease file that nobody holds the session.
@@ -409,26 +440,33 @@ class SqliteSessionStore(SessionStore):
     @contextmanager
     def _transaction(self, session_id: str | None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         with self._reading(session_id) as db:
-            self._set_synchronous(db, "FULL" if durable or self.durability == "fsync" else "NORMAL")
+            self._set_synchronous(db, durable)
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
+                self._newest = None
                 # SQLite has ended the transaction by itself after some errors.
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
 
-    def _set_synchronous(self, db: sqlite3.Connection, level: str) -> None:
+    def _set_synchronous(self, db: sqlite3.Connection, durable: bool) -> None:
+        level = "FULL" if durable or self.durability == "fsync" else "NORMAL"
         if level != self._synchronous:
             db.execute(f"PRAGMA synchronous = {level}")
             self._synchronous = level
+
+    def _remember_newest(self, db: sqlite3.Connection, key: int) -> None:
+        """The session's row is the newest now, until another connection changes the database (which moves its version)."""
+        self._newest, self._seen_version = key, db.execute("PRAGMA data_version").fetchone()
 
     def _connection(self) -> sqlite3.Connection:
         # A connection must not cross a fork: the child opens its own and leaves its parent's alone.
         if self._connected is None or self._pid != os.getpid():
             self._connected, self._pid, self._synchronous = self._connect(), os.getpid(), ""
+            self._newest = None
         return self._connected
 
     def _connect(self) -> sqlite3.Connection:

@@ -1,0 +1,213 @@
+"""What stores cost: appends, lists, forks and opening, each beside the least that the same medium can do.
+
+`OPENAGENTIC_TEST_LARGE=1` lists sessions of 200 KB, as the bars say; otherwise they have 20 KB. Postgres is measured when
+`OPENAGENTIC_TEST_POSTGRES_URL` names a server, in a schema that goes afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from openagentic_sdk.events import AssistantMessage, Event, ModelRequest, ToolResult, ToolUse, UserMessage
+from openagentic_sdk.serialization import dumps_event
+from openagentic_sdk.sessions import lifecycle
+from openagentic_sdk.sessions.base import SessionStore, dumps_stored, stamp_events
+from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+
+from . import Row, best_s
+
+SESSIONS = 10_000
+SESSION_BYTES = 200_000 if os.environ.get("OPENAGENTIC_TEST_LARGE") else 20_000
+APPENDS = 3_000
+LOG_EVENTS = 10_000
+POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL")
+_LIST = """
+from openagentic_sdk.sessions.locate import open_store
+rows = open_store({url!r}).list_session_summaries(limit=10)
+assert len(rows) == 10 and not any(row.error for row in rows)
+"""
+_STAT_ALL = """
+import json, os
+names = [(os.stat(entry.path + "/events.jsonl").st_mtime_ns, entry.name) for entry in os.scandir({folder!r})]
+names.sort(reverse=True)
+"""
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as place:
+        return [*_appends(Path(place)), *_opening(Path(place)), *_forks(Path(place)), *_lists(Path(place))]
+
+
+# --- appends ---------------------------------------------------------------------------------------------------------
+
+
+def _appends(place: Path) -> Iterator[Row]:
+    """One transaction per event, as a run does it; the floors insert the same bytes into a table of the same shape."""
+    event = ToolResult("call_0123456789", output={"stdout": "x" * 1000, "exit_code": 0}, duration_s=0.25)
+    ready_s = made_s = ours_s = float("inf")
+    for attempt in range(5):
+        ready_s = min(ready_s, _bare_inserts_s(place / f"ready{attempt}.db", event, make_rows=False))
+        made_s = min(made_s, _bare_inserts_s(place / f"made{attempt}.db", event, make_rows=True))
+        ours_s = min(ours_s, _our_appends_s(place / f"ours{attempt}.db", event))
+    rate = APPENDS / ours_s
+    made, ready = (
+        "bare sqlite3 inserts of the same rows, JSON included",
+        "bare sqlite3 inserts of rows that stand ready",
+    )
+    yield Row("bare sqlite3 inserts (WAL, NORMAL)", APPENDS / made_s, "events/s")
+    yield Row("append, SQLite", rate, "events/s", made_s / ours_s, made, "ratio >= 0.7")
+    yield Row("append, SQLite", rate, "events/s", ready_s / ours_s, ready)
+
+
+def _bare_inserts_s(path: Path, event: Event, *, make_rows: bool) -> float:
+    stamped = stamp_events([event], first_seq=1, now=time.time())[0]
+    line = dumps_stored(stamped)
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute(
+        "CREATE TABLE events (session INTEGER, seq INTEGER, updated REAL, data TEXT, PRIMARY KEY (session, seq))"
+    )
+    began = time.perf_counter()
+    for seq in range(1, APPENDS + 1):
+        text = dumps_event(stamped) if make_rows else line
+        db.execute("INSERT INTO events VALUES (1, ?, 1.5, ?)", (seq, text))
+    took_s = time.perf_counter() - began
+    db.close()
+    return took_s
+
+
+def _our_appends_s(path: Path, event: Event) -> float:
+    store = SqliteSessionStore(path, durability="flush")
+    with store.open_writer(store.create_session()) as writer:
+        began = time.perf_counter()
+        for _ in range(APPENDS):
+            writer.append([event])
+        took_s = time.perf_counter() - began
+    store.close()
+    return took_s
+
+
+# --- long sessions ---------------------------------------------------------------------------------------------------
+
+
+def _long_session(store: SessionStore, count: int) -> str:
+    step: list[Event] = [ModelRequest(1, 1, "", 1), AssistantMessage("x" * 500), ToolUse("c", "Bash", {})]
+    events = [*step, ToolResult("c", output="x" * 2500)] * (count // 4 + 1)
+    name = f"with-{count}"
+    return store.import_session(name, stamp_events(events[:count], first_seq=1, now=time.time()))
+
+
+def _opening(place: Path) -> Iterator[Row]:
+    for scheme in ("sqlite", "file"):
+        store = open_store(f"{scheme}:{place / 'open'}-{scheme}?durability=flush")
+        short, long = _long_session(store, 10), _long_session(store, LOG_EVENTS)
+        floor_s, ours_s = (best_s(partial(store.append_event, name, ToolResult("c"))) for name in (short, long))
+        name = f"open a session of {LOG_EVENTS:,} events and append, {scheme}"
+        yield Row(name, ours_s * 1000, "ms", ours_s / floor_s, "a session of 10 events", "ratio <= 3")
+        store.close()
+
+
+def _forks(place: Path) -> Iterator[Row]:
+    for scheme in ("sqlite", "file"):
+        store = open_store(f"{scheme}:{place / 'fork'}-{scheme}?durability=flush")
+        source = _long_session(store, LOG_EVENTS)
+        floor_s = best_s(partial(_copy, place / f"fork-{scheme}", place / "copied"))
+        whole_s = best_s(partial(lifecycle.fork_session, store, source))
+        part_s = best_s(partial(lifecycle.fork_session, store, source, at_seq=LOG_EVENTS // 2))
+        floor = "copying the file or folder"
+        yield Row(
+            f"fork {LOG_EVENTS:,} events, {scheme}", whole_s * 1000, "ms", whole_s / floor_s, floor, "value <= 100"
+        )
+        yield Row(f"fork at half of them, {scheme}", part_s * 1000, "ms", part_s / floor_s, floor, "value <= 100")
+        store.close()
+
+
+def _copy(source: Path, target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    if source.is_dir():
+        shutil.copytree(source, target)
+    else:
+        shutil.copyfile(source, target)
+        target.unlink()
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def _lists(place: Path) -> Iterator[Row]:
+    yield from _list_files(place / "list-files")
+    yield _list_database(f"sqlite:{place / 'list.db'}?durability=flush", "SQLite")
+    if POSTGRES_URL:
+        with _own_schema(POSTGRES_URL) as url:
+            yield _list_database(url, "Postgres")
+
+
+def _list_database(url: str, name: str) -> Row:
+    store = open_store(url)
+    for number in range(SESSIONS):
+        store.import_session(f"s{number}", stamp_events(_session(number), first_seq=1, now=time.time()))
+    took_s = best_s(lambda: store.list_session_summaries(limit=10))
+    single_s = best_s(lambda: store.read_summary("s5"))
+    store.close()
+    text = f"list the newest 10 of {SESSIONS:,} sessions of {SESSION_BYTES // 1000} KB, {name}"
+    return Row(text, took_s * 1000, "ms", took_s / single_s, "one summary", "value <= 20")
+
+
+def _list_files(folder: Path) -> Iterator[Row]:
+    url = f"file:{folder}?durability=flush"
+    _fill_files(folder, url)
+    list_s = best_s(lambda: _run(_LIST.format(url=url)))
+    floor_s = best_s(lambda: _run(_STAT_ALL.format(folder=str(folder / "sessions"))))
+    floor = "a process that looks at each log's time"
+    text = f"list the newest 10 of {SESSIONS:,} sessions of {SESSION_BYTES // 1000} KB, files, cold process"
+    yield Row(text, list_s * 1000, "ms", list_s / floor_s, floor, "value <= 100")
+
+
+def _fill_files(folder: Path, url: str) -> None:
+    """One session made by the store, and copies of it under other names: the log does not hold its id."""
+    store = open_store(url)
+    first = store.import_session("s0", stamp_events(_session(0), first_seq=1, now=time.time()))
+    log = (folder / "sessions" / first / "events.jsonl").read_bytes()
+    meta = (folder / "sessions" / first / "meta.json").read_text()
+    for number in range(1, SESSIONS):
+        target = folder / "sessions" / f"s{number}"
+        target.mkdir()
+        (target / "events.jsonl").write_bytes(log)
+        (target / "meta.json").write_text(meta.replace('"s0"', f'"s{number}"'))
+        os.utime(target / "events.jsonl", (number, number))
+    store.close()
+
+
+def _session(number: int) -> list[Event]:
+    return [UserMessage(f"prompt {number}"), ToolResult("c", output="x" * SESSION_BYTES)]
+
+
+def _run(source: str) -> None:
+    subprocess.run([sys.executable, "-c", source], check=True, cwd=Path(__file__).parent.parent)
+
+
+@contextmanager
+def _own_schema(url: str) -> Iterator[str]:
+    import psycopg
+
+    schema = f"bench_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {schema}")
+        try:
+            yield f"{url}{'&' if '?' in url else '?'}options={quote(f'-csearch_path={schema}')}"
+        finally:
+            db.execute(f"DROP SCHEMA {schema} CASCADE")
