@@ -166,7 +166,7 @@ class _Ours:
 
 class _OpenAI:
     def __init__(self, url: str) -> None:
-        import openai
+        openai: Any = importlib.import_module("openai")  # no dependency of ours
 
         self._client = openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0)
 

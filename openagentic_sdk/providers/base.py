@@ -129,6 +129,15 @@ class StreamingProvider(Protocol):
 Provider = CompletingProvider | StreamingProvider
 
 
+@runtime_checkable
+class FormattingProvider(Protocol):
+    """A provider that can ask for answers of a JSON schema."""
+
+    def with_response_format(self, response_format: Mapping[str, Any]) -> Provider | None:
+        """The same provider asking for this format (`{"type": "json_schema", ...}`), or None where there is none."""
+        ...
+
+
 def read_stream_event(item: Any) -> StreamEvent | None:
     """The typed form of what a provider's stream yielded, a dict or an object; None for a type that nobody knows."""
     if isinstance(item, TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done):

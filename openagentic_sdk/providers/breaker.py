@@ -8,9 +8,10 @@ request (4xx), a rate limit or a caller who stopped says nothing about its healt
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from enum import Enum
+from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..errors import (
@@ -24,7 +25,7 @@ from ..errors import (
 )
 from .base import Message, ModelOutput, Provider, StreamEvent, ToolSpec
 from .retry import retry_after_s
-from .wrap import ask, fold
+from .wrap import ask, fold, formatted
 
 
 class State(Enum):
@@ -106,6 +107,11 @@ class BreakingProvider:
         self.provider = provider
         self.breaker = breaker
         self._clock = clock or SystemClock()
+
+    def with_response_format(self, response_format: Mapping[str, Any]) -> BreakingProvider | None:
+        """The same around a provider that asks for this format, or None when the other one cannot."""
+        inner = formatted(self.provider, response_format)
+        return None if inner is None else BreakingProvider(inner, self.breaker, clock=self._clock)
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

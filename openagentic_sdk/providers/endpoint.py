@@ -104,6 +104,7 @@ class EndpointProvider(ABC):
     name = "endpoint"
     key_variable: str | None = None
     needs_key = False
+    has_response_format = False
 
     def __init__(
         self,
@@ -164,6 +165,10 @@ class EndpointProvider(ABC):
     def with_idempotency_key(self, key: str) -> Self:
         """The same provider for the attempts at one call."""
         return self.with_settings(idempotency_key=key)
+
+    def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
+        """The same provider asking for answers of a JSON schema, or None where the endpoint is not known to have it."""
+        return self.with_settings(response_format=response_format) if self.has_response_format else None
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
 from .base import Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
-from .wrap import ask, fold, is_shown
+from .wrap import ask, fold, formatted, is_shown
 
 # The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
 _REQUEST_FAULTS = frozenset({400, 413, 422})
@@ -33,6 +34,13 @@ class FallbackProvider:
         self.name = provider.name
         self.provider = provider
         self.fallbacks = tuple(Fallback(item) if isinstance(item, str) else item for item in fallbacks)
+
+    def with_response_format(self, response_format: Mapping[str, Any]) -> FallbackProvider | None:
+        """The same with every provider asking for this format, or None when one of them cannot."""
+        inner = formatted(self.provider, response_format)
+        others = [_formatted(fallback, response_format) for fallback in self.fallbacks]
+        known = [fallback for fallback in others if fallback is not None]
+        return FallbackProvider(inner, known) if inner is not None and len(known) == len(others) else None
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
@@ -61,6 +69,13 @@ class FallbackProvider:
                     raise
                 reason = str(error) or type(error).__name__
             yield Retrying(reason, 0.0, position, attempts[position].model)
+
+
+def _formatted(fallback: Fallback, response_format: Mapping[str, Any]) -> Fallback | None:
+    if fallback.provider is None:
+        return fallback
+    provider = formatted(fallback.provider, response_format)
+    return None if provider is None else replace(fallback, provider=provider)
 
 
 def _may_help(error: Exception) -> bool:

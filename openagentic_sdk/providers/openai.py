@@ -43,6 +43,7 @@ class ChatProvider(EndpointProvider):
             http=http,
         )
         self.quirks = quirks
+        self.has_response_format = quirks.response_format
 
     def url(self, model: str) -> str:
         return f"{self.base_url}/chat/completions"

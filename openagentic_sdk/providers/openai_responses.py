@@ -35,6 +35,7 @@ class OpenAIResponsesProvider(EndpointProvider):
 
     name = "openai-responses"
     key_variable = "OPENAI_API_KEY"
+    has_response_format = True
 
     def __init__(
         self,

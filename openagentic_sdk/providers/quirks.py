@@ -33,11 +33,14 @@ class Quirks:
     assistant_after_tool: bool = False
     name_in_tool_result: bool = False
     echo_fields: tuple[str, ...] = ("reasoning_content", "reasoning_details", "extra_content")
+    response_format: bool = False
     think_tags: bool = True
 
 
 STANDARD = Quirks()
-OPENAI = Quirks(max_tokens_field="max_completion_tokens", strict_tools=True, echo_fields=(), think_tags=False)
+OPENAI = Quirks(
+    max_tokens_field="max_completion_tokens", strict_tools=True, response_format=True, echo_fields=(), think_tags=False
+)
 # Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
 LOCAL = Quirks(empty_content="", tool_choice_object=False, one_system_message=True)
 MISTRAL = Quirks(stream_usage=False, short_tool_ids=True, assistant_after_tool=True, name_in_tool_result=True)
@@ -45,7 +48,9 @@ MISTRAL = Quirks(stream_usage=False, short_tool_ids=True, assistant_after_tool=T
 GROQ = Quirks(max_tokens_field="max_completion_tokens", echo_fields=())
 XAI = Quirks(echo_fields=())
 GEMINI = Quirks(echo_fields=("extra_content",))
-AZURE = Quirks(max_tokens_field="max_completion_tokens", strict_tools=True, echo_fields=(), think_tags=False)
+AZURE = Quirks(
+    max_tokens_field="max_completion_tokens", strict_tools=True, response_format=True, echo_fields=(), think_tags=False
+)
 
 _BY_HOST = {
     "api.openai.com": OPENAI,

@@ -12,11 +12,12 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..errors import OptionsError, ProviderError, ProviderHTTPError
 from .base import Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
-from .wrap import KeyedProvider, ask, fold, is_shown
+from .wrap import KeyedProvider, ask, fold, formatted, is_shown
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 _RESETS = (
@@ -82,6 +83,15 @@ class RetryingProvider:
         self.policy = policy or RetryPolicy()
         self._clock = clock or SystemClock()
         self._jitter = jitter
+
+    def with_response_format(self, response_format: Mapping[str, Any]) -> RetryingProvider | None:
+        """The same around a provider that asks for this format, or None when the other one cannot."""
+        inner = formatted(self.provider, response_format)
+        return (
+            None
+            if inner is None
+            else RetryingProvider(inner, policy=self.policy, clock=self._clock, jitter=self._jitter)
+        )
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

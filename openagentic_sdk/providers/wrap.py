@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from ..errors import ProviderResponseError
 from .base import (
     Done,
+    FormattingProvider,
     Message,
     ModelOutput,
     Provider,
@@ -27,6 +28,11 @@ class KeyedProvider(Protocol):
     """A provider that can mark all attempts at one call with the same idempotency key."""
 
     def with_idempotency_key(self, key: str) -> Self: ...
+
+
+def formatted(provider: Provider, response_format: Mapping[str, Any]) -> Provider | None:
+    """The provider asking for answers of this format, or None when it cannot."""
+    return provider.with_response_format(response_format) if isinstance(provider, FormattingProvider) else None
 
 
 async def ask(
