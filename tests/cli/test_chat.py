@@ -1,0 +1,185 @@
+"""The chat, driven through a terminal of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.sessions.store import FileSessionStore
+
+try:
+    import pty
+except ImportError:  # Windows has no such terminals
+    pty = None  # type: ignore[assignment]
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 20.0
+CTRL_C, CTRL_D = b"\x03", b"\x04"
+
+
+class Terminal:
+    """A command on a terminal; `read_until` waits for what it shows."""
+
+    def __init__(self, argv: list[str], environ: dict[str, str]) -> None:
+        self._master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            argv, cwd=ROOT, env=environ, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            preexec_fn=_take_terminal,
+        )  # fmt: skip
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        self._seen = ""
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def read_until(self, text: str) -> str:
+        """What was shown since the last call, up to and with `text`."""
+        deadline = time.monotonic() + SECONDS
+        while text not in self._seen:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{text!r} did not come; what came is {self._seen!r}")
+            self._read()
+        shown, _, self._seen = self._seen.partition(text)
+        return shown + text
+
+    def _read(self) -> None:
+        try:
+            self._seen += os.read(self._master, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
+        except BlockingIOError:
+            time.sleep(0.01)
+        except OSError as error:  # Linux says so when the command has ended
+            raise AssertionError(f"the command has ended; what came is {self._seen!r}") from error
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        os.close(self._master)
+
+
+def _take_terminal() -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches the command
+
+
+@unittest.skipIf(pty is None, "this system has no pseudo terminals")
+class Chat(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def start(self, command: str, *turns: dict[str, Any] | str, flags: tuple[str, ...] = ()) -> Terminal:
+        script = self.folder / "script.json"
+        script.write_text(json.dumps({"turns": list(turns)}), encoding="utf-8")
+        keep = {name: value for name, value in os.environ.items() if not name.startswith("OPENAGENTIC_")}
+        environ = {**keep, "HOME": str(self.folder), "NO_COLOR": "1", "TERM": "dumb", "PYTHONPATH": str(ROOT)}
+        argv = [sys.executable, "-m", "openagentic_sdk", command, "--script", str(script), "--cwd", str(self.folder)]
+        terminal = Terminal([*argv, "--store", str(self.folder / "store"), *flags], environ)
+        self.addCleanup(terminal.close)
+        return terminal
+
+    def events(self) -> list[Any]:
+        store = FileSessionStore(self.folder / "store")
+        (session_id,) = store.list_sessions()
+        return store.read_events(session_id)
+
+    def test_turns_share_one_session_and_ctrl_d_says_how_to_go_on(self) -> None:
+        chat = self.start("chat", "Hello Ada.", {"text": "You are Ada.", "expect": {"contains": "I am Ada"}})
+        chat.read_until("> ")
+        chat.type(b"I am Ada\n")
+        chat.read_until("Hello Ada.")
+        chat.read_until("\n> ")
+        chat.type(b"Who \\\n")
+        chat.read_until("... ")
+        chat.type(b"am I?\n")
+        chat.read_until("You are Ada.")
+        chat.read_until("\n> ")
+        chat.type(CTRL_D)
+        chat.read_until("Go on with: openagentic-sdk chat --resume ")
+        self.assertEqual(chat.process.wait(SECONDS), 0)
+        self.assertEqual(
+            [event.text for event in self.events() if event.type == "user.message"], ["I am Ada", "Who \nam I?"]
+        )
+
+    def test_ctrl_c_stops_the_turn_and_keeps_the_session(self) -> None:
+        call = {"text": "Waiting.", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
+        chat = self.start("chat", call, "On we go.", flags=("--allow", "Bash(sleep:*)"))
+        chat.read_until("> ")
+        chat.type(b"wait\n")
+        chat.read_until("[Bash] sleep 60")
+        chat.type(CTRL_C)
+        chat.read_until("Stopped (interrupted)")
+        chat.read_until("\n> ")
+        chat.type(b"go on\n")
+        chat.read_until("On we go.")
+        chat.read_until("\n> ")
+        chat.type(b"/exit\n")
+        self.assertEqual(chat.process.wait(SECONDS), 0)
+        self.assertEqual(
+            [event.stop_reason for event in self.events() if event.type == "result"], ["interrupted", "end"]
+        )
+
+    def test_a_question_is_answered_in_place(self) -> None:
+        call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x\u001b[2J\n"}}]}
+        chat = self.start("chat", call, "Done.", {"tool_calls": call["tool_calls"]}, "As you wish.")
+        chat.read_until("> ")
+        chat.type(b"write\n")
+        question = chat.read_until("] ")
+        self.assertIn("Allow Write?", question)
+        self.assertIn("a.txt", question)
+        self.assertNotIn("\x1b[2J", question)
+        chat.type(b"yes\n")
+        chat.read_until("Done.")
+        self.assertTrue((self.folder / "a.txt").exists())
+
+    def test_ctrl_c_at_a_question_does_not_allow(self) -> None:
+        call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
+        chat = self.start("chat", call, "Hello again.")
+        chat.read_until("> ")
+        chat.type(b"write\n")
+        chat.read_until("] ")
+        chat.type(CTRL_C)
+        chat.read_until("Stopped (interrupted)")
+        chat.read_until("\n> ")
+        self.assertFalse((self.folder / "a.txt").exists())
+        chat.type(b"go on\n")
+        chat.read_until("Hello again.")
+
+    def test_run_asks_at_the_terminal_too(self) -> None:
+        call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
+        terminal = self.start("run", call, "Not done.", flags=("write it",))
+        terminal.read_until("] ")
+        terminal.type(b"no because it is late\n")
+        terminal.read_until("it is late")
+        terminal.read_until("Not done.")
+        self.assertEqual(terminal.process.wait(SECONDS), 0)
+        self.assertFalse((self.folder / "a.txt").exists())
+
+    def test_a_project_is_trusted_once_for_what_its_files_say(self) -> None:
+        settings = self.folder / ".claude" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text('{"permissions": {"allow": ["Bash(touch:*)"]}}', encoding="utf-8")
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
+        first = self.start("run", call, "Made.", flags=("make it",))
+        first.read_until("[yes/no] ")
+        first.type(b"yes\n")
+        first.read_until("Made.")
+        self.assertEqual(first.process.wait(SECONDS), 0)
+        second = self.start("run", call, "Made.", flags=("make it",))
+        self.assertNotIn("Trust", second.read_until("Made."))
+
+
+if __name__ == "__main__":
+    unittest.main()
