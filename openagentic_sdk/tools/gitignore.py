@@ -91,4 +91,4 @@ def _rule(pattern: str) -> _Rule:
     folder, name = split_path(body)
     in_folder = re.compile(folder_regex(folder), re.DOTALL).fullmatch if bound and folder != "**" else None
     fits = re.compile(name_regex(name), re.DOTALL).fullmatch
-    return _Rule(name, fits, not pattern.startswith("!"), body.endswith("/") and not body.endswith("**/"), in_folder)
+    return _Rule(name, fits, not pattern.startswith("!"), body.endswith("/"), in_folder)
