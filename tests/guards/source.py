@@ -43,9 +43,12 @@ def _read(path: Path) -> Module:
     return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
 
 
-def imports_of(module: Module) -> Iterator[tuple[str, int]]:
-    """The dotted names that a module imports, with their lines; relative ones are resolved."""
-    for node in ast.walk(module.tree):
+def imports_of(module: Module, *, top_level: bool = False) -> Iterator[tuple[str, int]]:
+    """The dotted names that a module imports, with their lines; relative ones are resolved.
+
+    With `top_level`, those inside functions are left out.
+    """
+    for node in module.tree.body if top_level else ast.walk(module.tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -45,6 +45,8 @@ LAYERS = (
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
 DRIVERS = {"redis": f"{PACKAGE}.sessions.redis", "psycopg": f"{PACKAGE}.sessions.postgres"}
 MAX_FUNCTION_LINES = 80
+# How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
+OPEN_SIGNALS = {f"{PACKAGE}.runtime.agent.RunStopped"}
 SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}
 
 
@@ -76,11 +78,20 @@ class Layers(unittest.TestCase):
     def test_every_import_is_ours_or_the_standard_librarys(self) -> None:
         foreign = [
             f"{module.path}:{line} imports {name}"
-            for module in [*package_modules().values(), *read_modules("examples"), *read_modules("benchmarks")]
+            for module in [*package_modules().values(), *read_modules("examples")]
             for name, line in imports_of(module)
-            if name.split(".")[0] not in {*sys.stdlib_module_names, PACKAGE, "benchmarks"}
+            if name.split(".")[0] not in {*sys.stdlib_module_names, PACKAGE}
             and not (name.startswith("model.") and module.path.parent.name == "examples")
             and DRIVERS.get(name.split(".")[0]) != module.name
+        ]
+        self.assertEqual(foreign, [])
+
+    def test_every_benchmark_can_be_imported_with_the_standard_library_alone(self) -> None:
+        foreign = [
+            f"{module.path}:{line} imports {name}"
+            for module in read_modules("benchmarks")
+            for name, line in imports_of(module, top_level=True)
+            if name.split(".")[0] not in {*sys.stdlib_module_names, PACKAGE, "benchmarks"}
         ]
         self.assertEqual(foreign, [])
 
@@ -151,7 +162,7 @@ class Errors(unittest.TestCase):
         signals = {f"{module.name}.{name}": module.room for module, name in self._exceptions_elsewhere()}
         for module in package_modules().values():
             for name, line in imports_of(module):
-                if name in signals:
+                if name in signals and name not in OPEN_SIGNALS:
                     with self.subTest(f"{module.path}:{line}"):
                         self.assertEqual(module.room, signals[name], f"{name} belongs into errors.py")
 
