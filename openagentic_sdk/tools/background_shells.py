@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,13 +62,16 @@ class _Stream:
 class BackgroundShell:
     """One command that runs in the background."""
 
-    def __init__(self, shell_id: str, command: str, running: RunningCommand, spec: CommandSpec) -> None:
+    def __init__(
+        self, shell_id: str, command: str, running: RunningCommand, spec: CommandSpec, on_end: Callable[[], None]
+    ) -> None:
         self.shell_id = shell_id
         self.command = command
         self.stdout, self.stderr = (_Stream(path) for path in spec.paths)
         self._running = running
         self._lock = threading.Lock()
         self._was_killed = False
+        self._on_end = on_end
 
     def report(self) -> CommandReport | None:
         """How it ended; None while it runs."""
@@ -93,6 +96,7 @@ class BackgroundShell:
             self._was_killed = True
         with self._lock:
             self._running.close()
+        self._on_end()
 
 
 class RunShells:
@@ -106,8 +110,8 @@ class RunShells:
         self._started = 0
         self._finalizer = weakref.finalize(self, _end_forgotten, self._shells, self.hold)
 
-    def start(self, command: str, spec: CommandSpec) -> BackgroundShell:
-        """Run a command in the background. Raises `ToolInputError` when too many run already."""
+    def start(self, command: str, spec: CommandSpec, on_end: Callable[[], None]) -> BackgroundShell:
+        """Run a command in the background, `on_end` when it is closed. Raises `ToolInputError` past `MAX_SHELLS`."""
         running = [shell.shell_id for shell in self._shells.values() if shell.report() is None]
         if len(running) >= MAX_SHELLS:
             raise ToolInputError(
@@ -115,7 +119,7 @@ class RunShells:
             )
         self._started += 1
         shell_id = f"shell_{self._started}"
-        shell = BackgroundShell(shell_id, command, self.hold.start(spec), spec)
+        shell = BackgroundShell(shell_id, command, self.hold.start(spec), spec, on_end)
         self._shells[shell_id] = shell
         return shell
 

@@ -11,6 +11,7 @@ import functools
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from ..errors import OptionsError, ToolError, ToolInputError
 from .background_shells import RunShells, run_shells
 from .base import BlockingTool, ToolContext
+from .bash_sandbox import BashSandbox, Confinement, EffectsMode, SandboxMode
 from .command_output import KeptText, keep_text, output_paths
 from .environment import command_environment
 from .schema import validate
@@ -40,7 +42,9 @@ class BashTool(BlockingTool):
     and `notes`.
 
     `max_file_bytes` is what a command may write to one stream before it is ended. `keep_environment` names variables that
-    pass although they look like secrets or steer programs, `environment` adds variables.
+    pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
+    `bash_effects` are explained in `bash_sandbox`; with them a result has `sandbox` (the rung) and `effects`
+    (`{"created", "changed", "deleted", "applied", "total"}`).
     """
 
     name = "Bash"
@@ -55,6 +59,12 @@ class BashTool(BlockingTool):
         max_file_bytes: int = MAX_FILE_BYTES,
         keep_environment: Iterable[str] = (),
         environment: Mapping[str, str] | None = None,
+        sandbox: SandboxMode = "off",
+        sandbox_network: bool = False,
+        sandbox_writable: Iterable[str] = (),
+        sandbox_protected: Iterable[str] = (),
+        sandbox_limits: Iterable[tuple[int, int]] = (),
+        bash_effects: EffectsMode | None = None,
     ) -> None:
         if max_output_bytes < 0 or timeout_s <= 0:
             raise OptionsError(
@@ -66,6 +76,14 @@ class BashTool(BlockingTool):
         self._max_file_bytes = max_file_bytes
         self._keep_environment = tuple(keep_environment)
         self._environment = dict(environment or {})
+        self._sandbox = BashSandbox(
+            mode=sandbox,
+            network=sandbox_network,
+            writable=tuple(sandbox_writable),
+            protected=tuple(sandbox_protected),
+            limits=tuple(sandbox_limits),
+            effects=bash_effects,
+        )
         self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
         self.description = _describe(timeout_s)
 
@@ -73,17 +91,44 @@ class BashTool(BlockingTool):
         validate(input, self.input_schema)
         command = _checked_command(input["command"])
         shells = run_shells(ctx)
-        spec = self._spec(command, _working_dir(shells, ctx), ctx, is_background=input.get("run_in_background", False))
-        if spec.spool:
-            return _start_in_background(command, spec, shells)
+        if input.get("run_in_background", False):
+            return self._start_in_background(command, shells, ctx)
         timeout_s = float(input.get("timeout_s", self._timeout_s))
-        report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
-        notes = _ending_notes(report, timeout_s)
+        cwd = _working_dir(shells, ctx)
+        roots = [str(root) for root in _roots(ctx)]
+        with self._sandbox.confine(cwd, roots) as confinement:
+            spec = self._spec(command, cwd, ctx, confinement)
+            report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
+            effects = self._sandbox.settle(confinement, roots[0])
+        notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement), *_effect_notes(effects)]
         notes += _move(shells, report.cwd, ctx)
-        return self._result(report, spec, notes, _shown_path(shells.cwd or spec.cwd, ctx))
+        result = self._result(report, spec, notes, _shown_path(shells.cwd or spec.cwd, ctx))
+        if confinement.plan is not None:
+            result["sandbox"] = confinement.level
+        if effects is not None:
+            result["effects"] = effects
+        return result
 
-    def _spec(self, command: str, cwd: str, ctx: ToolContext, is_background: bool) -> CommandSpec:
-        environment = command_environment(keep=self._keep_environment, extra={"PWD": cwd, **self._environment})
+    def _start_in_background(self, command: str, shells: RunShells, ctx: ToolContext) -> dict[str, Any]:
+        if self._sandbox.effects is not None:
+            raise ToolInputError(
+                "a shell in the background has no end at which its effects could be listed", path="command"
+            )
+        cwd = _working_dir(shells, ctx)
+        with ExitStack() as stack:
+            confinement = stack.enter_context(self._sandbox.confine(cwd, [str(root) for root in _roots(ctx)]))
+            spec = self._spec(command, cwd, ctx, confinement, is_background=True)
+            # What the sandbox stands on stays until the shell has ended.
+            shell = shells.start(command, spec, on_end=stack.pop_all().close)
+        note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
+        notes = [note, *_new_notices(shells, confinement)]
+        return {"shell_id": shell.shell_id, "status": "running", "notes": notes}
+
+    def _spec(
+        self, command: str, cwd: str, ctx: ToolContext, confinement: Confinement, is_background: bool = False
+    ) -> CommandSpec:
+        extra = {"PWD": cwd, **self._environment, **confinement.environment}
+        environment = command_environment(keep=self._keep_environment, extra=extra)
         return CommandSpec(
             argv=(bash_path(), "--noprofile", "--norc", "-c", command),
             env=environment,
@@ -92,6 +137,7 @@ class BashTool(BlockingTool):
             paths=output_paths(ctx.session_dir, ctx.tool_use_id),
             file_bytes=self._max_file_bytes,
             spool=is_background,
+            sandbox=confinement.plan,
         )
 
     def _result(self, report: CommandReport, spec: CommandSpec, notes: list[str], cwd: str) -> dict[str, Any]:
@@ -183,12 +229,6 @@ def _checked_command(command: str) -> str:
     return command
 
 
-def _start_in_background(command: str, spec: CommandSpec, shells: RunShells) -> dict[str, Any]:
-    shell = shells.start(command, spec)
-    note = f"it ends by itself, by KillBash, or with this run; BashOutput({shell.shell_id!r}) reads what it writes"
-    return {"shell_id": shell.shell_id, "status": "running", "notes": [note]}
-
-
 def _roots(ctx: ToolContext) -> list[Path]:
     return [Path(root).resolve() for root in (ctx.workspace_roots or (ctx.cwd,))]
 
@@ -245,6 +285,19 @@ def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:
             f"{_count(report.stubborn)} of the command could not be ended: another user's, or stuck in the kernel"
         )
     return notes
+
+
+def _new_notices(shells: RunShells, confinement: Confinement) -> list[str]:
+    """What there is to say about the sandbox, once per run."""
+    fresh = [note for note in confinement.notes if note not in shells.notices]
+    shells.notices.update(fresh)
+    return fresh
+
+
+def _effect_notes(effects: Mapping[str, Any] | None) -> list[str]:
+    if effects is None or effects["applied"]:
+        return []
+    return ["this was a dry run: what is listed under `effects` was not written"]
 
 
 def _count(processes: int) -> str:

@@ -6,6 +6,7 @@ once, after a forgotten one a few seconds later. Nothing here forks.
 
 from __future__ import annotations
 
+import atexit
 import json
 import marshal
 import os
@@ -14,9 +15,10 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,7 @@ class RunningCommand:
 
     def __init__(self, call: socket.socket, pid: int) -> None:
         self.pid = pid
+        self._owner_pid = os.getpid()
         self._call = call
         self._received = bytearray()
         self.report: CommandReport | None = None
@@ -117,7 +120,7 @@ class RunningCommand:
     def close(self) -> None:
         """Kill it if it still runs, wait until nothing of it is left, and let go of it."""
         try:
-            if self.report is None:
+            if self.report is None and self._owner_pid == os.getpid():
                 self.order(b"K")
                 self.wait(REPORT_LIMIT_S)
         except ToolError:  # its supervisor is gone: the helper ends what it left
@@ -209,7 +212,9 @@ class _Helper:
             word, _, detail = _read_line(call).partition(b" ")
             if word != b"started":
                 raise ToolError(_start_failure(detail))
-            return RunningCommand(call, int(detail))
+            command = RunningCommand(call, int(detail))
+            _state.commands.add(command)
+            return command
         except OSError as error:
             call.close()
             raise _HelperGoneError(str(error)) from error
@@ -289,6 +294,9 @@ def hold_helper() -> Iterator[HelperHold]:
 class _State:
     holders: int = 0
     helper: _Helper | None = None
+    # For the end of the process alone: what still runs then is ended before the helper is.
+    commands: weakref.WeakSet[RunningCommand] = field(default_factory=weakref.WeakSet)
+    is_registered: bool = False
 
 
 # Reentrant: a forgotten run is released by the garbage collector, which may strike while this thread holds the lock.
@@ -304,11 +312,20 @@ def _live_helper(replace: bool = False) -> _Helper:
             helper = None
         if helper is None:
             helper = _state.helper = _Helper()
+            _register_exit()
         return helper
 
 
-def stop_idle_helper() -> None:
-    """End a helper that nobody holds; at the end of the process, so that it is collected."""
+def _register_exit() -> None:
+    if not _state.is_registered:
+        _state.is_registered = True
+        atexit.register(stop_helper)
+
+
+def stop_helper() -> None:
+    """End every command that still runs, and the helper. A later command starts a new one."""
+    for command in list(_state.commands):
+        command.close()
     with _lock:
         helper, _state.helper = _state.helper, None
     if helper is not None:

@@ -1,0 +1,177 @@
+"""Read what a command wrote to the upper layer of an overlay, and apply it or not.
+
+The kernel's form (Documentation/filesystems/overlayfs.rst): a device 0:0 marks something deleted, a folder with the
+attribute `user.overlay.opaque` hides everything that was below it, anything else is what stands there now.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+COMPARE_BYTES = 1024 * 1024
+
+Kind = Literal["created", "changed", "deleted"]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One path, relative to the workspace folder, that a command created, changed or deleted."""
+
+    kind: Kind
+    path: str
+    is_folder: bool = False
+
+    @property
+    def shown_path(self) -> str:
+        return self.path + "/" if self.is_folder else self.path
+
+
+def read_effects(folder: str, upper: str) -> list[Effect]:
+    """What a command did to `folder`, sorted by path. What it wrote without changing anything is left out."""
+    return sorted(_effects(folder, upper, ""), key=lambda effect: (effect.path, effect.kind))
+
+
+def _effects(folder: str, upper: str, below: str) -> Iterator[Effect]:
+    for entry in os.scandir(os.path.join(upper, below)):
+        path = os.path.join(below, entry.name)
+        status = entry.stat(follow_symlinks=False)
+        before = _status(os.path.join(folder, path))
+        if _is_whiteout(status, entry.path):
+            if before is not None:
+                yield Effect("deleted", path, stat.S_ISDIR(before.st_mode))
+        elif stat.S_ISDIR(status.st_mode):
+            yield from _folder_effects(folder, upper, path, status, before)
+        elif before is None:
+            yield Effect("created", path)
+        elif stat.S_ISDIR(before.st_mode):
+            yield Effect("deleted", path, is_folder=True)
+            yield Effect("created", path)
+        elif not _is_same(entry.path, status, os.path.join(folder, path), before):
+            yield Effect("changed", path)
+
+
+def _folder_effects(
+    folder: str, upper: str, path: str, status: os.stat_result, before: os.stat_result | None
+) -> Iterator[Effect]:
+    if before is None or not stat.S_ISDIR(before.st_mode):
+        if before is not None:
+            yield Effect("deleted", path)
+        yield Effect("created", path, is_folder=True)
+    elif stat.S_IMODE(status.st_mode) != stat.S_IMODE(before.st_mode):
+        yield Effect("changed", path, is_folder=True)
+    if before is not None and stat.S_ISDIR(before.st_mode) and _is_opaque(os.path.join(upper, path)):
+        kept = set(os.listdir(os.path.join(upper, path)))
+        for entry in os.scandir(os.path.join(folder, path)):
+            if entry.name not in kept:
+                yield Effect("deleted", os.path.join(path, entry.name), entry.is_dir(follow_symlinks=False))
+    yield from _effects(folder, upper, path)
+
+
+def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
+    """Do to `folder` what the effects say, deletions first. Raises OSError when a path is no longer what it was.
+
+    Each file appears whole or not at all; the list as a whole can be applied in part when the disk fails.
+    """
+    for effect in (effect for effect in effects if effect.kind == "deleted"):
+        _delete(_target(folder, effect.path))
+    for effect in (effect for effect in effects if effect.kind != "deleted"):
+        source, target = os.path.join(upper, effect.path), _target(folder, effect.path)
+        if effect.is_folder:
+            _make_folder(source, target)
+        else:
+            _put(source, target)
+
+
+def _target(folder: str, path: str) -> str:
+    """The place of a path in the folder; refused when a link leads to it from where a folder stood."""
+    parent = os.path.join(os.path.realpath(folder), os.path.dirname(path))
+    if os.path.realpath(parent) != os.path.normpath(parent):
+        raise OSError(f"{path} cannot be applied: a link has taken the place of a folder above it")
+    return os.path.join(parent, os.path.basename(path))
+
+
+def _delete(target: str) -> None:
+    import shutil
+
+    if os.path.isdir(target) and not os.path.islink(target):
+        shutil.rmtree(target)
+    elif os.path.lexists(target):
+        os.unlink(target)
+
+
+def _make_folder(source: str, target: str) -> None:
+    if not os.path.isdir(target):
+        os.mkdir(target)
+    os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
+
+
+def _put(source: str, target: str) -> None:
+    import shutil
+
+    status = os.lstat(source)
+    temporary = f"{target}.{secrets.token_hex(6)}.tmp"
+    try:
+        if stat.S_ISLNK(status.st_mode):
+            os.symlink(os.readlink(source), temporary)
+        elif stat.S_ISFIFO(status.st_mode):
+            os.mkfifo(temporary, stat.S_IMODE(status.st_mode))
+        elif stat.S_ISREG(status.st_mode):
+            # Contents, mode and times, but not the attributes: some are the overlay's own.
+            shutil.copyfile(source, temporary)
+            os.chmod(temporary, stat.S_IMODE(status.st_mode))
+            os.utime(temporary, ns=(status.st_atime_ns, status.st_mtime_ns))
+        else:
+            return  # a socket or a device is of no use to anyone once the command has ended
+        os.replace(temporary, target)
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _is_whiteout(status: os.stat_result, path: str) -> bool:
+    if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
+        return True
+    return (
+        stat.S_ISREG(status.st_mode) and status.st_size == 0 and _attribute(path, "user.overlay.whiteout") is not None
+    )
+
+
+def _is_opaque(path: str) -> bool:
+    return _attribute(path, "user.overlay.opaque") == b"y"
+
+
+def _attribute(path: str, name: str) -> bytes | None:
+    try:
+        return os.getxattr(path, name, follow_symlinks=False)
+    except OSError:  # it has none
+        return None
+
+
+def _is_same(path: str, status: os.stat_result, other: str, before: os.stat_result) -> bool:
+    if status.st_mode != before.st_mode or status.st_size != before.st_size:
+        return False
+    if stat.S_ISLNK(status.st_mode):
+        return os.readlink(path) == os.readlink(other)
+    return stat.S_ISREG(status.st_mode) and _has_same_bytes(path, other)
+
+
+def _has_same_bytes(path: str, other: str) -> bool:
+    with open(path, "rb") as first, open(other, "rb") as second:
+        while True:
+            piece = first.read(COMPARE_BYTES)
+            if piece != second.read(COMPARE_BYTES):
+                return False
+            if not piece:
+                return True
