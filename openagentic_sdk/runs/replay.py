@@ -86,21 +86,26 @@ class _Replay:
         self._session_id: str | None = None
         self._steps: list[RecordedStep] = []
         self._current: RecordedStep | None = None
+        self._run: Run | None = None
 
     def replayed_events(self) -> list[Event]:
         return [] if self._session_id is None else self._store.read_events(self._session_id)
 
     async def play(self, run: RecordedRun) -> None:
         """One recorded run through the loop. Raises `ReplayMismatchError` for a difference."""
-        if not run.steps:
-            return
+        if run.steps:
+            await self._play_steps(run)
+        self._append(run.trailing)
+
+    async def _play_steps(self, run: RecordedRun) -> None:
         self._steps = list(run.steps)
         self.provider.name = run.steps[0].context.provider
-        request = RunRequest(resume=self._session_id, max_events=None)
-        task = await RunTask.start(self._agent(run), request, self._prompts(run))
+        task = await RunTask.start(self._agent(run), RunRequest(resume=self._session_id), self._prompts(run))
+        self._run = task.run
         self._session_id = task.run.session_id
+        if run.init.messages_from_seq is not None:
+            task.run.view.conversation.cut(self._position_now(run.init.messages_from_seq, task.run.view.events))
         try:
-            await self._cut(task.run, run)
             while await task.next_event() is not None:
                 pass
             result = await task.result()
@@ -109,10 +114,12 @@ class _Replay:
         if result.error_type == ReplayMismatchError.__name__:
             raise ReplayMismatchError(result.error_message or "")
 
-    async def _cut(self, run: Run, recorded: RecordedRun) -> None:
-        first = recorded.init.messages_from_seq
-        if first is not None:
-            run.view.conversation.cut(self._position_now(first, run))
+    def _append(self, trailing: Sequence[Event]) -> None:
+        """What was recorded behind the last answer, by a run that went no further or between two runs."""
+        if trailing:
+            self._session_id = self._session_id or self._store.create_session()
+            so_far = self.replayed_events()
+            self._store.append_events(self._session_id, [self._as_now(event, so_far) for event in trailing])
 
     def _agent(self, run: RecordedRun) -> Agent:
         context = run.steps[0].context
@@ -145,25 +152,31 @@ class _Replay:
         return ToolRegistry(self._live.get(tool.name, tool) for tool in recorded)
 
     async def _prompts(self, run: RecordedRun) -> AsyncIterator[str]:
-        """The prompts that began turns: each is taken out of what comes before the step that it began."""
+        """The prompts that began turns; what was recorded before a prompt comes before it now."""
         while self._steps:
             before = self._steps[0].before
-            prompt = next((event for event in before if _is_prompt(event)), None)
-            if prompt is None:
+            position = next((index for index, event in enumerate(before) if _is_prompt(event)), None)
+            if position is None:
                 raise ReplayMismatchError(
                     f"the loop ended its turn before step {self._steps[0].request.step}, which was asked then"
                 )
+            await self._record(before[:position])
+            self._steps[0].before = before[position + 1 :]
+            prompt = before[position]
             assert isinstance(prompt, UserMessage)
-            self._steps[0].before = tuple(event for event in before if event is not prompt)
             yield prompt.text
+
+    async def _record(self, events: Sequence[Event]) -> None:
+        assert self._run is not None
+        for event in events:
+            await self._run.record(self._as_now(event, self._run.view.events))
 
     async def _before_step(self, run: Run) -> None:
         """What was recorded between the steps: steering, hooks' messages, compactions; and which answer comes next."""
         if not self._steps or any(_is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)
-        for event in step.before:
-            await run.record(self._as_now(event, run))
+        await self._record(step.before)
         run.agent = replace(run.agent, model=step.context.model, tools=self._same_tools(run, step))
         self.provider.expect(step)
 
@@ -171,19 +184,19 @@ class _Replay:
         same = [tool.name for tool in run.agent.tools] == [spec["function"]["name"] for spec in step.context.tools]
         return run.agent.tools if same else self._tools(step)
 
-    def _as_now(self, event: Event, run: Run) -> Event:
+    def _as_now(self, event: Event, so_far: Sequence[Event]) -> Event:
         """A recorded event with the positions that it names as they are in the replayed log."""
         event = replace(event, seq=None, ts=None)
         if isinstance(event, SessionCompacted):
-            return replace(event, up_to_seq=self._position_now(event.up_to_seq, run))
+            return replace(event, up_to_seq=self._position_now(event.up_to_seq, so_far))
         if isinstance(event, SessionRewound):
-            return replace(event, to_seq=self._position_now(event.to_seq, run))
+            return replace(event, to_seq=self._position_now(event.to_seq, so_far))
         return event
 
-    def _position_now(self, seq: int, run: Run) -> int:
+    def _position_now(self, seq: int, so_far: Sequence[Event]) -> int:
         """The replayed log's position of what stood at `seq` in the recorded one: both have the same conversation."""
         count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
-        positions = [event.seq or 0 for event in run.view.events if event.type in _CONVERSATION]
+        positions = [event.seq or 0 for event in so_far if event.type in _CONVERSATION]
         return positions[min(count, len(positions)) - 1] if count and positions else 0
 
     def _recorded_messages(self, payload: dict[str, Any]) -> HookDecision | None:

@@ -24,7 +24,6 @@ from ..events import (
     SystemInit,
     ToolResult,
     ToolUse,
-    UserMessage,
 )
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
 from ..sessions.audit import rebuild_requests
@@ -51,7 +50,7 @@ class RecordedStep:
 
 @dataclass
 class RecordedRun:
-    """One run of the session: from its `system.init` to the next. `trailing` came after its last answered request."""
+    """One run of the session: from its `system.init` to the next. `trailing` came behind its last request and answer."""
 
     init: SystemInit
     steps: list[RecordedStep] = field(default_factory=list)
@@ -218,9 +217,3 @@ def recorded_outcome(result: ToolResult) -> ToolOutput:
     if result.is_error and result.error_message is not None:
         raise type(result.error_type or "ToolError", (Exception,), {})(result.error_message)
     return ToolOutput(result.output, is_error=result.is_error)
-
-
-def prompts_of(run: RecordedRun) -> list[UserMessage]:
-    """The prompts that began the turns of a run."""
-    between = [event for step in run.steps for event in step.before] + list(run.trailing)
-    return [event for event in between if isinstance(event, UserMessage) and event.origin == "user"]

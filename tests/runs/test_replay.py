@@ -3,9 +3,9 @@
 import unittest
 from dataclasses import replace
 
-from openagentic_sdk.api import query, run
+from openagentic_sdk.api import compact_session, query, run
 from openagentic_sdk.client import AgentClient
-from openagentic_sdk.events import ToolResult
+from openagentic_sdk.events import SessionRewound, ToolResult
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -92,6 +92,18 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
         events = await recorded(prompts(), options)
         self.assertIn("session.compacted", [event.type for event in events])
         await self.assert_replays(events)
+
+    async def test_rewound_and_compacted_sessions_replay_when_they_go_on(self):
+        options = options_for(["one", "two", "SUMMARY", "three", "four"])
+        first = await run(prompt="1", options=options)
+        resumed = replace(options, resume=first.session_id)
+        await run(prompt="2", options=resumed)
+        store = options.session_store
+        store.append_event(first.session_id, SessionRewound(to_seq=first.events[-1].seq))
+        self.assertTrue(await compact_session(options=resumed))
+        await run(prompt="3", options=resumed)
+        await run(prompt="4", options=replace(resumed, resume_max_events=4))
+        await self.assert_replays(store.read_events(first.session_id))
 
     async def test_a_changed_result_is_found_and_shown(self):
         events = await recorded("hi", options_for([{"tool_calls": [ECHO]}, "Done."]))

@@ -1,0 +1,49 @@
+"""Go on with a copy of a session, from any event, with other options; the session itself stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+
+from ..assemble import build_agent, run_request
+from ..events import Event
+from ..options import OpenAgenticOptions
+from ..runtime.agent import Agent
+from ..runtime.loop import Prompt
+from ..runtime.recorder import off_loop
+from ..runtime.task import RunTask
+from ..sessions.lifecycle import fork_session
+
+
+async def query_forked(
+    *, source_id: str, prompt: Prompt, options: OpenAgenticOptions, at_seq: int | None = None
+) -> AsyncGenerator[Event, None]:
+    """Fork `source_id` behind `at_seq` (None: its end) and run there; yields what `query()` yields.
+
+    `options.session_store` holds the source and gets the copy, whose id is `options.session_id` or a random one. A `prompt`
+    of None goes on without a new prompt. Raises `SessionNotFoundError`, and `OptionsError` for a position that is not there.
+    """
+    agent = build_agent(options)
+    task = await start_forked(agent, options, source_id, prompt, at_seq)
+    try:
+        while (event := await task.next_event()) is not None:
+            yield event
+        await task.result()
+    finally:
+        await task.close()
+
+
+async def start_forked(
+    agent: Agent, options: OpenAgenticOptions, source_id: str, prompt: Prompt, at_seq: int | None
+) -> RunTask:
+    """The run of a fresh fork. Whoever starts it closes it."""
+    store = agent.store
+    fork_id = await off_loop(store.is_remote, _fork, agent, options, source_id, at_seq)
+    request = run_request(replace(options, resume=fork_id, session_id=None), agent)
+    return await RunTask.start(agent, request, prompt)
+
+
+def _fork(agent: Agent, options: OpenAgenticOptions, source_id: str, at_seq: int | None) -> str:
+    return fork_session(
+        agent.store, source_id, at_seq=at_seq, session_id=options.session_id, metadata=options.session_metadata
+    )

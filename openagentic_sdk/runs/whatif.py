@@ -1,0 +1,144 @@
+"""What if: go on with a copy of a session under other conditions, and let what is known answer what is asked again.
+
+A call that the session made before, with the same tool and arguments, gets the result that it had then. The first call that
+is new stops the run, is asked about, or runs for real, as the caller wants.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ..assemble import build_agent
+from ..errors import OptionsError, ToolError
+from ..events import Event, ToolResult, ToolUse
+from ..hooks.models import HookDecision, HookMatcher
+from ..options import OpenAgenticOptions
+from ..runtime.agent import Agent, Run, RunStopped
+from ..runtime.compact import compact_when_full
+from ..runtime.loop import Prompt
+from ..runtime.recorder import off_loop
+from ..sessions.request import json_sha256
+from ..testing.replay import recorded_outcome
+from ..tools.base import Tool, ToolContext
+from ..tools.registry import ToolRegistry
+from .forked import start_forked
+
+OnNew = Literal["stop", "ask", "live"]
+
+
+async def what_if(
+    *,
+    source_id: str,
+    at_seq: int,
+    options: OpenAgenticOptions,
+    prompt: Prompt = None,
+    on_new: OnNew = "stop",
+) -> AsyncGenerator[Event, None]:
+    """Fork `source_id` behind `at_seq` and run there with other options; yields what `query()` yields.
+
+    `on_new` says what a call does that the source never made: `stop` ends the run before the next model call, `ask` puts it
+    to `options.permission_gate`'s person, `live` runs it under the gate. Raises what `query_forked` raises.
+    """
+    if on_new not in ("stop", "ask", "live"):
+        raise OptionsError(f"on_new {on_new!r} is unknown: use stop, ask or live")
+    agent = build_agent(options)
+    events = await off_loop(agent.store.is_remote, agent.store.read_events, source_id)
+    known = KnownCalls(events, after_seq=at_seq)
+    task = await start_forked(_answered(agent, known, on_new), options, source_id, prompt, at_seq)
+    try:
+        while (event := await task.next_event()) is not None:
+            yield event
+        await task.result()
+    finally:
+        await task.close()
+
+
+class KnownCalls:
+    """The results of a session's calls by tool and arguments. Those after `after_seq` come first, each is given once."""
+
+    def __init__(self, events: Iterable[Event], *, after_seq: int) -> None:
+        self._results: dict[tuple[str, str], deque[ToolResult]] = {}
+        self.new_call: str | None = None
+        ordered = sorted(events, key=lambda event: (event.seq or 0) <= after_seq)
+        uses = {event.tool_use_id: event for event in ordered if isinstance(event, ToolUse)}
+        for event in ordered:
+            if isinstance(event, ToolResult) and event.outcome == "ok" and event.tool_use_id in uses:
+                use = uses[event.tool_use_id]
+                self._results.setdefault(_key(use.name, use.input), deque()).append(event)
+
+    def has(self, name: str, input: Mapping[str, Any]) -> bool:
+        """Whether a recorded result answers this call."""
+        return bool(self._results.get(_key(name, input)))
+
+    def take(self, name: str, input: Mapping[str, Any]) -> ToolResult | None:
+        """The next recorded result of this call, None when there is none left."""
+        results = self._results.get(_key(name, input))
+        return results.popleft() if results else None
+
+
+def _key(name: str, input: Mapping[str, Any]) -> tuple[str, str]:
+    return name, json_sha256(dict(input))
+
+
+@dataclass(frozen=True)
+class _Answering:
+    known: KnownCalls
+    on_new: OnNew
+
+
+class _AnsweredTool(Tool):
+    """A tool whose known calls are answered from the recording."""
+
+    def __init__(self, inner: Tool, answering: _Answering) -> None:
+        self.name, self.description, self.input_schema = inner.name, inner.description, inner.input_schema
+        self.effect = inner.effect
+        self._inner = inner
+        self._answering = answering
+
+    @property
+    def parallel(self) -> bool:
+        return self._inner.parallel
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        known, on_new = self._answering.known, self._answering.on_new
+        recorded = known.take(self.name, input)
+        if recorded is not None:
+            return recorded_outcome(recorded)
+        if on_new == "stop":
+            known.new_call = known.new_call or self.name
+            raise ToolError(f"{self.name} was not run: the recorded session never made this call")
+        if on_new == "ask" and not await self._is_wanted(ctx):
+            raise ToolError(
+                f"{self.name} was not run: the recorded session never made this call, and the answer was no"
+            )
+        return await self._inner.run(input, ctx)
+
+    async def _is_wanted(self, ctx: ToolContext) -> bool:
+        if ctx.ask_user is None:
+            return False
+        answer = await ctx.ask_user(f"The recorded session never called {self.name} like this. Run it?", ("yes", "no"))
+        return answer.strip().lower() in ("y", "yes")
+
+
+def _answered(agent: Agent, known: KnownCalls, on_new: OnNew) -> Agent:
+    answering = _Answering(known, on_new)
+
+    def allow_known(payload: dict[str, Any]) -> HookDecision | None:
+        is_known = known.has(payload["tool_name"], payload["tool_input"])
+        return HookDecision(permission="allow") if is_known else None
+
+    async def before_step(run: Run) -> None:
+        if known.new_call is not None:
+            raise RunStopped("interrupted", f"{known.new_call} is a call that the recorded session never made")
+        await compact_when_full(run)
+
+    matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)
+    return replace(
+        agent,
+        tools=ToolRegistry(_AnsweredTool(tool, answering) for tool in agent.tools),
+        hooks=replace(agent.hooks, pre_tool_use=(matcher, *agent.hooks.pre_tool_use)),
+        before_step=before_step,
+    )
