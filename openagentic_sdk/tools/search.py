@@ -27,6 +27,8 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # What makes a match on a block differ from a match on a line in ways that a second look does not mend.
 _FRAGILE = re.compile(r"\(\?(?![:P]|[aiLmsux]+\))|\\[AZz]|[*+?}]\+")
+_ESCAPE_OR_SET = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_DOUBTFUL = re.compile(r"(?<!\\)(?:\[|&(?=&)|\|(?=\|)|~(?=~))")
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
 
 Find = Callable[[int], "tuple[int, int] | None"]
@@ -69,8 +71,19 @@ class Query:
         self.is_literal = not ignore_case and not _SPECIAL.search(pattern)
         self.by_line = bool(_FRAGILE.search(pattern)) and not multiline
         flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0) | (re.DOTALL if multiline else 0)
-        self.text_pattern = re.compile(pattern, flags)
-        self.bytes_pattern = _bytes_pattern(pattern, flags)
+        plain = _plain_sets(pattern)
+        self.text_pattern = re.compile(plain, flags)
+        self.bytes_pattern = _bytes_pattern(plain, flags)
+
+
+def _plain_sets(pattern: str) -> str:
+    """The pattern with a backslash before what Python warns may mean something else in sets one day (`[[`, `&&`)."""
+    return _ESCAPE_OR_SET.sub(_plain_set, pattern)
+
+
+def _plain_set(found: re.Match[str]) -> str:
+    text = found[0]
+    return text if text[0] == "\\" else "[" + _DOUBTFUL.sub(r"\\\g<0>", text[1:])
 
 
 def _bytes_pattern(pattern: str, flags: int) -> re.Pattern[bytes] | None:
@@ -209,9 +222,13 @@ class _Hits:
 
     def _complete(self, data: bytes | str) -> None:
         """Give the hits at the end of the block before the lines after them that stand in this one."""
+        still_open = []
         for after, missing in self._open:
-            after += _lines_after(data, 0, missing)
-        self._open = []
+            lines = _lines_after(data, 0, missing)
+            after += lines
+            if len(lines) < missing:
+                still_open.append((after, missing - len(lines)))
+        self._open = still_open
 
 
 def line_spans(data: bytes | str, query: Query) -> Iterator[Span]:

@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import random
+import re
+import threading
+import time
+import unittest
+import warnings
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.errors import ToolError, ToolInputError
+from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.grep import GrepTool
+from openagentic_sdk.tools.pattern_cost import pattern_cost
+from openagentic_sdk.tools.rg import find_rg, rg_pattern
+from openagentic_sdk.tools.search import Query, line_spans, search_file
+
+from .support import IS_LARGE, ScratchCase, load_cases
+
+TEXT = "alpha\nBeta needle\ngamma\ndelta Needle 1\n\nomega needle needle\n"
+
+
+class Searching(ScratchCase):
+    def lines(self, **input: Any) -> list[tuple[str, int, str]]:
+        output = self.call(GrepTool(), **input)
+        return [(match["file_path"], match["line"], match["text"]) for match in output["matches"]]
+
+    def test_lines_come_with_path_and_number(self) -> None:
+        self.write("src/f.txt", TEXT)
+        for query, case_sensitive, lines in (
+            ("needle", None, [2, 6]),
+            ("needle", False, [2, 4, 6]),
+            ("NEEDLE", True, []),
+            ("^.eta", None, [2]),
+            ("a$", None, [1, 3]),
+            ("^$", None, [5]),
+            (r"needle \d|mm", False, [3, 4]),
+            (r"a\s+B", None, []),
+            (r"(?i)ALPHA", None, [1]),
+            (r"\balpha\b", None, [1]),
+            (r"e(?=ta)", None, [2]),
+            (r"\Aalpha", None, [1]),
+            (r"\Z", None, [1, 2, 3, 4, 5, 6]),
+            (r"[^x]", None, [1, 2, 3, 4, 6]),
+            ("", None, None),
+        ):
+            with self.subTest(query=query, case_sensitive=case_sensitive):
+                given = {} if case_sensitive is None else {"case_sensitive": case_sensitive}
+                if lines is None:
+                    with self.assertRaises(ToolInputError):
+                        self.lines(query=query, **given)
+                    continue
+                self.assertEqual([line for _, line, _ in self.lines(query=query, **given)], lines)
+        self.assertEqual(self.lines(query="delta"), [("src/f.txt", 4, "delta Needle 1")])
+
+    def test_modes_and_limits(self) -> None:
+        for name in "abc":
+            self.write(f"{name}.txt", "x\nx\ny\n")
+        for input, key, expected, truncated in (
+            ({"mode": "files"}, "files", ["a.txt", "b.txt", "c.txt"], False),
+            ({"mode": "files_with_matches", "head_limit": 2}, "files", ["a.txt", "b.txt"], True),
+            ({"mode": "count"}, "counts", {"a.txt": 2, "b.txt": 2, "c.txt": 2}, False),
+            ({"mode": "count", "head_limit": 1}, "counts", {"a.txt": 2}, True),
+        ):
+            with self.subTest(input=input):
+                output = self.call(GrepTool(), query="x", **input)
+                self.assertEqual((output[key], output["truncated"]), (expected, truncated))
+        output = self.call(GrepTool(), query="x", head_limit=3)
+        self.assertEqual(
+            [(m["file_path"], m["line"]) for m in output["matches"]], [("a.txt", 1), ("a.txt", 2), ("b.txt", 1)]
+        )
+        self.assertTrue(output["truncated"])
+        self.assertFalse(self.call(GrepTool(), query="x", head_limit=6)["truncated"])
+        self.assertEqual(len(self.call(GrepTool(max_matches=4), query="x")["matches"]), 4)
+        self.assertLess(len(self.call(GrepTool(max_output_chars=8), query="x")["matches"]), 6)
+
+    def test_lines_around_a_match_are_shown_once(self) -> None:
+        self.write("f", "1\n2 x\n3\n4 x\n5\n6\n7 x")
+        for options, expected in (
+            ({"dash_C": 1}, [(2, ["1"], ["3"]), (4, [], ["5"]), (7, ["6"], [])]),
+            ({"dash_A": 1}, [(2, [], ["3"]), (4, [], ["5"]), (7, [], [])]),
+            ({"dash_B": 2}, [(2, ["1"], []), (4, ["3"], []), (7, ["5", "6"], [])]),
+            ({"dash_C": 9}, [(2, ["1"], ["3"]), (4, [], ["5", "6"]), (7, [], [])]),
+            ({}, [(2, [], []), (4, [], []), (7, [], [])]),
+        ):
+            with self.subTest(options=options):
+                matches = self.call(GrepTool(), query="x", **options)["matches"]
+                self.assertEqual([(m["line"], m.get("before", []), m.get("after", [])) for m in matches], expected)
+
+    def test_lines_around_a_match_reach_over_the_blocks_of_a_large_file(self) -> None:
+        lines = [f"line {n}" for n in range(300_000)]
+        file = self.write("f", "\n".join(lines))
+        with file.open("rb") as data:
+            for block_bytes in (1 << 16, 1 << 20):
+                query = Query("line (4096|8192|6553[56])$", before=3, after=3, block_bytes=block_bytes)
+                os.lseek(data.fileno(), 0, os.SEEK_SET)
+                _, _, hits = search_file(data.fileno(), query)
+                self.assertEqual([hit[0] - 1 for hit in hits], [4_096, 8_192, 65_535, 65_536])
+                for line, text, before, after in hits:
+                    self.assertEqual([*before, text, *after], lines[line - 4 : line + 3])
+
+    def test_context_is_right_at_every_cut_of_a_small_file(self) -> None:
+        lines = ["a", "b x", "", "c", "x", "d", "e x", "f"]
+        file = self.write("f", "\n".join(lines) + "\n")
+        for block_bytes in range(1, 30):
+            with self.subTest(block_bytes=block_bytes), file.open("rb") as data:
+                _, count, hits = search_file(data.fileno(), Query("x", before=2, after=2, block_bytes=block_bytes))
+                self.assertEqual(count, 3)
+                for line, text, before, after in hits:
+                    self.assertEqual([*before, text, *after], lines[max(0, line - 3) : line + 2])
+
+    def test_matches_may_span_lines_on_request(self) -> None:
+        self.write("f", "def f(\n  a,\n  b):\n  pass\ndef g():\n")
+        matches = self.call(GrepTool(), query=r"def \w+\(.*?\):", multiline=True)["matches"]
+        self.assertEqual([(m["line"], m["text"]) for m in matches], [(1, "def f(\n  a,\n  b):"), (5, "def g():")])
+        self.assertEqual(self.lines(query=r"def \w+\(.*?\):"), [("f", 5, "def g():")])
+
+    def test_long_lines_are_shown_around_their_match(self) -> None:
+        self.write("f.min.js", "a" * 3_000 + "needle" + "b" * 3_000)
+        [(_, _, text)] = self.lines(query="needle")
+        self.assertIn("needle", text)
+        self.assertTrue(text.startswith("(+2,875 characters) …a"))
+        self.assertTrue(text.endswith("… (+2,631 characters)"))
+
+    def test_which_files_are_searched(self) -> None:
+        self.write(".gitignore", "out/\n")
+        for path in ("a.py", "src/b.py", "src/c.ts", "src/.h.py", "out/d.py", ".git/e.py"):
+            self.write(path, "x\n")
+        (self.root / "link.py").symlink_to("a.py")
+        self.write("binary.py", b"x\n\0")
+        every = ["a.py", "src/.h.py", "src/b.py", "src/c.ts"]
+        for input, expected in (
+            ({}, every),
+            ({"include_ignored": True}, ["a.py", "out/d.py", "src/.h.py", "src/b.py", "src/c.ts"]),
+            ({"include_hidden": False}, ["a.py", "src/b.py", "src/c.ts"]),
+            ({"type": "ts"}, ["src/c.ts"]),
+            ({"file_glob": "*.py"}, ["a.py", "src/.h.py", "src/b.py"]),
+            ({"file_glob": "src/*.py"}, ["src/.h.py", "src/b.py"]),
+            ({"file_glob": "**/*.{ts,tsx}"}, ["src/c.ts"]),
+            ({"file_glob": "*.py", "type": "ts"}, []),
+            ({"root": "src"}, ["src/.h.py", "src/b.py", "src/c.ts"]),
+            ({"root": "src/b.py"}, ["src/b.py"]),
+            ({"root": "out"}, ["out/d.py"]),
+            ({"root": "link.py"}, ["link.py"]),
+        ):
+            with self.subTest(input=input):
+                self.assertEqual(self.call(GrepTool(), query="x", mode="files", **input)["files"], expected)
+        self.assertIn("1 binary", self.call(GrepTool(), query="x", root="binary.py")["note"])
+        with self.assertRaisesRegex(FileNotFoundError, "no file or folder 'nothing'"):
+            self.lines(query="x", root="nothing")
+
+    def test_text_of_other_encodings_is_found(self) -> None:
+        self.write("utf8", "grün müsli")
+        self.write("bom", b"\xef\xbb\xbfgr\xc3\xbcn")
+        self.write("utf16", "ja\ngrün\n".encode("utf-16"))
+        self.write("latin1", b"gr\xfcn\nmore\n")
+        for query, expected in (
+            ("grün", ["bom:1", "utf16:2", "utf8:1"]),
+            ("^gr.n", ["bom:1", "latin1:1", "utf16:2", "utf8:1"]),
+            (r"^gr\wn", ["bom:1", "utf16:2", "utf8:1"]),
+            ("GRÜN", []),
+            ("(?i)GRÜN", ["bom:1", "utf16:2", "utf8:1"]),
+            ("m[äöü]sli", ["utf8:1"]),
+            ("gr[^x]n", ["bom:1", "latin1:1", "utf16:2", "utf8:1"]),
+        ):
+            with self.subTest(query=query):
+                self.assertEqual(sorted(f"{path}:{line}" for path, line, _ in self.lines(query=query)), expected)
+
+    def test_a_pattern_that_is_none_is_explained(self) -> None:
+        for query in ("(", "[", "*a", "a{2,1}", "(?P<a>x)(?P<a>y)", "(?<=a+)b"):
+            with self.subTest(query=query), self.assertRaisesRegex(ToolInputError, "is no regular expression"):
+                self.lines(query=query)
+
+    def test_no_pattern_makes_python_warn(self) -> None:
+        self.write("f", "a[\na&&\n]")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for query, lines in (
+                ("[[]", [1]),
+                ("[&&]", [2]),
+                (r"\[", [1]),
+                ("[[:alpha:]]", []),
+                ("[]]", [3]),
+                (r"[\[&&||~~]", [1, 2]),
+            ):
+                with self.subTest(query=query):
+                    self.assertEqual([line for _, line, _ in self.lines(query=query)], lines)
+
+    def test_what_rules_keep_from_being_read_is_not_shown(self) -> None:
+        self.write("a", "password\n")
+        self.write("secret/b", "password\n")
+        for mode, key in (("content", "matches"), ("files", "files"), ("count", "counts")):
+            ctx = self.context(run_resources={"read_filter": lambda path: "secret" not in path})
+            output = self.call(GrepTool(), ctx, query="password", mode=mode)
+            self.assertEqual(len(output[key]), 1)
+            self.assertNotIn("secret", str(output))
+
+        async def permits(path: str, write: bool) -> bool:
+            return "secret" not in path
+
+        output = self.call(GrepTool(), self.context(permits_path=permits), query="password", mode="files")
+        self.assertEqual(output["files"], ["a"])
+
+
+class Runaway(ScratchCase):
+    def test_the_table_of_costs(self) -> None:
+        for case in load_cases("pattern_costs.json"):
+            for pattern in case["patterns"]:
+                with self.subTest(pattern=pattern):
+                    re.compile(pattern)
+                    self.assertEqual(pattern_cost(pattern).value, case["cost"])
+
+    def test_what_counts_as_safe_is_fast_on_the_worst_texts(self) -> None:
+        texts = ["a" * 20_000, "ab" * 10_000, "a" * 20_000 + "!", " " * 20_000, "foo" * 7_000, "x" * 20_000 + "y"]
+        for case in load_cases("pattern_costs.json"):
+            for pattern in case["patterns"] if case["cost"] == "safe" else ():
+                for text in texts:
+                    began = time.perf_counter()
+                    list(line_spans(text, Query(pattern)))
+                    self.assertLess(time.perf_counter() - began, 1, (pattern, text[:10]))
+
+    def test_a_pattern_that_explodes_ends_in_time_and_leaves_the_program_responsive(self) -> None:
+        self.write("a.txt", "found aa\n")
+        self.write("b.txt", "a" * 5_000 + "!\n")
+        ticks: list[float] = []
+
+        async def search(query: str) -> Any:
+            async def tick() -> None:
+                while True:
+                    ticks.append(time.monotonic())
+                    await asyncio.sleep(0.01)
+
+            ticker = asyncio.create_task(tick())
+            try:
+                return await GrepTool(timeout_s=0.7, use_rg=False).run({"query": query}, self.context())
+            finally:
+                ticker.cancel()
+
+        began = time.monotonic()
+        output = asyncio.run(search("(a+)+$"))
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual([match["file_path"] for match in output["matches"]], ["a.txt"])
+        self.assertTrue(output["truncated"])
+        self.assertIn("stopped after 0.7 s near b.txt", output["note"])
+        self.assertLess(max(b - a for a, b in itertools.pairwise(ticks)), 0.5)
+        with self.assertRaisesRegex(ToolError, "nothing was found so far"):
+            asyncio.run(search("(a+)+b$"))
+        self.assertEqual(_children(), [])
+
+    def test_one_repetition_on_an_endless_line_is_run_apart(self) -> None:
+        self.write("f", "foo" * 200_000)
+        began = time.monotonic()
+        with self.assertRaisesRegex(ToolError, "stopped after 0.5 s"):
+            self.call(GrepTool(timeout_s=0.5, use_rg=False), query="foo.*bar")
+        self.assertLess(time.monotonic() - began, 5)
+
+    def test_a_cancelled_search_kills_its_worker(self) -> None:
+        self.write("f", "a" * 5_000 + "!\n")
+        ctx = self.context()
+        timer = threading.Timer(0.3, ctx.cancelled.set)
+        timer.start()
+        began = time.monotonic()
+        with self.assertRaisesRegex(ToolError, "cancelled"):
+            self.call(GrepTool(timeout_s=30), ctx, query="(a+)+$")
+        timer.join()
+        self.assertLess(time.monotonic() - began, 5)
+        self.assertEqual(_children(), [])
+
+    def test_a_worker_answers_for_many_files_as_this_process_does(self) -> None:
+        for number in range(700):
+            self.write(f"d{number % 7}/f{number}", f"x{number}\n" * (number % 5) + "grün 1-2 é\n" * (number % 3))
+        one = self.call(GrepTool(max_matches=9_999), query="x[0-9]|gr.n")
+        two = self.call(GrepTool(max_matches=9_999), query="x[0-9]+|gr.n*")
+        self.assertEqual(one["matches"], two["matches"])
+        self.assertEqual(len(one["matches"]), 1_400 + 699)
+
+
+def _children() -> list[str]:
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+
+
+class Lines(unittest.TestCase):
+    """Searching a whole block must find the lines that searching each line alone finds."""
+
+    ATOMS = (*"abx.^$ ", r"\s", r"\S", "[ab]", "[^a]", r"\w", r"\W", r"\b", "(?:a|b)", "(a.)", "a|b", "",
+             "(?=b)", "(?!a)", "(?<=a)", r"\Z", r"\A")  # fmt: skip
+    REPEATS = ("", "", "", "*", "+", "?", "*?", "{2}", "++", "*+")
+
+    def test_patterns_made_by_chance_on_texts_made_by_chance(self) -> None:
+        chance = random.Random(9)
+        tried = 0
+        while tried < (20_000 if IS_LARGE else 3_000):
+            pattern = "".join(
+                chance.choice(self.ATOMS) + chance.choice(self.REPEATS) for _ in range(chance.randint(1, 4))
+            )
+            try:
+                query = Query(pattern, ignore_case=chance.random() < 0.2)
+                alone = re.compile(pattern, query.text_pattern.flags)
+            except re.error:
+                continue
+            tried += 1
+            text = "".join(chance.choices(["a", "b", "x", " ", "\n", "\n", "é", "\r"], k=chance.randint(0, 30)))
+            lines = text.split("\n")[: None if text and not text.endswith("\n") else -1]
+            expected = [number for number, line in enumerate(lines) if alone.search(line)]
+            with self.subTest(pattern=pattern, text=text):
+                found = [text.count("\n", 0, start) for start, _, _ in line_spans(text, query)]
+                self.assertEqual(found, expected)
+                if text.isascii() and query.bytes_pattern:
+                    data = text.encode()
+                    found = [data.count(b"\n", 0, start) for start, _, _ in line_spans(data, query)]
+                    self.assertEqual(found, expected)
+
+
+@unittest.skipUnless(find_rg(ToolContext(cwd="/nowhere")), "rg is not installed")
+class WithRipgrep(ScratchCase):
+    def test_answers_are_the_same_with_and_without_rg(self) -> None:
+        chance = random.Random(10)
+        words = ["alpha", "beta", "x1", "grün", "İstanbul", "K", "²", "_y", "end\r", "\x1c", "ſ", "\u0301"]
+        for number in range(1_200):
+            lines = [" ".join(chance.choices(words, k=chance.randint(0, 4))) for _ in range(chance.randint(0, 8))]
+            text = "\n".join(lines)
+            data = text.encode("utf-16") if number % 50 == 1 else b"\xef\xbb\xbf" * (number % 40 == 2) + text.encode()
+            data += {3: b"\0", 5: b"caf\xe9 b\xff", 7: b"\r\n"}.get(number % 30, b"")
+            self.write(f"d{number % 5}/f{number}.txt", data)
+        queries = [
+            r"alpha \w+", "x.*grün", r"\d+", r"[^a-z]K", r"^beta", r"end\s*$", r"\bx1\b", "caf.", r"caf\W", r"b[^x]$", "i",
+            r"\w\w\u0301?", "alpha|beta +x", r"(al|be)\S+", "k$", r"[\w-]+²", "^$", r"a{2}", r"\S+\s\S+", "s", "x{,3}1",
+            "[[:alpha:]]", r"_y\b.", "(?P<a>alpha) (?:beta)",
+        ]  # fmt: skip
+        narrowed = 0
+        for query in queries:
+            for case_sensitive in (True, False):
+                for multiline in (False, True):
+                    with self.subTest(query=query, case_sensitive=case_sensitive, multiline=multiline):
+                        input = {
+                            "query": query,
+                            "case_sensitive": case_sensitive,
+                            "multiline": multiline,
+                            "mode": "count",
+                        }
+                        input["head_limit"] = 9_999
+                        narrowed += rg_pattern(query, ignore_case=not case_sensitive) is not None
+                        self.assertEqual(self.call(GrepTool(), **input), self.call(GrepTool(use_rg=False), **input))
+        self.assertGreater(narrowed, 60)
+
+    def test_an_rg_of_the_project_is_never_run(self) -> None:
+        fake = self.write("bin/rg", "#!/bin/sh\ntouch ran\n")
+        fake.chmod(0o755)
+        old = os.environ["PATH"]
+        self.addCleanup(os.environ.__setitem__, "PATH", old)
+        for path in (str(self.root / "bin"), ".", "bin", ""):
+            os.environ["PATH"] = f"{path}:{old}"
+            self.assertNotEqual(find_rg(self.context()), str(fake))

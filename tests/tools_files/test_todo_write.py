@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+from openagentic_sdk.errors import ToolInputError
+from openagentic_sdk.events import Event, TodoUpdated
+from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.todo_write import TodoWriteTool
+
+
+class TodoWrite(unittest.TestCase):
+    def test_the_whole_list_is_recorded_and_returned(self) -> None:
+        recorded: list[Event] = []
+
+        async def record(event: Event) -> None:
+            recorded.append(event)
+
+        todos = [
+            {"content": "read", "status": "completed", "extra": 1},
+            {"content": "write", "status": "in_progress", "activeForm": "writing"},
+        ]
+        kept = [{"content": "read", "status": "completed"}, todos[1]]
+        output = TodoWriteTool().run_sync({"todos": todos}, ToolContext(record=record))
+        self.assertEqual(output, {"todos": kept, "counts": {"pending": 0, "in_progress": 1, "completed": 1}})
+        self.assertEqual(recorded, [TodoUpdated(todos=kept)])
+        self.assertEqual(TodoWriteTool().run_sync({"todos": []}, ToolContext())["todos"], [])
+
+    def test_items_that_do_not_fit_are_refused_with_their_place(self) -> None:
+        wrong: list[tuple[Any, str]] = [
+            ({"content": "x"}, "todos[0]"),
+            ({"content": "x", "status": "done"}, "todos[0].status"),
+            ({"content": "", "status": "pending"}, "todos[0].content"),
+            ({"content": "x" * 2_001, "status": "pending"}, "todos[0].content"),
+            ("x", "todos[0]"),
+        ]
+        for item, path in wrong:
+            with self.subTest(item=str(item)[:40]), self.assertRaises(ToolInputError) as caught:
+                TodoWriteTool().run_sync({"todos": [item]}, ToolContext())
+            self.assertTrue(caught.exception.path.startswith(path), caught.exception.path)
