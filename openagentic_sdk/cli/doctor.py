@@ -1,0 +1,276 @@
+"""`openagentic-sdk doctor`: ask an endpoint a few small things and say what works there and which options to set."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError
+from ..providers.base import Done, ModelOutput, TextDelta
+from ..providers.http import HttpTransport
+from ..providers.openai_compatible import OpenAICompatibleProvider
+from ..providers.timeouts import Timeouts
+from .exits import FAILED, OK
+from .terminal import Screen, on_one_line
+
+_ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+_CITY = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "city",
+        "strict": True,
+        "schema": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "country": {"type": "string"}},
+            "required": ["name", "country"],
+            "additionalProperties": False,
+        },
+    },
+}
+_MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was tried. `works` is None when it could not be tried; `advice` is what to set or do."""
+
+    name: str
+    works: bool | None
+    detail: str
+    advice: str = ""
+    needed: bool = False
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "doctor",
+        description="Ask an OpenAI-compatible endpoint a few small things and say what works there. "
+        "Exit code 0 when an agent can run on it.",
+    )
+    parser.add_argument("--base-url", metavar="URL", required=True, help="such as http://127.0.0.1:11434/v1")
+    parser.add_argument("--model", help="the model's name there (default: the first one that the endpoint lists)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="the variable that holds the key, if it needs one")
+    parser.add_argument(
+        "--api-key-header", metavar="NAME", help="the header that carries the bare key (Azure: api-key)"
+    )
+    parser.add_argument("--timeout-s", type=float, default=60.0, metavar="S", help="for each question (default: 60)")
+    parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    key = os.environ.get(args.api_key_env, "") if args.api_key_env else None
+    if args.api_key_env and not key:
+        raise OptionsError(f"there is no API key in ${args.api_key_env}: set it, or leave --api-key-env out")
+    timeouts = Timeouts(first_byte_s=args.timeout_s, idle_s=args.timeout_s, total_s=args.timeout_s)
+    provider = OpenAICompatibleProvider(
+        base_url=args.base_url, api_key=key, api_key_header=args.api_key_header, http=HttpTransport(timeouts=timeouts)
+    )
+    model, findings = asyncio.run(examine(provider, args.model))
+    works = all(finding.works for finding in findings if finding.needed)
+    if args.json:
+        rows = [asdict(finding) for finding in findings]
+        print(json.dumps({"base_url": args.base_url, "model": model, "works": works, "findings": rows}))
+    else:
+        _print(Screen(sys.stdout), args.base_url, model, findings, works)
+    return OK if works else FAILED
+
+
+async def examine(provider: OpenAICompatibleProvider, model: str | None) -> tuple[str | None, list[Finding]]:
+    """The model that was asked, and what came of each question; later ones are left out when nothing answers at all."""
+    try:
+        reachable, models = await _list_models(provider)
+        model = model or (models[0] if models else None)
+        findings = [reachable, _models_finding(models, model)]
+        if not reachable.works or model is None:
+            return model, findings
+        return model, [*findings, *await _Examination(provider, model).findings()]
+    finally:
+        provider.http.close()
+
+
+class _Examination:
+    """The questions to one model."""
+
+    def __init__(self, provider: OpenAICompatibleProvider, model: str) -> None:
+        self._provider = provider
+        self._model = model
+        self._reasoning = False
+
+    async def findings(self) -> list[Finding]:
+        answer = await self._try("plain answer", self._plain, needed=True)
+        if not answer.works:
+            return [answer]
+        found = [answer, await self._try("streaming", self._streaming, needed=True)]
+        found.append(await self._try("tool call", self._tool_call, needed=True))
+        found.append(await self._try("tool result", self._tool_result))
+        found.append(await self._try("parallel calls", self._parallel))
+        found.append(await self._try("usage in streams", self._usage))
+        found.append(await self._try("structured output", self._structured))
+        found.append(self._reasoning_finding())
+        return found
+
+    async def _try(self, name: str, question: Callable[[], Awaitable[Finding]], needed: bool = False) -> Finding:
+        try:
+            return replace(await question(), name=name, needed=needed)
+        except OpenAgentSdkError as error:
+            return Finding(name, False, str(error), _advice(name, error), needed)
+
+    async def _ask(self, text: str, **more: Any) -> ModelOutput:
+        return await self._complete([{"role": "user", "content": text}], **more)
+
+    async def _complete(self, messages: list[dict[str, Any]], tools: Any = (), **settings: Any) -> ModelOutput:
+        provider = self._provider.with_settings(**settings)
+        output = await provider.complete(model=self._model, messages=messages, tools=tools)
+        self._reasoning = self._reasoning or bool(output.reasoning)
+        return output
+
+    async def _plain(self) -> Finding:
+        began = time.perf_counter()
+        output = await self._ask("Answer with the word: ready")
+        said = on_one_line(output.assistant_text or "", 40)
+        detail = f"{said!r} after {time.perf_counter() - began:.1f} s, finish reason {output.finish_reason!r}"
+        return Finding(
+            "", bool(output.assistant_text), detail, "" if said else "the model said nothing: try another one"
+        )
+
+    async def _streaming(self) -> Finding:
+        began, first, pieces = time.perf_counter(), 0.0, 0
+        async for event in self._provider.stream(model=self._model, messages=_user("Count from 1 to 20.")):
+            if isinstance(event, TextDelta):
+                first = first or time.perf_counter() - began
+                pieces += 1
+        advice = "the endpoint sends its answers in one piece" if pieces == 1 else ""
+        return Finding("", pieces > 0, f"{pieces} pieces, the first after {first:.2f} s", advice)
+
+    async def _tool_call(self) -> Finding:
+        output = await self._ask("What is 2 + 3? Use the tool add.", tools=[_ADD])
+        if not output.tool_calls:
+            advice = "use a model and a chat template that are made for tools (vLLM: --enable-auto-tool-choice)"
+            return Finding("", False, "the model answered without calling the tool", advice)
+        call = output.tool_calls[0]
+        if call.raw_arguments is not None:
+            return Finding("", False, f"arguments that are no JSON: {on_one_line(call.raw_arguments, 60)}")
+        return Finding("", call.name == "add", f"{call.name}({json.dumps(call.arguments)})")
+
+    async def _tool_result(self) -> Finding:
+        call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
+        messages = [
+            *_user("What is 2 + 3? Use the tool add."),
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "call_1", "content": "5"},
+        ]
+        output = await self._complete(messages, [_ADD])
+        said = output.assistant_text or ("another call" if output.tool_calls else "")
+        return Finding("", bool(said), f"{on_one_line(said, 40)!r}")
+
+    async def _parallel(self) -> Finding:
+        output = await self._ask("Use the tool add twice, in one answer: for 1 + 2, and for 3 + 4.", tools=[_ADD])
+        count = len(output.tool_calls)
+        advice = "" if count > 1 else "the agent works, one call at a time"
+        return Finding("", count > 1, f"{count} calls in one answer", advice)
+
+    async def _usage(self) -> Finding:
+        async for event in self._provider.stream(model=self._model, messages=_user("Say: ok")):
+            if isinstance(event, Done) and event.usage:
+                return Finding("", True, json.dumps(event.usage)[:80])
+        return Finding("", False, "none was sent", "token budgets cannot be held there: usage stays unknown")
+
+    async def _structured(self) -> Finding:
+        output = await self._ask("Name a city and its country, as JSON.", response_format=_CITY)
+        try:
+            value = json.loads(output.assistant_text or "")
+        except ValueError:
+            value = None
+        works = isinstance(value, Mapping) and set(value) == {"name", "country"}
+        advice = (
+            "set quirks=replace(provider.quirks, response_format=True) to use it for output_schema"
+            if works and not self._provider.quirks.response_format
+            else ""
+            if works
+            else "output_schema falls back to a tool call"
+        )
+        return Finding("", works, on_one_line(output.assistant_text or "", 60), advice)
+
+    def _reasoning_finding(self) -> Finding:
+        detail = "sent in a field of its own or in tags" if self._reasoning else "none was sent"
+        return Finding("reasoning", self._reasoning or None, detail)
+
+
+async def _list_models(provider: OpenAICompatibleProvider) -> tuple[Finding, list[str]]:
+    try:
+        answer = await provider.http.request(f"{provider.base_url}/models", provider.request_headers())
+        try:
+            body = await answer.read_all(4_000_000)
+        finally:
+            await answer.aclose()
+    except ProviderError as error:
+        return Finding("reachable", False, str(error), "start the server, or correct --base-url", True), []
+    finding = Finding("reachable", True, f"status {answer.status} from {provider.base_url}/models", needed=True)
+    return finding, _model_names(body) if answer.status == 200 else []
+
+
+def _model_names(body: bytes) -> list[str]:
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return []
+    rows = data.get("data") or data.get("models") if isinstance(data, dict) else data
+    names = (
+        [row.get("id") or row.get("name") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    )
+    return [name for name in names if isinstance(name, str)]
+
+
+def _models_finding(models: list[str], model: str | None) -> Finding:
+    if not models:
+        advice = "" if model else "name one with --model"
+        return Finding("models", None, "the endpoint does not list its models", advice, needed=model is None)
+    shown = ", ".join(models[:5]) + (f" and {len(models) - 5} more" if len(models) > 5 else "")
+    missing = model is not None and model not in models
+    return Finding("models", True, shown, f"{model!r} is not among them" if missing else "")
+
+
+def _advice(name: str, error: Exception) -> str:
+    if isinstance(error, ProviderHTTPError) and error.status in (401, 403):
+        return "pass a key with --api-key-env"
+    if isinstance(error, ProviderHTTPError) and error.status == 404:
+        return "most endpoints want /v1 at the end of --base-url; check the model's name"
+    if name == "structured output":
+        return "output_schema falls back to a tool call"
+    if name == "usage in streams" or "stream_options" in str(error):
+        return "set quirks=replace(provider.quirks, stream_usage=False)"
+    if name == "tool result":
+        return 'set quirks=replace(provider.quirks, empty_content="")'
+    return ""
+
+
+def _user(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": text}]
+
+
+def _print(screen: Screen, base_url: str, model: str | None, findings: list[Finding], works: bool) -> None:
+    screen.line(f"{on_one_line(base_url)}, model {on_one_line(model or '(none)')}")
+    for finding in findings:
+        mark, style = _MARKS[finding.works]
+        screen.line(f"  {screen.styled(f'{mark:3}', style)} {finding.name:18} {on_one_line(finding.detail, 300)}")
+        if finding.advice:
+            screen.line(f"      {'':18} {screen.styled(on_one_line(finding.advice), 'yellow')}")
+    screen.line("an agent can run there" if works else "an agent cannot run there yet")

@@ -1,0 +1,98 @@
+"""`doctor` against local servers: what it finds, what it advises, and its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import unittest
+from typing import Any
+
+from openagentic_sdk.cli import doctor
+
+from .server import Connection, Request, Server, delta, sse
+
+
+def good(connection: Connection, request: Request) -> None:
+    """An endpoint that can do everything."""
+    if request.path.endswith("/models"):
+        connection.reply(b'{"object": "list", "data": [{"id": "tiny"}]}')
+        return
+    asked, text = request.json, str(request.json["messages"][-1]["content"])
+    message: dict[str, Any] = {"role": "assistant", "content": "ready", "reasoning_content": "Hm."}
+    if "response_format" in asked:
+        message["content"] = '{"name": "Ulm", "country": "Germany"}'
+    elif asked.get("tools") and "Use the tool" in text:
+        function = {"name": "add", "arguments": '{"a": 2, "b": 3}'}
+        calls = [{"id": f"c{n}", "type": "function", "function": function} for n in range(2 if "twice" in text else 1)]
+        message = {"role": "assistant", "content": None, "tool_calls": calls}
+    usage = {"prompt_tokens": 3, "completion_tokens": 2}
+    if asked.get("stream"):
+        connection.stream(sse(delta("re"), delta("ady"), delta(finish="stop"), {"choices": [], "usage": usage}))
+    else:
+        body = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+        connection.reply(json.dumps(body).encode())
+
+
+def only_text(connection: Connection, request: Request) -> None:
+    """An endpoint that lists nothing and knows no tools."""
+    if request.path.endswith("/models"):
+        connection.reply(b"not found", "404 Not Found")
+    elif request.json.get("tools"):
+        connection.reply(b'{"error": {"message": "tools are not supported"}}', "400 Bad Request")
+    else:
+        good(connection, request)
+
+
+def examine(*argv: str) -> tuple[int, str]:
+    parser = argparse.ArgumentParser()
+    doctor.add_parser(parser.add_subparsers())
+    args, out = parser.parse_args(["doctor", *argv]), io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = doctor.run(args)
+    return code, out.getvalue()
+
+
+class Doctor(unittest.TestCase):
+    def test_an_endpoint_that_can_do_everything(self) -> None:
+        with Server(good) as server:
+            code, text = examine("--base-url", server.url + "/v1", "--json")
+        found = json.loads(text)
+        works = {row["name"]: row["works"] for row in found["findings"]}
+        self.assertEqual((code, found["model"], found["works"]), (0, "tiny", True))
+        self.assertEqual({name for name, value in works.items() if not value}, set())
+        self.assertGreaterEqual(
+            set(works), {"reachable", "models", "plain answer", "streaming", "tool call", "parallel calls", "reasoning"}
+        )
+
+    def test_an_endpoint_without_tools_is_not_enough_and_the_table_says_so(self) -> None:
+        with Server(only_text) as server:
+            code, text = examine("--base-url", server.url + "/v1", "--model", "m")
+        self.assertEqual(code, 1)
+        self.assertRegex(text, "no  tool call +.*tools are not supported")
+        self.assertRegex(text, "yes streaming")
+        self.assertIn("an agent cannot run there yet", text)
+
+    def test_no_model_to_ask(self) -> None:
+        with Server(only_text) as server:
+            code, text = examine("--base-url", server.url + "/v1")
+        self.assertEqual(code, 1)
+        self.assertIn("--model", text)
+
+    def test_nobody_there(self) -> None:
+        with Server(good) as server:
+            url = server.url
+        code, text = examine("--base-url", url, "--json")
+        self.assertEqual(code, 1)
+        self.assertIs(json.loads(text)["findings"][0]["works"], False)
+
+    def test_a_key_that_is_missing(self) -> None:
+        with Server(lambda c, r: c.reply(b'{"error": "no key"}', "401 Unauthorized")) as server:
+            code, text = examine("--base-url", server.url, "--model", "m")
+        self.assertEqual(code, 1)
+        self.assertIn("--api-key-env", text)
+
+
+if __name__ == "__main__":
+    unittest.main()
