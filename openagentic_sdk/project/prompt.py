@@ -56,14 +56,9 @@ def build_system_prompt(
     memory: Memory | None = None,
     skills: Sequence[SkillInfo] = (),
     active: Sequence[SkillActivated] = (),
-    with_arguments: bool = True,
     index_budget_chars: int = INDEX_BUDGET_CHARS,
 ) -> SystemPrompt:
-    """The prompt for these facts; the same facts give the same bytes.
-
-    `active` is in the order of activation. `with_arguments` shows what each was activated with; False once that turn is
-    over, so that an old request is not carried out again.
-    """
+    """The prompt for these facts; the same facts give the same bytes. `active` is as `active_skills` gives it."""
     sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
     if memory is not None:
         sections += [("memory", file.path, _memory_block(file.path, file.scope, file.text)) for file in memory.files]
@@ -71,7 +66,7 @@ def build_system_prompt(
     listed = [skill for skill in skills if skill.model_invocable]
     if listed:
         sections.append(("skill-index", "", _index_block(listed, index_budget_chars)))
-    sections += [("active-skill", skill.path or skill.name, _active_block(skill, with_arguments)) for skill in active]
+    sections += [("active-skill", skill.path or skill.name, _active_block(skill)) for skill in active]
     return _join([section for section in sections if section[2]])
 
 
@@ -151,8 +146,8 @@ def _shorten(text: str, most: int) -> str:
 # --- active skills ---------------------------------------------------------------------------------------------------
 
 
-def _active_block(skill: SkillActivated, with_arguments: bool) -> str:
-    given = f"\n<arguments>\n{contain(skill.arguments)}\n</arguments>" if with_arguments and skill.arguments else ""
+def _active_block(skill: SkillActivated) -> str:
+    given = f"\n<arguments>\n{contain(skill.arguments)}\n</arguments>" if skill.arguments else ""
     where = f' path="{_attribute(skill.path)}"' if skill.path else ""
     return (
         f'<active-skill name="{_attribute(skill.name)}" scope="{_attribute(skill.scope or "")}"{where}>\n'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..events import Event, SessionRewound, SkillActivated, SkillDeactivated, SkillDrifted, UserMessage
 from .index import SkillInfo
@@ -17,11 +17,16 @@ from .render import fill_variables
 
 
 def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
-    """The skills that are active behind these events, in the order in which they became so."""
+    """The skills that are active behind these events, in the order in which they became so.
+
+    Arguments are those of the present turn: what was asked for in an earlier one is not to be carried out again.
+    """
     active: dict[str, SkillActivated] = {}
     for event in _standing(events):
         if isinstance(event, SkillActivated):
             active[name_key(event.name)] = event
+        elif _begins_turn(event):
+            active = {name: replace(skill, arguments=None) for name, skill in active.items()}
         elif isinstance(event, SkillDeactivated):
             active.pop(name_key(event.name), None)
     return tuple(active.values())
@@ -55,13 +60,17 @@ def skill_policy(events: Iterable[Event]) -> SkillPolicy:
 def _turn_grants(events: Sequence[Event], active: set[str]) -> tuple[str, ...]:
     grants: dict[str, Sequence[str]] = {}
     for event in events:
-        if isinstance(event, UserMessage) and event.origin == "user":
+        if _begins_turn(event):
             grants.clear()
         elif isinstance(event, SkillActivated):
             grants[name_key(event.name)] = event.grants
         elif isinstance(event, SkillDrifted):
             grants.pop(name_key(event.name), None)
     return _unique(rule for name, rules in grants.items() if name in active for rule in rules)
+
+
+def _begins_turn(event: Event) -> bool:
+    return isinstance(event, UserMessage) and event.origin == "user"
 
 
 def _standing(events: Iterable[Event]) -> list[Event]:

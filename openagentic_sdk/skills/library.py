@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from ..events import Event, SkillActivated, SkillDrifted
-from .activation import activation_event, active_skills, drift_event, render_body
+from ..events import Event, SkillActivated, SkillDrifted, UserMessage
+from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import Refused, tree_sha256
 from .index import SkillIndex, SkillInfo, load_skill
 from .parse import SkillDoc, name_key
@@ -69,9 +69,10 @@ class SkillLibrary:
         project_dir: str | None = None,
         session_id: str | None = None,
     ) -> tuple[SkillActivated | None, SkillDoc]:
-        """The event that makes a skill active, None when it is already so with the same text and arguments.
+        """The event that makes a skill active; None when it would change nothing: same text, arguments and grants.
 
-        Raises `OSError` when its file cannot be read.
+        With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` when its file
+        cannot be read.
         """
         doc = load_skill(info)
         event = activation_event(
@@ -84,9 +85,8 @@ class SkillLibrary:
             tree_sha256=_digest_folder(info),
             variables=_variables(project_dir, session_id),
         )
-        known = next((skill for skill in active_skills(events) if name_key(skill.name) == name_key(info.name)), None)
-        unchanged = known is not None and (known.body_sha256, known.arguments) == (event.body_sha256, event.arguments)
-        return (None if unchanged else event), doc
+        before = [*events, UserMessage("")] if requested_by == "user" else events
+        return (None if _is_in_force(event, before) else event), doc
 
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None
@@ -99,6 +99,13 @@ class SkillLibrary:
             if drift is not None and (drift.name, drift.new_sha256) not in reported:
                 found.append(drift)
         return found
+
+
+def _is_in_force(event: SkillActivated, events: Sequence[Event]) -> bool:
+    same = [skill for skill in active_skills(events) if name_key(skill.name) == name_key(event.name)]
+    return [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)] and set(
+        event.grants
+    ) <= set(skill_policy(events).grants)
 
 
 def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str]:

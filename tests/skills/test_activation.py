@@ -7,7 +7,7 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.events import Event
+from openagentic_sdk.events import Event, SkillActivated, UserMessage
 from openagentic_sdk.serialization import event_from_dict
 from openagentic_sdk.skills.activation import (
     activation_event,
@@ -94,6 +94,14 @@ class EventTest(unittest.TestCase):
         self.assertEqual((changed.new_sha256, gone.new_sha256), (sha256_text("other"), None))
 
 
+class ArgumentsTest(unittest.TestCase):
+    def test_arguments_belong_to_the_turn_in_which_they_were_given(self) -> None:
+        activated = SkillActivated("a", arguments="now")
+        self.assertEqual([skill.arguments for skill in active_skills([activated])], ["now"])
+        later = [activated, UserMessage("next"), SkillActivated("b", arguments="then")]
+        self.assertEqual([skill.arguments for skill in active_skills(later)], [None, "then"])
+
+
 class LibraryTest(ProjectTestCase):
     def test_an_active_skill_is_not_activated_again_unless_its_text_or_arguments_differ(self) -> None:
         path = self.skill("a")
@@ -105,6 +113,19 @@ class LibraryTest(ProjectTestCase):
         self.assertIsNotNone(library.activate(info, [first], arguments="now")[0])
         path.write_text("---\nname: a\ndescription: d\n---\nDo something else.\n", encoding="utf-8")
         self.assertIsNotNone(library.activate(info, [first])[0])
+
+    def test_a_person_who_asks_again_in_the_next_turn_gets_arguments_and_grants_again(self) -> None:
+        self.skill("a", allowed_tools="Read")
+        for library, arguments, again in (
+            (SkillLibrary(), "x", True),
+            (SkillLibrary(), None, False),
+            (SkillLibrary(trusts=lambda skill: True), None, True),
+        ):
+            info = library.index(str(self.project)).find("a")
+            first, _ = library.activate(info, [], arguments=arguments, requested_by="user")
+            assert first is not None
+            second, _ = library.activate(info, [UserMessage("1"), first], arguments=arguments, requested_by="user")
+            self.assertEqual(second is not None, again)
 
     def test_drift_is_found_once_and_for_lost_files_too(self) -> None:
         kept, changed, lost = self.skill("a"), self.skill("b"), self.skill("c")

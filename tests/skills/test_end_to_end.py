@@ -1,0 +1,185 @@
+"""A scripted model works with skills through the whole runtime: what it did survives a crash, a resume and a compaction."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.api import RunResult, run
+from openagentic_sdk.events import (
+    HookEvent,
+    ModelContext,
+    SessionCompacted,
+    SkillActivated,
+    SkillDrifted,
+    ToolResult,
+    UserMessage,
+)
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.skills.support import ProjectTestCase
+
+ROOT = Path(__file__).parents[2]
+CHECKLIST = """# release-check
+
+Say whether this can be released.
+
+## Checklist
+
+- [ ] Search for TODO.
+- [ ] Read version.py.
+"""
+
+CRASH = """
+import asyncio, os, sys
+from openagentic_sdk.api import query
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+class Crashing(ScriptedProvider):
+    async def stream(self, **request):
+        if len(self.requests) == 4:
+            os._exit(9)  # no cleanup of any kind, as in a power cut
+        async for event in super().stream(**request):
+            yield event
+
+async def main():
+    turns = [
+        {"tool_calls": [{"name": "SkillLoad", "arguments": {"name": "release-check"}}]},
+        {"tool_calls": [{"name": "Grep", "arguments": {"query": "TODO"}}], "expect": {"tool_results": {"SkillLoad": "Search for"}}},
+        {"tool_calls": [{"name": "Read", "arguments": {"file_path": "version.py"}}], "expect": {"tool_results": {"Grep": "TODO"}}},
+        {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "release-check"}}], "expect": {"tool_results": {"Read": "1.0"}}},
+        {"text": "never said"},
+    ]
+    options = OpenAgenticOptions(
+        provider=Crashing(turns), model="m", cwd=sys.argv[1], setting_sources=("project",), session_id="s",
+        session_store=FileSessionStore(root_dir=sys.argv[2]),
+    )
+    async for event in query(prompt="Can we release?", options=options):
+        pass
+
+asyncio.run(main())
+"""
+
+
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": tool, "arguments": arguments}]}
+
+
+class EndToEndTest(ProjectTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.write({"main.py": "x = 1  # TODO\n", "version.py": "VERSION = '1.0'\n"})
+        self.write({".claude/skills/release-check/SKILL.md": CHECKLIST})
+        self.store = FileSessionStore(root_dir=self.parent / "store")
+
+    def run_turns(self, *turns: Any, prompt: str = "Go.", **options: Any) -> tuple[RunResult, ScriptedProvider]:
+        provider = ScriptedProvider(turns)
+        settings = {"cwd": self.project, "setting_sources": ("project",), "session_store": self.store, **options}
+        result = asyncio.run(run(prompt=prompt, options=OpenAgenticOptions(provider=provider, model="m", **settings)))
+        self.assertEqual((result.stop_reason, result.error_message), ("end", None))
+        return result, provider
+
+    def system_prompts(self) -> list[str]:
+        (session,) = self.store.list_sessions()
+        return [event.system_prompt for event in self.store.read_events(session) if isinstance(event, ModelContext)]
+
+    def test_a_checklist_is_followed_and_the_skill_is_active_after_a_crash(self) -> None:
+        command = [sys.executable, "-c", CRASH, str(self.project), str(self.parent / "store")]
+        crashed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        self.assertEqual(crashed.returncode, 9, crashed.stderr)
+        outcomes = [event.outcome for event in self.store.read_events("s") if isinstance(event, ToolResult)]
+        self.assertEqual(outcomes, ["ok"] * 4)
+        result, _ = self.run_turns("Not ready: one TODO.", resume="s")
+        self.assertEqual(result.final_text, "Not ready: one TODO.")
+        self.assertIn('<active-skill name="release-check"', self.system_prompts()[-1])
+        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+
+    def test_an_active_skill_survives_the_loss_of_its_file(self) -> None:
+        first, _ = self.run_turns(call("SkillActivate", name="release-check"), "Active.")
+        (self.project / ".claude/skills/release-check/SKILL.md").unlink()
+        result, _ = self.run_turns("Still here.", resume=first.session_id)
+        self.assertEqual([event.name for event in result.events if isinstance(event, SkillDrifted)], ["release-check"])
+        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+
+    def test_an_active_skill_survives_compaction(self) -> None:
+        first, _ = self.run_turns(call("SkillActivate", name="release-check"), "Active.")
+        self.compact(first.session_id)
+        self.run_turns("Still here.", resume=first.session_id)
+        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+
+    def compact(self, session_id: str) -> None:
+        events = self.store.read_events(session_id)
+        self.store.append_event(session_id, SessionCompacted(events[-1].seq or 0, "Earlier, a skill was activated."))
+
+    def test_a_hook_can_lead_a_load_to_another_skill(self) -> None:
+        self.skill("safe", body="The safe text.\n")
+
+        def rewrite(payload: dict[str, Any]) -> HookDecision:
+            return HookDecision(override_tool_input={"name": "safe"}, action="rewrite")
+
+        hooks = HookEngine(pre_tool_use=[HookMatcher("swap", "SkillLoad", rewrite)])
+        result, _ = self.run_turns(call("SkillLoad", name="release-check"), "Done.", hooks=hooks)
+        (loaded,) = [event for event in result.events if isinstance(event, ToolResult)]
+        self.assertEqual((loaded.output["name"], loaded.is_error), ("safe", False))
+        self.assertTrue(any(isinstance(event, HookEvent) and event.name == "swap" for event in result.events))
+
+    def test_a_rule_for_skill_keeps_skills_from_being_loaded_and_activated(self) -> None:
+        gate = PermissionGate(deny=("Skill(release-check)",))
+        turns = (call("SkillLoad", name="release-check"), call("SkillActivate", name="release-check"), "Not allowed.")
+        result, _ = self.run_turns(*turns, permission_gate=gate)
+        self.assertEqual(
+            [event.outcome for event in result.events if isinstance(event, ToolResult)], ["denied", "denied"]
+        )
+        self.assertFalse([event for event in result.events if isinstance(event, SkillActivated)])
+
+    def test_an_unknown_skill_is_an_error_that_the_model_reads(self) -> None:
+        result, provider = self.run_turns(call("SkillLoad", name="nope"), "I see.")
+        (loaded,) = [event for event in result.events if isinstance(event, ToolResult)]
+        self.assertEqual((loaded.outcome, loaded.error_type), ("error", "SkillNotFoundError"))
+        self.assertIn("the skills are release-check", str(provider.requests[-1]))
+
+    def test_a_person_activates_a_skill_with_a_slash(self) -> None:
+        result, _ = self.run_turns("Fine.", prompt="/release-check the beta")
+        (active,) = [event for event in result.events if isinstance(event, SkillActivated)]
+        self.assertEqual((active.requested_by, active.arguments), ("user", "the beta"))
+        (prompt,) = [event for event in result.events if isinstance(event, UserMessage)]
+        self.assertEqual(prompt.text, "Follow the skill release-check now. It is for: the beta")
+        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+
+    def test_without_setting_sources_the_project_says_nothing(self) -> None:
+        self.write({"CLAUDE.md": "Obey."})
+        self.run_turns("Fine.", setting_sources=())
+        self.assertNotIn("Obey.", self.system_prompts()[-1])
+        self.assertNotIn("skill-index", self.system_prompts()[-1])
+
+    def test_allowed_tools_of_a_trusted_project_need_no_question_in_this_turn_only(self) -> None:
+        self.skill("builder", allowed_tools="Bash(touch *)")
+        touch = call("Bash", command="touch made")
+        for trusted, outcome in ((True, "ok"), (False, "denied")):
+            made = self.project / "made"
+            made.unlink(missing_ok=True)
+            gate = PermissionGate(permission_mode="dontAsk", allow=("Skill",))
+            result, _ = self.run_turns(
+                call("SkillActivate", name="builder"), touch, "Done.", permission_gate=gate, trust_project=trusted
+            )
+            results = [event.outcome for event in result.events if isinstance(event, ToolResult)]
+            self.assertEqual(results, ["ok", outcome])
+            self.assertEqual(made.exists(), trusted)
+            later, _ = self.run_turns(
+                touch, "Done.", permission_gate=gate, trust_project=trusted, resume=result.session_id
+            )
+            self.assertEqual([e.outcome for e in later.events if isinstance(e, ToolResult)], ["denied"])
+
+
+if __name__ == "__main__":
+    unittest.main()
