@@ -1,0 +1,283 @@
+"""Any of our stores behind the six async methods of the Claude Agent SDK's `SessionStore` protocol, without that SDK.
+
+Each key (`project_key`, `session_id`, `subpath`) is a session of ours, each entry one event of it, word for word. The last
+event of a batch also carries the time and the summary after it, so both appear together with the entries or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ..clock import Clock, SystemClock
+from ..errors import ConcurrencyError, InvalidEventError, SessionExistsError, SessionLockedError, SessionNotFoundError
+from ..events import Event, UnknownEvent
+from ..serialization import dumps_json
+from .base import SessionStore
+from .line import encode_event
+
+T = TypeVar("T")
+Key = Mapping[str, Any]
+Entry = dict[str, Any]
+Fold = Callable[[dict[str, Any] | None, Key, Sequence[Entry]], dict[str, Any]]
+
+ENTRY_TYPE = "claude.entry"
+MAX_PROMPT_CHARS = 200
+
+
+@dataclass
+class _Known:
+    """What a log held when it was last looked at, so that an append only reads what came since."""
+
+    created_at: float
+    last_seq: int = 0
+    uuids: set[str] = field(default_factory=set)
+    mtime: int = 0
+    summary: dict[str, Any] | None = None
+
+
+class ClaudeSessionStore:
+    """A store of ours for `ClaudeAgentOptions(session_store=...)`.
+
+    `fold` is that SDK's own `fold_session_summary`; without it summaries are folded by the published rules. Calls run on one
+    thread in the order in which they were made; an append that is cancelled still happens. `close` ends the thread.
+    """
+
+    def __init__(self, store: SessionStore, *, fold: Fold | None = None, clock: Clock | None = None) -> None:
+        self._store = store
+        self._fold = fold or fold_session_summary
+        self._clock = clock or SystemClock()
+        self._known: dict[str, _Known] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="claude-session-store")
+
+    async def append(self, key: Key, entries: Sequence[Entry]) -> None:
+        """Add entries; one whose `uuid` is there already is left out. Raises `InvalidEventError`, and adds nothing then."""
+        await self._off_loop(lambda: self._append(key, list(entries)))
+
+    async def load(self, key: Key) -> list[Entry] | None:
+        """All entries in their order; None when nothing was ever written."""
+        return await self._off_loop(lambda: self._load(key))
+
+    async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
+        """`{"session_id", "mtime"}` of each main transcript of the project, newest first."""
+        rows = await self._off_loop(lambda: self._rows(project_key))
+        return [{"session_id": row["session_id"], "mtime": row["mtime"]} for row in rows]
+
+    async def list_session_summaries(self, project_key: str) -> list[dict[str, Any]]:
+        """`{"session_id", "mtime", "data"}` of each main transcript of the project; no transcript is loaded."""
+        rows = await self._off_loop(lambda: self._rows(project_key))
+        return [{"session_id": row["session_id"], "mtime": row["mtime"], "data": row["summary"]} for row in rows]
+
+    async def delete(self, key: Key) -> None:
+        """Remove a transcript; that of a main key takes all subkeys along. Nothing there is no error."""
+        await self._off_loop(lambda: self._delete(key))
+
+    async def list_subkeys(self, key: Key) -> list[str]:
+        """The subpaths of the session that have entries."""
+        return await self._off_loop(lambda: self._subkeys(key))
+
+    def close(self) -> None:
+        """Wait for what is under way and end the thread; the store itself stays open."""
+        self._thread.shutdown()
+
+    async def _off_loop(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # --- on the thread -----------------------------------------------------------------------------------------------
+
+    def _append(self, key: Key, entries: list[Entry]) -> None:
+        session_id = session_id_of(key)
+        for entry in entries:
+            _check_entry(entry)
+        if not entries:
+            return
+        with suppress(SessionExistsError):
+            self._store.create_session(session_id=session_id, metadata=_metadata(key))
+        while True:
+            known = self._catch_up(session_id)
+            fresh = _without_repeats(entries, known.uuids)
+            if not fresh:
+                return
+            try:
+                self._store.append_events(session_id, self._events(key, known, fresh), expected_seq=known.last_seq)
+                return
+            except (ConcurrencyError, SessionLockedError):
+                # Another process was faster: look at what it wrote, and find our place behind it.
+                continue
+
+    def _events(self, key: Key, known: _Known, entries: Sequence[Entry]) -> list[Event]:
+        # Milliseconds would let two appends share a time, and the one that came later must look later.
+        mtime = max(int(self._clock.now() * 1000), known.mtime + 1)
+        previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
+        summary = None if key.get("subpath") else self._fold(previous, key, entries)
+        events = [UnknownEvent({"type": ENTRY_TYPE, "entry": entry}) for entry in entries[:-1]]
+        last = {"type": ENTRY_TYPE, "entry": entries[-1], "session_id": key["session_id"], "mtime": mtime}
+        return [*events, UnknownEvent({**last, "summary": summary})]
+
+    def _catch_up(self, session_id: str) -> _Known:
+        created_at = self._store.read_metadata(session_id)["created_at"]
+        known = self._known.get(session_id)
+        if known is None or known.created_at != created_at:
+            known = self._known[session_id] = _Known(created_at)
+        for data in _entry_events(self._store.iter_events(session_id, after_seq=known.last_seq)):
+            known.last_seq = data["seq"]
+            known.uuids.update(_uuid(data["entry"]))
+            if "mtime" in data:
+                known.mtime, known.summary = data["mtime"], data.get("summary")
+        return known
+
+    def _load(self, key: Key) -> list[Entry] | None:
+        try:
+            events = self._store.iter_events(session_id_of(key))
+            return [data["entry"] for data in _entry_events(events)] or None
+        except SessionNotFoundError:
+            return None
+
+    def _rows(self, project_key: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for summary in self._store.list_session_summaries(cwd=_project(project_key)):
+            last = self._store.iter_events(summary.id, after_seq=summary.events - 1, limit=1) if summary.events else ()
+            found.extend(
+                {"session_id": data["session_id"], "mtime": data["mtime"], "summary": _data_of(data["summary"])}
+                for data in _entry_events(last)
+            )
+        return found
+
+    def _delete(self, key: Key) -> None:
+        main = session_id_of(key)
+        children = [] if key.get("subpath") else self._store.list_children(main)
+        for session_id in (*children, main):
+            self._known.pop(session_id, None)
+            with suppress(SessionNotFoundError):
+                self._store.delete_session(session_id)
+
+    def _subkeys(self, key: Key) -> list[str]:
+        main = session_id_of({"project_key": key["project_key"], "session_id": key["session_id"]})
+        children = [name for name in self._store.list_children(main) if self._store.last_seq(name)]
+        return [self._store.read_metadata(name)["metadata"]["subpath"] for name in children]
+
+
+def session_id_of(key: Key) -> str:
+    """The id of our session for a key. Raises `ValueError` for a key that the protocol does not allow."""
+    parts = [key["project_key"], key["session_id"]] + ([key["subpath"]] if "subpath" in key else [])
+    if not all(isinstance(part, str) for part in parts) or parts[2:] == [""]:
+        raise ValueError(f"key {dict(key)!r} cannot be used: project_key, session_id and subpath are texts, none empty")
+    return "claude-" + hashlib.sha256(dumps_json(parts).encode("ascii")).hexdigest()[:40]
+
+
+def _project(project_key: str) -> str:
+    return f"claude:{project_key}"
+
+
+def _metadata(key: Key) -> dict[str, Any]:
+    """Where the session belongs. A subpath makes it a child, so that lists leave it out and the main key finds it."""
+    metadata = {"cwd": _project(key["project_key"]), "claude_session_id": key["session_id"]}
+    if "subpath" not in key:
+        return metadata
+    main = session_id_of({"project_key": key["project_key"], "session_id": key["session_id"]})
+    return {**metadata, "subpath": key["subpath"], "parent_session_id": main, "parent_tool_use_id": key["subpath"]}
+
+
+def _check_entry(entry: Any) -> None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+        raise InvalidEventError(f"an entry is an object with a type of kind str, not {entry!r:.100}")
+    encode_event(UnknownEvent({"type": ENTRY_TYPE, "entry": entry}))
+
+
+def _entry_events(events: Iterable[Event]) -> Iterable[Mapping[str, Any]]:
+    return (event.data for event in events if isinstance(event, UnknownEvent) and event.type == ENTRY_TYPE)
+
+
+def _uuid(entry: Entry) -> list[str]:
+    uuid = entry.get("uuid")
+    return [uuid] if isinstance(uuid, str) else []
+
+
+def _without_repeats(entries: Sequence[Entry], known: set[str]) -> list[Entry]:
+    seen = set(known)
+    fresh = []
+    for entry in entries:
+        uuid = _uuid(entry)
+        if not seen.issuperset(uuid) or not uuid:
+            fresh.append(entry)
+        seen.update(uuid)
+    return fresh
+
+
+# --- summaries by the protocol's published rules ---------------------------------------------------------------------
+
+_LAST_WINS = {
+    "customTitle": "custom_title",
+    "aiTitle": "ai_title",
+    "lastPrompt": "last_prompt",
+    "summary": "summary_hint",
+    "gitBranch": "git_branch",
+}
+
+
+def fold_session_summary(
+    previous: Mapping[str, Any] | None, key: Key, entries: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """`{"session_id", "mtime", "data"}` after these entries; pure, and `mtime` is left to whoever stores it."""
+    data = dict(previous["data"]) if previous is not None else {}
+    for entry in entries:
+        _fold_entry(data, entry)
+    mtime = previous["mtime"] if previous is not None else 0
+    return {"session_id": key["session_id"], "mtime": mtime, "data": data}
+
+
+def _data_of(summary: Any) -> dict[str, Any]:
+    return dict(summary["data"]) if isinstance(summary, Mapping) and isinstance(summary.get("data"), Mapping) else {}
+
+
+def _fold_entry(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
+    data.setdefault("is_sidechain", entry.get("isSidechain") is True)
+    if data.get("created_at") is None:
+        data["created_at"] = _epoch_ms(entry.get("timestamp"))
+    if not data.get("cwd") and isinstance(entry.get("cwd"), str):
+        data["cwd"] = entry["cwd"]
+    for source, target in _LAST_WINS.items():
+        if isinstance(entry.get(source), str):
+            data[target] = entry[source]
+    if entry.get("type") == "tag":
+        data["tag"] = entry.get("tag") or None
+    if entry.get("type") == "user" and not data.get("first_prompt_locked"):
+        _fold_prompt(data, entry)
+
+
+def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
+    text = _prompt_text(entry)
+    if not text:
+        return
+    if text.startswith("<command-name>"):
+        data.setdefault("command_fallback", text.removeprefix("<command-name>").partition("<")[0].strip())
+    elif not text.startswith("<"):
+        line = text.replace("\n", " ").strip()
+        data["first_prompt"] = line if len(line) <= MAX_PROMPT_CHARS else line[:MAX_PROMPT_CHARS].rstrip() + "…"
+        data["first_prompt_locked"] = True
+
+
+def _prompt_text(entry: Mapping[str, Any]) -> str:
+    if entry.get("isMeta") or entry.get("isCompactSummary"):
+        return ""
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    if isinstance(content, str):
+        return content.strip()
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    if any(block.get("type") == "tool_result" for block in blocks):
+        return ""
+    return " ".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text").strip()
+
+
+def _epoch_ms(timestamp: Any) -> int | None:
+    try:
+        return int(datetime.fromisoformat(timestamp).timestamp() * 1000)
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -1,0 +1,227 @@
+"""Our stores behind the protocol of the Claude Agent SDK: its contracts, and the stricter ones that keep data."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import tempfile
+import unittest
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.errors import InvalidEventError
+from openagentic_sdk.sessions.interop import ClaudeSessionStore, fold_session_summary
+from openagentic_sdk.sessions.locate import open_store
+
+MAIN = {"project_key": "proj", "session_id": "sess"}
+SUB1 = {**MAIN, "subpath": "subagents/agent-1"}
+SUB2 = {**MAIN, "subpath": "subagents/agent-2"}
+OTHER = {"project_key": "proj", "session_id": "sess2"}
+ELSEWHERE = {"project_key": "elsewhere", "session_id": "sess"}
+
+
+def entry(uuid: str | None = None, **fields: Any) -> dict[str, Any]:
+    return {"type": "x", **({} if uuid is None else {"uuid": uuid}), **fields}
+
+
+class AdapterTest(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.place = Path(place.name)
+        self.number = 0
+
+    def open_url(self, url: str) -> ClaudeSessionStore:
+        store = open_store(url)
+        adapter = ClaudeSessionStore(store)
+        self.addCleanup(store.close)
+        self.addCleanup(adapter.close)
+        return adapter
+
+    def on_every_store(self, check: Callable[[ClaudeSessionStore], Awaitable[None]]) -> None:
+        for url in ("memory:", "sqlite:{}/{}.db?durability=flush", "file:{}/{}?durability=flush"):
+            self.number += 1
+            with self.subTest(url):
+                asyncio.run(self.bounded(check(self.open_url(url.format(self.place, self.number)))))
+
+    async def bounded(self, work: Awaitable[None]) -> None:
+        async with asyncio.timeout(30):
+            await work
+
+    def test_entries_come_back_in_the_order_of_the_calls(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            self.assertIsNone(await store.load(MAIN))
+            batches = [
+                [entry("z", n=1)],
+                [entry("a"), entry("m", deep={"b": [None, 2**70, "\x00\ud800"]})],
+                [entry("b")],
+            ]
+            for batch in batches:
+                await store.append(MAIN, batch)
+            await store.append(MAIN, [])
+            self.assertEqual(await store.load(MAIN), [item for batch in batches for item in batch])
+            self.assertIsNone(await store.load(SUB1))
+
+        self.on_every_store(check)
+
+    def test_an_empty_append_creates_nothing(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            await store.append(MAIN, [])
+            self.assertIsNone(await store.load(MAIN))
+            self.assertEqual(await store.list_sessions("proj"), [])
+
+        self.on_every_store(check)
+
+    def test_a_uuid_that_is_there_is_not_added_again_and_entries_without_one_always_are(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            await store.append(MAIN, [entry("a", n=1), entry(n=2), entry("a", n=3)])
+            await store.append(MAIN, [entry("b", n=4), entry("a", n=5), entry(n=2), entry("b", n=6)])
+            await store.append(MAIN, [entry("a", n=7)])
+            loaded = await store.load(MAIN)
+            self.assertEqual([item["n"] for item in loaded or ()], [1, 2, 4, 2])
+            await store.append(SUB1, [entry("a", n=8)])
+            self.assertEqual(await store.load(SUB1), [entry("a", n=8)])
+
+        self.on_every_store(check)
+
+    def test_keys_are_kept_apart(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            keys = [MAIN, SUB1, SUB2, OTHER, ELSEWHERE, {"project_key": "pro", "session_id": "jsess"}]
+            keys += [{**MAIN, "subpath": name} for name in ("subagents/agent-11", "..", "/", "a\x00", "A", "a")]
+            for number, key in enumerate(keys):
+                await store.append(key, [entry(n=number)])
+            for number, key in enumerate(keys):
+                self.assertEqual(await store.load(key), [entry(n=number)])
+            for wrong in ({**MAIN, "subpath": ""}, {"project_key": "p", "session_id": 7}):
+                with self.assertRaises(ValueError):
+                    await store.load(wrong)
+
+        self.on_every_store(check)
+
+    def test_lists_show_main_transcripts_of_one_project_with_rising_times(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            self.assertEqual(await store.list_sessions("proj"), [])
+            for key in (MAIN, SUB1, OTHER, ELSEWHERE, {**OTHER, "session_id": "only-sub", "subpath": "s"}):
+                await store.append(key, [entry()])
+            listed = {row["session_id"]: row["mtime"] for row in await store.list_sessions("proj")}
+            self.assertEqual(set(listed), {"sess", "sess2"})
+            self.assertTrue(all(mtime > 1e12 for mtime in listed.values()))
+            await store.append(SUB1, [entry()])
+            self.assertEqual({row["session_id"]: row["mtime"] for row in await store.list_sessions("proj")}, listed)
+            for _ in range(3):
+                await store.append(MAIN, [entry()])
+                newer = {row["session_id"]: row["mtime"] for row in await store.list_sessions("proj")}
+                self.assertGreater(newer["sess"], listed["sess"])
+                listed = newer
+            self.assertEqual(await store.list_sessions("unknown"), [])
+
+        self.on_every_store(check)
+
+    def test_subkeys_are_listed_and_deleted_one_by_one_or_with_their_main_key(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            await store.delete(MAIN)
+            self.assertEqual(await store.list_subkeys(MAIN), [])
+            for key in (
+                MAIN,
+                SUB1,
+                SUB2,
+                {**OTHER, "subpath": "theirs"},
+                ELSEWHERE,
+                {**MAIN, "subpath": "subagents/agent-11"},
+            ):
+                await store.append(key, [entry("u")])
+            names = ["subagents/agent-1", "subagents/agent-11", "subagents/agent-2"]
+            self.assertEqual(sorted(await store.list_subkeys(MAIN)), names)
+            await store.delete(SUB1)
+            self.assertEqual(sorted(await store.list_subkeys(MAIN)), names[1:])
+            self.assertIsNotNone(await store.load(MAIN))
+            await store.delete(MAIN)
+            for gone in (MAIN, SUB1, SUB2):
+                self.assertIsNone(await store.load(gone))
+            self.assertEqual(await store.list_subkeys(MAIN), [])
+            self.assertEqual(await store.list_sessions("proj"), [])
+            self.assertIsNotNone(await store.load(ELSEWHERE))
+            self.assertEqual(await store.list_subkeys(OTHER), ["theirs"])
+            await store.append(MAIN, [entry("u", again=True)])
+            self.assertEqual(await store.load(MAIN), [entry("u", again=True)])
+
+        self.on_every_store(check)
+
+    def test_summaries_equal_the_fold_whatever_the_split(self) -> None:
+        entries = [
+            entry("1", timestamp="2026-01-01T00:00:00Z", cwd="/w", customTitle="first", isSidechain=False),
+            {"type": "user", "uuid": "2", "message": {"content": "hello\nworld"}, "gitBranch": "main"},
+            {"type": "user", "uuid": "3", "message": {"content": "later"}},
+            entry("4", customTitle="second", timestamp="2027-01-01T00:00:00Z"),
+            {"type": "tag", "tag": "blue"},
+        ]
+        whole = fold_session_summary(None, MAIN, entries)["data"]
+        self.assertEqual(
+            (whole["custom_title"], whole["first_prompt"], whole["tag"]), ("second", "hello world", "blue")
+        )
+        self.assertEqual((whole["created_at"], whole["cwd"], whole["git_branch"]), (1767225600000, "/w", "main"))
+
+        async def check(store: ClaudeSessionStore) -> None:
+            await store.append(MAIN, entries[:2])
+            await store.append(MAIN, entries[2:])
+            await store.append(SUB1, [entry(customTitle="stolen")])
+            await store.append(ELSEWHERE, [entry()])
+            (row,) = await store.list_session_summaries("proj")
+            self.assertEqual(row["data"], whole)
+            self.assertEqual([row["mtime"]], [item["mtime"] for item in await store.list_sessions("proj")])
+            again = fold_session_summary(row, MAIN, [entry()])
+            self.assertEqual((again["session_id"], again["mtime"]), ("sess", row["mtime"]))
+            await store.delete(MAIN)
+            self.assertEqual(await store.list_session_summaries("proj"), [])
+
+        self.on_every_store(check)
+
+    def test_one_bad_entry_keeps_the_batch_out(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            for bad in ({"no": "type"}, "text", None, entry(x=float("nan")), entry(x=object())):
+                for _ in range(2):
+                    with self.assertRaises(InvalidEventError):
+                        await store.append(MAIN, [entry("good"), bad])  # type: ignore[list-item]
+                    self.assertIsNone(await store.load(MAIN))
+            self.assertEqual(await store.list_sessions("proj"), [])
+
+        self.on_every_store(check)
+
+    def test_what_was_passed_or_loaded_is_not_what_is_stored(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            item = entry("a", list=[1])
+            original = copy.deepcopy(item)
+            await store.append(MAIN, [item])
+            item["list"].append(2)
+            for _ in range(2):
+                loaded = await store.load(MAIN)
+                self.assertEqual(loaded, [original])
+                (loaded or [])[0]["list"].append(3)
+
+        self.on_every_store(check)
+
+    def test_concurrent_appends_keep_their_order_and_lose_nothing(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            await asyncio.gather(*(store.append(MAIN, [entry(n=n, part=part) for part in "ab"]) for n in range(20)))
+            loaded = await store.load(MAIN) or []
+            self.assertEqual(
+                [(item["n"], item["part"]) for item in loaded], [(n, part) for n in range(20) for part in "ab"]
+            )
+
+        self.on_every_store(check)
+
+    def test_two_adapters_on_one_database_see_each_other(self) -> None:
+        async def check() -> None:
+            one, other = (self.open_url(f"sqlite:{self.place}/shared.db?durability=flush") for _ in range(2))
+            await asyncio.gather(
+                *(store.append(MAIN, [entry(f"{n}"), entry(n=n)]) for n in range(10) for store in (one, other))
+            )
+            loaded = await one.load(MAIN) or []
+            self.assertEqual(
+                sorted(item["uuid"] for item in loaded if "uuid" in item), sorted(str(n) for n in range(10))
+            )
+            self.assertEqual(sum("n" in item for item in loaded), 20)
+            self.assertEqual(await other.load(MAIN), loaded)
+
+        asyncio.run(self.bounded(check()))
