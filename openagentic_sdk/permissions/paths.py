@@ -244,16 +244,11 @@ def _translated(piece: str) -> str:
     return re.escape(piece[1] if len(piece) > 1 else piece)
 
 
-def same_text(path: str) -> str:
-    """A path in the one spelling of its letters that patterns are compared in (NFC)."""
-    return path if path.isascii() else unicodedata.normalize("NFC", path)
+def matches(pattern: re.Pattern[str], name: str) -> bool:
+    """Whether a pattern fits a path; letters that look the same in two spellings (NFC, NFD) are the same."""
+    return pattern.fullmatch(name if name.isascii() else unicodedata.normalize("NFC", name)) is not None
 
 
 def matches_any(pattern: re.Pattern[str], names: Sequence[str]) -> bool:
     """Whether a pattern fits at least one name."""
-    return any(pattern.fullmatch(same_text(name)) for name in names)
-
-
-def matches_all(pattern: re.Pattern[str], names: Sequence[str]) -> bool:
-    """Whether a pattern fits every name."""
-    return all(pattern.fullmatch(same_text(name)) for name in names)
+    return any(matches(pattern, name) for name in names)

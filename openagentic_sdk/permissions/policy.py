@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .paths import compile_pattern, is_inside, is_protected, matches_all, matches_any
+from .paths import compile_pattern, is_inside, is_protected, matches, matches_any
 from .rules import EDIT_TOOLS, Rule, RuleBook
 from .subject import Access, Subject, Workspace
 
@@ -87,18 +87,26 @@ def _mode_permits(policy: Policy, access: Access) -> bool:
 
 
 def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:
-    """The rule that permits a path: every name of it must fit. A rule without a pattern counts in the workspace only."""
+    """The rule that permits a path: every name of it must fit one, the file's own name and all that links add.
+
+    A rule without a pattern counts in the workspace only.
+    """
     tool = subject.tool if subject.tool != "Bash" else ("Edit" if access.write else "Read")
     whole = book.for_tool(tool) if inside else None
-    if whole is not None:
+    if whole is not None or not book.paths:
         return whole
     base = subject.workspace.base
-    names = access.places.all
-    for rule in book.paths:
-        covered = rule.covers(tool) or (not access.write and rule.tool in EDIT_TOOLS)
-        if covered and matches_all(compile_pattern(rule.pattern, base, rule.root or base, wide=False), names):
-            return rule
-    return None
+    rules = [rule for rule in book.paths if rule.covers(tool) or (not access.write and rule.tool in EDIT_TOOLS)]
+    found: Rule | None = None
+    for name in access.places.all:
+        found = next((rule for rule in rules if _fits(rule, base, name)), None)
+        if found is None:
+            return None
+    return found
+
+
+def _fits(rule: Rule, base: str, name: str) -> bool:
+    return matches(compile_pattern(rule.pattern, base, rule.root or base, wide=False), name)
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:

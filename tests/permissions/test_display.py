@@ -1,0 +1,110 @@
+"""What a person sees: nothing that steers a terminal, nothing that hides."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import unicodedata
+import unittest
+
+from openagentic_sdk.events import UserQuestion
+from openagentic_sdk.permissions.display import coloured, preview, visible
+from openagentic_sdk.permissions.interactive import InteractiveApprover, question_text
+
+from .workspace import Person, WorkspaceTestCase, fixture
+
+HIDDEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0]")
+
+
+def is_harmless(text: str) -> bool:
+    """Whether every character of a line shows as itself."""
+    plain = all(letter == " " or unicodedata.category(letter)[0] not in "CZ" for letter in text)
+    return plain and not HIDDEN.search(text) and " " * 41 not in text
+
+
+class TerminalStrings(WorkspaceTestCase):
+    def test_no_string_of_the_table_reaches_the_terminal_as_it_is(self) -> None:
+        table = fixture("terminal.json")
+        self.assertGreaterEqual(len(table), 40)
+        for case in table:
+            with self.subTest(case["about"]):
+                self.assertFalse(is_harmless(case["text"]) and case["text"] == visible(case["text"]))
+                self.assertTrue(is_harmless(visible(case["text"])), visible(case["text"]))
+
+    def test_nothing_of_the_table_gets_through_a_question_in_any_tool(self) -> None:
+        for case in fixture("terminal.json"):
+            text = case["text"].encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+            inputs = [
+                ("Bash", {"command": text, text: text}),
+                ("Edit", {"file_path": text, "old": text, "new": text + "2"}),
+                ("Write", {"file_path": "new", "content": text}),
+                ("WebFetch", {"url": text}),
+                (f"mcp__a__{text}", {text: text, "b": [text]}),
+            ]
+            for tool, input in inputs:
+                with self.subTest(about=case["about"], tool=tool):
+                    person = Person()
+                    self.approve(self.gate(person, permission_mode="prompt"), tool, input)
+                    shown = question_text(person.asked[0])
+                    self.assertTrue(all(is_harmless(line) for line in shown.split("\n")), shown)
+
+    def test_plain_text_of_any_script_stays_as_it_is(self) -> None:
+        for text in ("ls -la", "grüße", "日本語", "Привет", "مرحبا", "a\\b", "e\u0301", "🙂"):
+            with self.subTest(text):
+                self.assertEqual(visible(text), text)
+
+
+class Previews(WorkspaceTestCase):
+    def test_an_edit_is_shown_as_a_diff(self) -> None:
+        lines = preview("Edit", {"file_path": "a.py", "old": "one\ntwo", "new": "one\nthree"}, str(self.root))
+        self.assertEqual(lines, ["a.py", "@@ -1,2 +1,2 @@", " one", "-two", "+three"])
+
+    def test_several_edits_are_all_shown(self) -> None:
+        edits = [{"old": "a", "new": "b"}, {"old_string": "c", "new_string": "d", "replace_all": True}]
+        lines = preview("Edit", {"file_path": "a.py", "edits": edits}, str(self.root))
+        self.assertEqual([line for line in lines if line[0] in "+-("], ["-a", "+b", "-c", "+d", "(every place)"])
+
+    def test_a_write_is_compared_with_the_file_that_is_there(self) -> None:
+        (self.root / "b.txt").write_text("old\nsame\n", encoding="utf-8")
+        lines = preview("Write", {"file_path": "b.txt", "content": "new\nsame\n"}, str(self.root))
+        self.assertEqual(lines[2:4], ["-old", "+new"])
+
+    def test_a_device_or_pipe_is_not_read_for_a_diff(self) -> None:
+        self.assertEqual(preview("Write", {"file_path": "/dev/zero", "content": "x"}, "/")[-1], "+x")
+
+    def test_a_long_diff_says_what_it_leaves_out(self) -> None:
+        lines = preview("Write", {"file_path": "new", "content": "\n".join(map(str, range(1000)))}, str(self.root))
+        self.assertIn("more lines are not shown", lines[-1])
+
+    def test_a_command_of_several_lines_is_shown_whole(self) -> None:
+        self.assertEqual(
+            preview("Bash", {"command": "ls\nrm x", "timeout_s": 5}, "/"), ["$ ls", "  rm x", "(timeout_s: 5)"]
+        )
+
+    def test_colours_are_ours_alone(self) -> None:
+        self.assertEqual(coloured(["+a", "-b", " c"]), ["\x1b[32m+a\x1b[0m", "\x1b[31m-b\x1b[0m", " c"])
+
+
+class Terminal(unittest.TestCase):
+    def answers(self, typed: str) -> str:
+        question = UserQuestion("q", "Allow Bash?", ("yes", "no"), details={"preview": ["$ ls"]})
+        return asyncio.run(InteractiveApprover(input_fn=lambda prompt: typed).answer(question))
+
+    def test_what_is_typed_comes_back_without_blanks_around_it(self) -> None:
+        self.assertEqual(self.answers("  yes \n"), "yes")
+
+    def test_the_end_of_input_is_an_empty_answer(self) -> None:
+        def ends(prompt: str) -> str:
+            raise EOFError
+
+        question = UserQuestion("q", "Allow?")
+        self.assertEqual(asyncio.run(InteractiveApprover(input_fn=ends).answer(question)), "")
+
+    def test_the_prompt_shows_call_reason_offers_and_choices(self) -> None:
+        details = {"preview": ["$ ls"], "reason": "no rule", "offers": ["Bash(ls)"]}
+        text = question_text(UserQuestion("q", "Allow Bash?", ("yes", "no"), details=details))
+        self.assertEqual(text, "Allow Bash?\n$ ls\nasked because no rule\nalways: Bash(ls)\n[yes/no] ")
+
+
+if __name__ == "__main__":
+    unittest.main()

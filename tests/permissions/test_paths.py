@@ -1,0 +1,180 @@
+"""Paths and links against the gate: a table of cases, races, and how patterns are read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import unittest
+from typing import Any
+
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.permissions.paths import compile_pattern, follow, is_inside, pattern_problem
+
+from .workspace import Person, WorkspaceTestCase, fixture
+
+
+class PathTable(WorkspaceTestCase):
+    def test_every_path_of_the_table_is_decided_as_it_says(self) -> None:
+        count = 0
+        for group in fixture("paths.json"):
+            policy = self.filled(group["policy"])
+            for expected, path in group["cases"]:
+                count += 1
+                key = "root" if group["tool"] == "Grep" else "file_path"
+                with self.subTest(about=group["about"], path=path):
+                    self.assertEqual(self.outcome(policy, group["tool"], {key: self.filled(path)}), expected)
+        self.assertGreaterEqual(count, 60)
+
+    def filled(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self.filled(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.filled(inner) for inner in value]
+        return value.replace("{root}", str(self.root)).replace("{outside}", str(self.outside))
+
+
+class Races(WorkspaceTestCase):
+    def test_a_link_that_is_swapped_after_the_approval_leads_nowhere(self) -> None:
+        gate = self.gate()
+        context = {"cwd": str(self.root), "tool_use_id": "t"}
+        link = self.root / "note"
+        link.symlink_to("README.md")
+        self.assertTrue(asyncio.run(gate.approve("Read", {"file_path": "note"}, context)))
+        link.unlink()
+        link.symlink_to(self.outside / "outside.txt")
+        self.assertFalse(asyncio.run(gate.permits_path(str(link), False, context)))
+        self.assertFalse(asyncio.run(gate.permits_path(os.path.realpath(link), False, context)))
+
+    def test_what_a_person_approved_for_a_call_is_permitted_to_that_call_only(self) -> None:
+        gate = self.gate(Person("yes"))
+        path = str(self.outside / "outside.txt")
+        context = {"cwd": str(self.root), "tool_use_id": "t"}
+        self.assertTrue(asyncio.run(gate.approve("Read", {"file_path": path}, context)))
+        self.assertTrue(asyncio.run(gate.permits_path(path, False, context)))
+        self.assertFalse(asyncio.run(gate.permits_path(path, True, context)))
+        self.assertFalse(asyncio.run(gate.permits_path(path, False, {**context, "tool_use_id": "u"})))
+
+    def test_a_workspace_folder_that_becomes_a_link_does_not_move_the_workspace(self) -> None:
+        gate = self.gate()
+        context = {"cwd": str(self.root), "workspace_roots": (str(self.root), str(self.root / "other"))}
+        self.assertTrue(asyncio.run(gate.approve("Read", {"file_path": "other/b.py"}, context)))
+        os.rename(self.root / "other", self.root / "away")
+        (self.root / "other").symlink_to("/etc")
+        self.assertFalse(asyncio.run(gate.approve("Read", {"file_path": "other/passwd"}, context)))
+
+
+class Filter(WorkspaceTestCase):
+    def test_there_is_no_filter_when_no_rule_could_bite(self) -> None:
+        gate = self.gate(deny=["Bash(rm:*)", "Edit(src/**)"], allow=["Read(//etc/**)"])
+        self.assertIsNone(gate.read_filter(str(self.root), (str(self.root),)))
+
+    def test_the_filter_hides_what_read_rules_keep_back_under_any_name(self) -> None:
+        gate = self.gate(deny=["Read(./secrets/**)"], ask=["Read(.env)"])
+        permits = gate.read_filter(str(self.root), (str(self.root),))
+        assert permits is not None
+        cases = {
+            "src/a.py": True,
+            "secrets/key": False,
+            "link_secret": False,
+            "link_link": False,
+            "docs/deep/.env": False,
+            "SECRETS/key": False,
+            str(self.root / "secrets" / "key"): False,
+            str(self.root / "README.md"): True,
+        }
+        for path, expected in cases.items():
+            with self.subTest(path):
+                self.assertIs(permits(path), expected)
+
+    def test_a_narrowed_gate_filters_for_every_layer(self) -> None:
+        gate = self.gate(deny=["Read(.env)"]).narrowed(deny=["Read(src/**)"])
+        permits = gate.read_filter(str(self.root), (str(self.root),))
+        assert permits is not None
+        self.assertEqual([permits(path) for path in (".env", "src/a.py", "README.md")], [False, False, True])
+
+
+class Following(WorkspaceTestCase):
+    def test_every_name_on_the_way_is_known(self) -> None:
+        places = follow("link_link", str(self.root))
+        self.assertEqual(places.written, str(self.root / "link_link"))
+        self.assertEqual(places.real, str(self.root / "secrets" / "key"))
+        self.assertIn(str(self.root / "link_secret"), places.all)
+
+    def test_it_ends_where_the_kernel_ends(self) -> None:
+        paths = (
+            *("src/a.py", "link_dir/a.py", "link_dir/../README.md", "link_out/../etc/passwd", "./src/.././src/a.py"),
+            *("missing/../README.md", "link_link", "..", "/", "///etc//passwd", "link_git/hooks", "src/..", "link_out"),
+        )
+        for path in paths:
+            with self.subTest(path):
+                self.assertEqual(follow(path, str(self.root)).real, os.path.realpath(self.root / path))
+
+    def test_a_loop_is_a_problem_and_not_a_hang(self) -> None:
+        self.assertIsNotNone(follow("loop/x", str(self.root)).problem)
+
+    def test_inside_means_whole_names(self) -> None:
+        for path, expected in (("/w", True), ("/w/a", True), ("/wa", False), ("/", False), ("/a/w", False)):
+            self.assertIs(is_inside(path, ("/w",)), expected)
+        self.assertTrue(is_inside("/anything", ("/",)))
+
+
+class Patterns(unittest.TestCase):
+    def test_patterns_mean_what_gitignore_says(self) -> None:
+        cases = [
+            ("*.py", "/w/a.py", True),
+            ("*.py", "/w/x/a.py", True),
+            ("*.py", "/w/a.pyc", False),
+            ("src/*.py", "/w/src/a.py", True),
+            ("src/*.py", "/w/src/x/a.py", False),
+            ("src/*.py", "/w/x/src/a.py", False),
+            ("src/**", "/w/src/x/y", True),
+            ("src/", "/w/src/x", True),
+            ("**/test", "/w/a/b/test", True),
+            ("**/test", "/w/test", True),
+            ("a/**/z", "/w/a/z", True),
+            ("a/**/z", "/w/a/b/c/z", True),
+            ("a/**/z", "/w/a/bz", False),
+            ("?.py", "/w/a.py", True),
+            ("?.py", "/w/ab.py", False),
+            ("[ab].py", "/w/b.py", True),
+            ("[!ab].py", "/w/b.py", False),
+            ("[!ab]x", "/w//x", False),
+            ("\\*.py", "/w/*.py", True),
+            ("\\*.py", "/w/a.py", False),
+            ("a*b*c", "/w/aXbYc", True),
+            ("a*b*c", "/w/aXbY", False),
+            ("a**b", "/w/aXb", True),
+            ("a**b", "/w/a/b", False),
+            ("//w/a", "/w/a", True),
+            ("/x", "/root/x", True),
+            ("./x", "/w/x", True),
+            ("./x", "/w/y/x", False),
+            ("../x", "/x", True),
+            ("**", "/w/anything/at/all", True),
+            ("//**", "/any", True),
+            (".", "/w/.", True),
+        ]
+        for pattern, path, expected in cases:
+            with self.subTest(pattern=pattern, path=path):
+                regex = compile_pattern(pattern, "/w", "/root", wide=False)
+                self.assertIs(regex.fullmatch(path) is not None, expected)
+
+    def test_what_cannot_be_understood_is_a_problem(self) -> None:
+        for pattern in ("!x", "a/../b", "*.{py,js}", "[z-a]", "**/**/**/**/**/x", "a\0b"):
+            with self.subTest(pattern):
+                self.assertIsNotNone(pattern_problem(pattern))
+
+    def test_a_hostile_pattern_takes_no_time(self) -> None:
+        regex = compile_pattern("*a*a*a*a*a*a*a*a*a*a*a*a*b", "/w", "/w", wide=True)
+        began = time.perf_counter()
+        self.assertIsNone(regex.fullmatch("/w/" + "a" * 250))
+        self.assertLess(time.perf_counter() - began, 1.0)
+
+    def test_letters_that_look_the_same_are_the_same(self) -> None:
+        gate = PermissionGate(permission_mode="bypass", deny=["Read(caf\u00e9.txt)"], cwd="/w")
+        self.assertFalse(asyncio.run(gate.approve("Read", {"file_path": "/w/cafe\u0301.txt"}, {"cwd": "/w"})))
+
+
+if __name__ == "__main__":
+    unittest.main()
