@@ -21,7 +21,7 @@ from .project.agents import AgentFile, read_agents
 from .project.claude import claude_folders
 from .project.commands import expand_prompt, read_commands
 from .project.memory import Memory, read_memory
-from .project.prompt import DEFAULT_BASE, build_system_prompt
+from .project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt
 from .project.settings import Settings, read_settings
 from .project.trust import TrustStore, skill_trust
 from .runtime.agent import Agent, Expanded, RunRequest
@@ -200,18 +200,18 @@ class _Project:
         """The skills that the model is told about; their files are read again only when they changed."""
         return self.library.index(self.root, self.cwd).read().skills if self._lists_skills else ()
 
-    def system_prompt(self, base: str | None) -> Callable[[Sequence[Event]], str]:
-        """Makes the system prompt of the skill events so far; the same facts give the same string object."""
-        known: dict[tuple[Any, ...], str] = {}
+    def system_prompt(self, base: str | None) -> Callable[[Sequence[Event]], SystemPrompt]:
+        """Makes the system prompt of the skill events so far; the same facts give the same object."""
+        known: dict[tuple[Any, ...], SystemPrompt] = {}
         skills = self.skills()
 
-        def prompt(skill_events: Sequence[Event]) -> str:
+        def prompt(skill_events: Sequence[Event]) -> SystemPrompt:
             active = active_skills(skill_events)
             key = tuple(event.seq for event in active)
             if key not in known:
                 known[key] = build_system_prompt(
                     base=DEFAULT_BASE if base is None else base, memory=self.memory, skills=skills, active=active
-                ).text
+                )
             return known[key]
 
         return prompt

@@ -126,13 +126,17 @@ class UserAnswer(Event):
 
 @dataclass(frozen=True)
 class ModelContext(Event):
-    """What the requests that follow carry besides messages. Written only when it differs from the one before."""
+    """What the requests that follow carry besides messages. Written only when it differs from the one before.
+
+    `parts` says who put which slice of the system prompt there: `{"kind", "source", "start", "end"}`, see `project.prompt`.
+    """
 
     type: ClassVar[str] = "model.context"
     model: str
     provider: str
     system_prompt: str
     tools: Sequence[Mapping[str, Any]] = ()
+    parts: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ..events import Event, SessionCompacted, SessionRewound, UserMessage
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..permissions.gate import PermissionGate
+from ..project.prompt import SystemPrompt
 from ..runtime.agent import Agent, Expanded, Run, RunRequest, RunStopped
 from ..runtime.task import RunTask
 from ..sessions.memory import MemorySessionStore
@@ -138,7 +139,7 @@ class _Replay:
             clock=SystemClock(),
             cwd=run.init.cwd,
             project_dir=run.init.cwd,
-            system_prompt=lambda skill_events: self._current.context.system_prompt if self._current else "",
+            system_prompt=lambda skill_events: self._system_prompt(),
             child=_no_child,
             expand_prompt=lambda text, view, session_id: Expanded(text),
             on_open=lambda view, session_id: (),
@@ -146,6 +147,9 @@ class _Replay:
             max_steps=len(run.steps) + 1,
             before_step=self._before_step,
         )
+
+    def _system_prompt(self) -> SystemPrompt:
+        return SystemPrompt("" if self._current is None else self._current.context.system_prompt, ())
 
     def _tools(self, step: RecordedStep) -> ToolRegistry:
         recorded = [RecordedTool(spec, self._recording.results) for spec in step.context.tools]

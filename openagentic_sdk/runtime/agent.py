@@ -11,6 +11,7 @@ from ..clock import Clock
 from ..events import Event, UserAnswer, UserQuestion
 from ..hooks.engine import HookEngine
 from ..permissions.gate import PermissionGate
+from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
 from ..sessions.base import SessionStore
 from ..sessions.compaction import ContextLimits
@@ -50,7 +51,7 @@ class Agent:
     clock: Clock
     cwd: str
     project_dir: str
-    system_prompt: Callable[[Sequence[Event]], str]
+    system_prompt: Callable[[Sequence[Event]], SystemPrompt]
     child: Callable[[str], Agent]
     expand_prompt: Callable[[str, SessionView, str], Expanded]
     on_open: Callable[[SessionView, str], Sequence[Event]]

@@ -66,11 +66,9 @@ class _Request:
 
 async def _record_request(run: Run) -> _Request:
     agent = run.agent
+    prompt = agent.system_prompt(run.view.skill_events)
     context = ModelContext(
-        agent.model,
-        agent.provider.name,
-        agent.system_prompt(run.view.skill_events),
-        agent.tools.specs(),
+        agent.model, agent.provider.name, prompt.text, agent.tools.specs(), [vars(part) for part in prompt.parts]
     )
     if run.view.context is None or _differs(run.view.context, context):
         await run.record(context)

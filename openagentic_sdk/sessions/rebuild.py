@@ -63,6 +63,7 @@ class _Block:
     last_seq: int
     events: int = 1
     is_user: bool = False
+    kind: str = "prompt"
     text: str | None = None
     provider: str | None = None
     extras: Mapping[str, Any] | None = None
@@ -76,6 +77,32 @@ class _Block:
     def touch(self, seq: int) -> None:
         self.last_seq = max(self.last_seq, seq)
         self.events += 1
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The events that one message was made of: the first and last `seq`, and what they are."""
+
+    first_seq: int
+    last_seq: int
+    kind: str
+
+
+def _origins(block: _Block) -> list[Origin]:
+    """One per message that the block renders to."""
+    if block.is_user:
+        return [Origin(block.first_seq, block.first_seq, block.kind)]
+    if not block.calls and not block.text:
+        return []
+    said = [block.first_seq, *(use.seq or block.first_seq for use in block.calls.values())]
+    origins = [Origin(min(said), max(said), "answer")]
+    for call_id, use in block.calls.items():
+        result = block.results.get(call_id)
+        at = result.seq if result is not None and result.seq is not None else 0
+        origins.append(Origin(at, at, f"result of {use.name}" if at else f"no result of {use.name}"))
+    if any(_is_picture(result.output) for result in block.results.values()):
+        origins.append(Origin(block.first_seq, block.last_seq, "pictures of results"))
+    return origins
 
 
 class Conversation:
@@ -117,6 +144,10 @@ class Conversation:
             messages.extend(self._render(block))
         return messages
 
+    def origins(self) -> list[Origin]:
+        """For each of `messages()` in the same order, which events it was made of."""
+        return [origin for block in self._visible() for origin in _origins(block)]
+
     def open_calls(self) -> list[ToolUse]:
         """The calls that were asked for and have no result, oldest first."""
         return [use for block in self._visible() if block.calls for use in block.open_calls]
@@ -143,7 +174,8 @@ class Conversation:
 
     def _user_message(self, event: UserMessage) -> None:
         self._turn = None
-        self._add(_Block(self._position, self._position, is_user=True, text=event.text))
+        kind = "prompt" if event.origin == "user" else f"message of {event.origin}"
+        self._add(_Block(self._position, self._position, is_user=True, kind=kind, text=event.text))
 
     def _request(self, event: Event) -> None:
         self._turn = None
@@ -273,7 +305,7 @@ def _start_late(view: list[_Block], event: Event) -> list[_Block]:
 def _compact(view: list[_Block], event: Event) -> list[_Block]:
     assert isinstance(event, SessionCompacted)
     at = event.seq or 0
-    summary = _Block(at, at, is_user=True, text=SUMMARY_INTRO + event.summary)
+    summary = _Block(at, at, is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
     return [summary] + [block for block in view if block.last_seq > event.up_to_seq]
 
 
