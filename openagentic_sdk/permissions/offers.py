@@ -17,7 +17,7 @@ def offered_rules(subject: Subject) -> tuple[str, ...]:
     if subject.problem is not None:
         return ()
     if subject.command is not None:
-        return _command_rules(subject.line) if isinstance(subject.line, CommandLine) else ()
+        return _command_rules(subject, subject.line) if isinstance(subject.line, CommandLine) else ()
     if subject.accesses:
         return tuple(dict.fromkeys(_path_rule(subject.tool, access) for access in subject.accesses))
     if subject.tool == "WebFetch":
@@ -29,10 +29,16 @@ def offered_rules(subject: Subject) -> tuple[str, ...]:
     return (subject.tool,)
 
 
-def _command_rules(line: CommandLine) -> tuple[str, ...]:
-    if len(line.commands) > MAX_OFFERS or any(command.globs for command in line.commands):
+def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
+    """A rule for each command, word for word, and for each file that a redirection reads or writes."""
+    if len(line.commands) > MAX_OFFERS or any(command.globs or command.argv[0] == "cd" for command in line.commands):
         return ()
-    return tuple(dict.fromkeys(f"Bash({_quoted(command)})" for command in line.commands))
+    rules = [f"Bash({_quoted(command)})" for command in line.commands]
+    for redirect in (redirect for command in line.commands for redirect in command.redirects):
+        if not redirect.is_descriptor and redirect.target != "/dev/null":
+            places = subject.workspace.follow(redirect.target, subject.workspace.cwd)
+            rules.append(f"{'Edit' if redirect.writes else 'Read'}(/{_literal_pattern(places)})")
+    return tuple(dict.fromkeys(rules))
 
 
 def _quoted(command: SimpleCommand) -> str:

@@ -64,9 +64,10 @@ class Rule:
         """Whether the rule speaks about this tool at all."""
         if tool_name in _COVERS.get(self.tool, (self.tool,)):
             return True
-        if self.tool.startswith("mcp__") and self.tool.count("__") == 1:
-            return tool_name.startswith(self.tool + "__")
-        return ("*" in self.tool or "?" in self.tool) and fnmatchcase(tool_name, self.tool)
+        if "*" in self.tool or "?" in self.tool:
+            return fnmatchcase(tool_name, self.tool)
+        is_server = self.tool.startswith("mcp__") and self.tool.count("__") == 1
+        return is_server and tool_name.startswith(self.tool + "__")
 
 
 @functools.lru_cache(maxsize=4096)

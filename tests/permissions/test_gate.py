@@ -1,0 +1,401 @@
+"""The gate: its order, its people, and that authority only shrinks on the way down."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import unittest
+from collections.abc import Mapping
+from typing import Any
+
+from openagentic_sdk.errors import OptionsError, PermissionRuleError
+from openagentic_sdk.events import PermissionDecision, UserAnswer, UserQuestion
+from openagentic_sdk.permissions.gate import ApprovalResult, PermissionGate
+from openagentic_sdk.permissions.interactive import InteractiveApprover
+from openagentic_sdk.permissions.policy import MODES
+from openagentic_sdk.sessions.request import json_sha256
+from openagentic_sdk.testing.clock import FakeClock
+
+from .workspace import Person, WorkspaceTestCase
+
+LS = {"command": "npm test"}
+
+
+class Order(WorkspaceTestCase):
+    def test_a_hooks_deny_stands_above_everything(self) -> None:
+        gate = self.gate(permission_mode="bypass", allow=["Bash"])
+        result = self.approve(gate, "Bash", LS, hook_permission="deny", hook="guard", hook_reason="not today")
+        self.assertFalse(result)
+        self.assertEqual((result.category, result.hook, result.reason), ("hook", "guard", "not today"))
+
+    def test_deny_beats_bypass_ask_rules_and_allow_rules(self) -> None:
+        policy = {"permission_mode": "bypass", "deny": ["Bash(npm:*)"], "ask": ["Bash"], "allow": ["Bash"]}
+        result = self.approve(self.gate(Person("yes"), **policy), "Bash", LS, hook_permission="allow")
+        self.assertFalse(result)
+        self.assertEqual((result.category, result.rule, result.source), ("deny_rule", "Bash(npm:*)", "options"))
+
+    def test_a_hooks_allow_skips_neither_deny_nor_ask_rules(self) -> None:
+        for policy, expected in (
+            ({"deny": ["Bash"]}, "deny"),
+            ({"ask": ["Bash"]}, "ask"),
+            ({"permission_mode": "plan"}, "deny"),
+            ({}, "allow"),
+            ({"permission_mode": "dontAsk"}, "allow"),
+        ):
+            with self.subTest(policy):
+                self.assertEqual(self.outcome(policy, "Bash", LS, hook_permission="allow"), expected)
+
+    def test_a_hook_can_want_a_question_about_what_would_pass(self) -> None:
+        self.assertEqual(self.outcome({"permission_mode": "bypass"}, "Bash", LS, hook_permission="ask"), "ask")
+        self.assertEqual(
+            self.outcome({"permission_mode": "dontAsk", "allow": ["Bash"]}, "Bash", LS, hook_permission="ask"), "deny"
+        )
+
+    def test_the_mode_stands_above_allow_rules(self) -> None:
+        self.assertEqual(self.outcome({"permission_mode": "plan", "allow": ["Bash"]}, "Bash", LS), "deny")
+        self.assertEqual(
+            self.outcome({"permission_mode": "deny", "allow": ["Read"]}, "Read", {"file_path": "README.md"}), "deny"
+        )
+
+    def test_nobody_to_ask_means_no_and_says_what_would_allow_it(self) -> None:
+        result = self.approve(self.gate(), "Write", {"file_path": "x", "content": ""})
+        self.assertFalse(result)
+        self.assertEqual(result.category, "nobody")
+        self.assertIn(f"Edit(/{self.root}/x) or mode acceptEdits", result.reason)
+
+
+class Modes(WorkspaceTestCase):
+    def test_each_mode_decides_each_kind_of_tool_as_the_table_says(self) -> None:
+        calls: dict[str, tuple[str, Mapping[str, Any], str | None]] = {
+            "read": ("Read", {"file_path": "README.md"}, "read"),
+            "glob": ("Glob", {"pattern": "*.py"}, "read"),
+            "edit": ("Edit", {"file_path": "README.md", "old": "x", "new": "y"}, "unsafe"),
+            "todo": ("TodoWrite", {"todos": []}, "idempotent"),
+            "skill": ("SkillActivate", {"name": "x"}, "unsafe"),
+            "task": ("Task", {"agent": "x", "prompt": "y"}, "unsafe"),
+            "question": ("AskUserQuestion", {"question": "?"}, "unsafe"),
+            "fetch": ("WebFetch", {"url": "https://example.com"}, "read"),
+            "mcp": ("mcp__a__b", {}, "read"),
+            "own reader": ("Weather", {"city": "x"}, "read"),
+            "own writer": ("Deploy", {}, "unsafe"),
+        }
+        a, q, d = "allow", "ask", "deny"
+        table = {
+            "default": (a, a, q, a, a, a, a, q, q, a, q),
+            "acceptEdits": (a, a, a, a, a, a, a, q, q, a, q),
+            "plan": (a, a, d, a, a, a, a, q, d, a, d),
+            "dontAsk": (a, a, d, a, a, a, d, d, d, a, d),
+            "bypass": (a,) * 11,
+            "bypassPermissions": (a,) * 11,
+            "prompt": (q, q, q, q, q, q, a, q, q, q, q),
+            "callback": (q, q, q, q, q, q, a, q, q, q, q),
+            "deny": (d,) * 11,
+        }
+        for mode, row in table.items():
+            for (name, (tool, input, effect)), expected in zip(calls.items(), row, strict=True):
+                with self.subTest(mode=mode, call=name):
+                    self.assertEqual(self.outcome({"permission_mode": mode}, tool, input, effect=effect), expected)
+
+    def test_an_unknown_mode_is_an_error(self) -> None:
+        with self.assertRaisesRegex(OptionsError, "acceptEdits"):
+            PermissionGate(permission_mode="yolo")
+
+    def test_a_rule_that_cannot_be_understood_is_an_error_at_once(self) -> None:
+        with self.assertRaisesRegex(PermissionRuleError, r"settings\.json"):
+            PermissionGate(deny=["Bash(git * push)"], source="settings.json")
+
+    def test_tools_and_names_are_denied_by_their_rules(self) -> None:
+        cases = [
+            (["Skill(deploy)"], "SkillActivate", {"name": "deploy"}, "deny"),
+            (["Skill(deploy)"], "SkillLoad", {"name": "deploy"}, "deny"),
+            (["Skill(deploy)"], "SkillActivate", {"name": "review"}, "allow"),
+            (["Task(evil)"], "Task", {"agent": "evil", "prompt": ""}, "deny"),
+            (["Agent(evil)"], "Task", {"agent": "evil", "prompt": ""}, "deny"),
+            (["Task"], "Task", {"agent": "good", "prompt": ""}, "deny"),
+            (["WebFetch(domain:evil.com)"], "WebFetch", {"url": "https://evil.com/"}, "deny"),
+            (["WebFetch(domain:evil.com)"], "WebFetch", {"url": "https://EVIL.com./"}, "deny"),
+            (["WebFetch(domain:evil.com)"], "WebFetch", {"url": "https://x@evil.com/"}, "deny"),
+            (["WebFetch(domain:evil.com)"], "WebFetch", {"url": "https://good.com/"}, "ask"),
+            (["mcp__a__*"], "mcp__a__b", {}, "deny"),
+            (["Read"], "Grep", {"query": "x"}, "deny"),
+        ]
+        for deny, tool, input, expected in cases:
+            with self.subTest(deny=deny, tool=tool, input=input):
+                self.assertEqual(self.outcome({"deny": deny}, tool, input), expected)
+
+
+class People(WorkspaceTestCase):
+    def test_yes_and_y_allow_and_nothing_else_does(self) -> None:
+        for answer, allowed in (
+            *(("y", True), ("yes", True), (" YES ", True), ("Y", True), ("always", True)),
+            *(
+                ("", False),
+                ("n", False),
+                ("no", False),
+                ("ok", False),
+                ("yep", False),
+                ("yes please", False),
+                ("true", False),
+            ),
+            *(("1", False), ("allow", False), ("y\ny", False), ("no, yes", False), ("alwaysx", False)),
+        ):
+            with self.subTest(answer):
+                by_callback = self.approve(self.gate(Person(answer)), "Bash", LS)
+                approver = InteractiveApprover(input_fn=lambda prompt, said=answer: said)
+                at_terminal = self.approve(PermissionGate(interactive=True, interactive_approver=approver), "Bash", LS)
+                self.assertEqual((by_callback.allowed, at_terminal.allowed), (allowed, allowed))
+
+    def test_the_question_says_everything_and_the_result_who_answered_and_when(self) -> None:
+        clock = FakeClock()
+        asked: list[UserQuestion] = []
+
+        async def answers(question: UserQuestion) -> UserAnswer:
+            asked.append(question)
+            await clock.sleep(3)
+            return UserAnswer(question.question_id, "yes", answered_by="ann")
+
+        result = self.approve(self.gate(clock=clock), "Bash", LS, ask=answers, tool_use_id="t1")
+        self.assertTrue(result)
+        self.assertEqual((result.answered_by, result.waited_s, result.category), ("ann", 3.0, "answer"))
+        self.assertEqual((asked[0].kind, asked[0].tool_use_id), ("permission", "t1"))
+        self.assertEqual(asked[0].details["preview"], ["$ npm test"])
+        self.assertEqual(asked[0].details["input_sha256"], json_sha256(LS))
+        self.assertEqual(result.input_sha256, json_sha256(LS))
+
+    def test_a_no_carries_its_reason_to_the_model(self) -> None:
+        result = self.approve(self.gate(Person("no, use pytest")), "Bash", LS)
+        self.assertEqual(result.reason, "the person said no: use pytest")
+
+    def test_always_keeps_the_offered_rules_for_the_session(self) -> None:
+        person = Person("always")
+        gate = self.gate(person)
+        result = self.approve(gate, "Bash", {"command": "npm test && npm run x"}, session_id="s")
+        self.assertEqual(result.details["remembered"], ["Bash(npm test)", "Bash(npm run x)"])
+        again = self.approve(gate, "Bash", {"command": "npm run x"}, session_id="s")
+        self.assertEqual((again.allowed, again.category, again.source), (True, "allow_rule", "session"))
+        self.assertEqual(len(person.asked), 1)
+        person.says = "no"
+        self.assertFalse(self.approve(gate, "Bash", {"command": "npm run x"}, session_id="other"))
+        self.assertFalse(self.approve(gate, "Bash", {"command": "npm run x y"}, session_id="s"))
+
+    def test_a_resumed_session_remembers_what_its_log_says(self) -> None:
+        decision = PermissionDecision("t", "Bash", True, "default", "0", details={"remembered": ["Bash(npm test)"]})
+        gate = self.gate()
+        gate.restore("s", [decision])
+        self.assertTrue(self.approve(gate, "Bash", LS, session_id="s"))
+
+    def test_always_can_be_kept_in_settings(self) -> None:
+        saved: list[str] = []
+        self.approve(self.gate(Person("always save"), save_rule=saved.append), "Bash", LS)
+        self.assertEqual(saved, ["Bash(npm test)"])
+
+    def test_always_is_not_offered_against_an_ask_rule(self) -> None:
+        person = Person("no")
+        self.approve(self.gate(person, ask=["Bash(npm:*)"]), "Bash", LS)
+        self.assertEqual(person.asked[0].choices, ("yes", "no"))
+
+    def test_an_edited_command_runs_instead_when_nothing_denies_it(self) -> None:
+        result = self.approve(
+            self.gate(Person("edit npm run lint"), deny=["Bash(rm:*)"]), "Bash", {"command": "npm test", "timeout_s": 5}
+        )
+        self.assertEqual((result.allowed, result.updated_input), (True, {"command": "npm run lint", "timeout_s": 5}))
+        self.assertEqual(result.input_sha256, json_sha256(dict(result.updated_input or {})))
+        denied = self.approve(self.gate(Person("edit rm x"), deny=["Bash(rm:*)"]), "Bash", LS)
+        self.assertEqual((denied.allowed, denied.category, denied.updated_input), (False, "deny_rule", None))
+
+    def test_an_edit_of_another_tool_is_json(self) -> None:
+        call = ("Write", {"file_path": "a", "content": "x"})
+        edited = self.approve(self.gate(Person('edit {"file_path": "b", "content": "y"}')), *call)
+        self.assertEqual(edited.updated_input, {"file_path": "b", "content": "y"})
+        for answer in ("edit {", "edit [1]", "edit"):
+            with self.subTest(answer):
+                self.assertFalse(self.approve(self.gate(Person(answer)), *call))
+
+    def test_a_callback_is_asked_before_people(self) -> None:
+        person = Person("yes")
+        for answer, allowed in (
+            (True, True),
+            (False, False),
+            (None, False),
+            ("yes", False),
+            (ApprovalResult(True), True),
+        ):
+            with self.subTest(answer):
+                gate = self.gate(person, permission_mode="callback", approver=lambda *call, said=answer: said)
+                result = self.approve(gate, "Bash", LS)
+                self.assertEqual((result.allowed, result.answered_by), (allowed, "callback"))
+        self.assertEqual(person.asked, [])
+
+    def test_a_callback_that_fails_has_not_said_yes(self) -> None:
+        async def fails(*call: Any) -> bool:
+            raise RuntimeError("boom")
+
+        result = self.approve(self.gate(permission_mode="callback", approver=fails), "Bash", LS)
+        self.assertFalse(result)
+        self.assertIn("boom", result.reason)
+
+    def test_a_callbacks_other_input_is_judged_too(self) -> None:
+        def changes(*call: Any) -> ApprovalResult:
+            return ApprovalResult(True, updated_input={"command": "rm x"})
+
+        gate = self.gate(approver=changes, deny=["Bash(rm:*)"])
+        self.assertFalse(self.approve(gate, "Bash", LS))
+
+    def test_an_input_that_is_not_json_never_runs(self) -> None:
+        nested: list[Any] = []
+        nested.append(nested)
+        for value in (object(), nested, b"x"):
+            result = self.approve(self.gate(permission_mode="bypass"), "Tool", {"x": value})
+            self.assertEqual((result.allowed, result.category), (False, "input"))
+
+
+class Narrowing(WorkspaceTestCase):
+    def test_a_child_is_held_to_parent_and_child(self) -> None:
+        parent = self.gate(permission_mode="acceptEdits", deny=["Read(./secrets/**)"], ask=["Bash(git push:*)"])
+        cases: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
+            ({"permission_mode": "bypass"}, "Read", {"file_path": "secrets/key"}, "deny"),
+            ({"permission_mode": "bypass"}, "Bash", {"command": "git push"}, "ask"),
+            ({"permission_mode": "bypass"}, "Bash", {"command": "npm test"}, "ask"),
+            ({"allow": ["Bash"]}, "Bash", {"command": "npm test"}, "ask"),
+            ({"permission_mode": "plan"}, "Edit", {"file_path": "README.md"}, "deny"),
+            ({}, "Edit", {"file_path": "README.md"}, "allow"),
+            ({"deny": ["Edit(README.md)"]}, "Edit", {"file_path": "README.md"}, "deny"),
+            ({"tools": ["Read", "Grep"]}, "Edit", {"file_path": "README.md"}, "deny"),
+            ({"tools": ["Read", "Grep"]}, "Read", {"file_path": "README.md"}, "allow"),
+            ({"tools": ["Read"]}, "Bash", {"command": "ls"}, "deny"),
+            ({"tools": ["Bash(ls:*)"]}, "Bash", {"command": "ls src"}, "allow"),
+            ({"tools": ["Bash(ls:*)"]}, "Bash", {"command": "ls; cat README.md"}, "deny"),
+            ({"tools": []}, "Read", {"file_path": "README.md"}, "deny"),
+            ({"permission_mode": "dontAsk"}, "Bash", {"command": "npm test"}, "deny"),
+        ]
+        for narrower, tool, input, expected in cases:
+            with self.subTest(narrower=narrower, tool=tool, input=input):
+                person = Person()
+                child = PermissionGate.narrowed(parent, **narrower)
+                child.user_answerer = person
+                result = self.approve(child, tool, input)
+                self.assertEqual("ask" if person.asked else "allow" if result else "deny", expected)
+
+    def test_no_child_allows_what_its_parent_does_not(self) -> None:
+        rng = random.Random(11)
+        rules = (
+            "Read",
+            "Edit(src/**)",
+            "Read(//etc/**)",
+            "Bash(npm:*)",
+            "Bash",
+            "Read(.env)",
+            "WebFetch(domain:*)",
+            "Task",
+            "mcp__a__*",
+        )
+        calls: tuple[tuple[str, dict[str, Any]], ...] = (
+            *((("Read", {"file_path": path})) for path in ("README.md", ".env", "/etc/passwd", "link_secret")),
+            *((("Edit", {"file_path": path})) for path in ("src/a.py", "README.md", ".git/config")),
+            *((("Bash", {"command": text})) for text in ("ls", "npm test", "ls; npm x", "rm x", "echo $(id)")),
+            *(
+                ("WebFetch", {"url": "https://example.com"}),
+                ("Task", {"agent": "a"}),
+                ("mcp__a__b", {}),
+                ("Custom", {}),
+            ),
+        )
+        for _ in range(150):
+            parent_policy, child_policy = (
+                {
+                    "permission_mode": rng.choice(MODES),
+                    **{effect: rng.sample(rules, rng.choice((0, 0, 1, 2))) for effect in ("allow", "ask", "deny")},
+                }
+                for _ in range(2)
+            )
+            parent = self.gate(**parent_policy)
+            child = parent.narrowed(**child_policy, tools=rng.choice((None, ["Read", "Bash"])))
+            for tool, input in calls:
+                if self.approve(child, tool, input):
+                    with self.subTest(parent=parent_policy, child=child_policy, tool=tool, input=input):
+                        self.assertTrue(self.approve(parent, tool, input))
+
+    def test_a_skills_grants_never_reach_past_deny_and_ask_rules(self) -> None:
+        policy = {"deny": ["Bash(rm:*)"], "ask": ["Bash(git push:*)"]}
+        grants = ["Bash(npm test)", "Bash(rm:*)", "Bash(git push:*)"]
+        for command, expected in (("npm test", "allow"), ("rm x", "deny"), ("git push", "ask"), ("npm x", "ask")):
+            with self.subTest(command):
+                self.assertEqual(self.outcome(policy, "Bash", {"command": command}, grants=grants), expected)
+
+    def test_a_grant_that_cannot_be_understood_grants_nothing(self) -> None:
+        result = self.approve(self.gate(), "Bash", LS, grants=["Bash(npm *t)"])
+        self.assertFalse(result)
+        self.assertEqual(len(result.details["ignored_grants"]), 1)
+
+    def test_a_turns_disallowed_tools_are_denied(self) -> None:
+        for rule in ("Bash", "Bash(npm:*)", "Bash(npm * x)"):
+            with self.subTest(rule):
+                policy = {"permission_mode": "bypass"}
+                self.assertEqual(self.outcome(policy, "Bash", LS, disallowed_tools=[rule]), "deny")
+
+    def test_offered_tools_leave_out_what_is_denied_outright(self) -> None:
+        gate = self.gate(deny=["WebFetch", "Bash(rm:*)", "mcp__a"])
+        names = ("Read", "Bash", "WebFetch", "mcp__a__b")
+        self.assertEqual(gate.offered_tools(names), ("Read", "Bash"))
+        self.assertEqual(gate.narrowed(tools=["Bash(ls:*)"]).offered_tools(names), ("Bash",))
+
+    def test_rules_of_settings_are_named_by_their_file(self) -> None:
+        gate = self.gate().with_rules(deny=["Read(/docs/**)"], source=".claude/settings.json", root=str(self.root))
+        result = self.approve(gate, "Read", {"file_path": "docs/x"})
+        self.assertEqual((result.allowed, result.source), (False, ".claude/settings.json"))
+
+
+class Digests(WorkspaceTestCase):
+    def test_the_policys_digest_changes_with_every_mode_and_rule(self) -> None:
+        policies = [
+            {},
+            {"permission_mode": "plan"},
+            {"allow": ["Read"]},
+            {"deny": ["Read"]},
+            {"ask": ["Read"]},
+            {"allow": ["Read"], "root": "/x"},
+        ]
+        digests = [self.gate(**policy).policy_sha256 for policy in policies]
+        digests.append(self.gate().narrowed(deny=["Read"]).policy_sha256)
+        self.assertEqual(len(set(digests)), len(digests))
+        self.assertEqual(self.gate(allow=["Read"]).policy_sha256, digests[2])
+
+    def test_an_approval_names_the_exact_input(self) -> None:
+        inputs = [{"file_path": "a"}, {"file_path": "b"}, {"file_path": "a", "limit": 1}]
+        digests = {self.approve(self.gate(), "Read", input).input_sha256 for input in inputs}
+        self.assertEqual(len(digests), 3)
+
+    def test_the_same_call_is_decided_the_same_way_again(self) -> None:
+        gate = self.gate(allow=["Bash(npm:*)"])
+        for command, _ in itertools.product(("npm test", "rm x", "ls"), range(2)):
+            results = {self.approve(gate, "Bash", {"command": command}).reason for _ in range(3)}
+            self.assertEqual(len(results), 1)
+
+    def test_the_log_learns_how_a_command_was_understood(self) -> None:
+        result = self.approve(self.gate(), "Bash", {"command": "ls | wc -l"})
+        self.assertEqual(result.details["commands"], [["ls"], ["wc", "-l"]])
+        result = self.approve(self.gate(), "Bash", {"command": "echo $x"})
+        self.assertIn("expansion", result.details["not_understood"])
+
+
+class Concurrency(unittest.IsolatedAsyncioTestCase):
+    async def test_questions_at_the_terminal_come_one_after_the_other(self) -> None:
+        open_questions = 0
+        most = 0
+
+        def typed(prompt: str) -> str:
+            nonlocal open_questions, most
+            open_questions += 1
+            most = max(most, open_questions)
+            open_questions -= 1
+            return "yes"
+
+        gate = PermissionGate(interactive=True, interactive_approver=InteractiveApprover(input_fn=typed))
+        results = await asyncio.gather(*(gate.approve("Bash", {"command": f"make {n}"}) for n in range(20)))
+        self.assertTrue(all(results))
+        self.assertEqual(most, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
