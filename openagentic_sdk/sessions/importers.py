@@ -1,0 +1,389 @@
+"""Other programs' conversations as our events: Claude Code transcripts, and message lists of the chat-completions format.
+
+A transcript is a tree of lines that point at their parents. What counts is the branch that its last line stands on, in the
+order of the file: with all calls of a parallel answer and all their results, across compactions, and without losing what is
+before a pointer that leads nowhere. What cannot be read is counted, never guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidEventError, StorageError
+from ..events import (
+    AssistantMessage,
+    AssistantReasoning,
+    Event,
+    ModelContext,
+    ModelResponse,
+    SessionCompacted,
+    SessionMeta,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
+from ..serialization import loads_json
+from .base import SessionStore, stamp_events
+from .usage import normalize_usage
+
+PROVIDER = "anthropic"
+Line = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ImportedSession:
+    """What was read: numbered events, what is known of the session, and how many lines were no part of it.
+
+    `unreadable` counts lines that are damaged, `left_out` those of abandoned branches, subagents and bookkeeping.
+    """
+
+    events: Sequence[Event]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    created_at: float | None = None
+    unreadable: int = 0
+    left_out: int = 0
+
+
+# --- message lists ---------------------------------------------------------------------------------------------------
+
+
+def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """The events of a chat-completions message list, numbered; `rebuild_messages` gives the messages back.
+
+    Raises `InvalidEventError` for a message without a role that is known.
+    """
+    events: list[Event] = []
+    for step, message in enumerate(messages, start=1):
+        if not isinstance(message, Mapping) or message.get("role") not in _FROM_ROLE:
+            raise InvalidEventError(f"message {step} has no role that is known: {message!r:.200}")
+        events.extend(_FROM_ROLE[message["role"]](message, step))
+    return stamp_events(events, first_seq=1, now=0.0)
+
+
+def _from_system(message: Mapping[str, Any], step: int) -> Iterator[Event]:
+    yield ModelContext("", "", _text(message.get("content")))
+
+
+def _from_user(message: Mapping[str, Any], step: int) -> Iterator[Event]:
+    yield UserMessage(_text(message.get("content")))
+
+
+def _from_assistant(message: Mapping[str, Any], step: int) -> Iterator[Event]:
+    # The answer before it ends here, so that two answers in a row stay two.
+    yield ModelResponse(step, 1)
+    text = _text(message.get("content")) or _text(message.get("refusal"))
+    if text:
+        yield AssistantMessage(text, refusal=bool(message.get("refusal")))
+    for index, call in enumerate(message.get("tool_calls") or ()):
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            yield _call(str(call.get("id") or f"call_{step}_{index}"), function)
+
+
+def _from_tool(message: Mapping[str, Any], step: int) -> Iterator[Event]:
+    yield ToolResult(str(message.get("tool_call_id")), output=_text(message.get("content")))
+
+
+_FROM_ROLE = {
+    "system": _from_system,
+    "developer": _from_system,
+    "user": _from_user,
+    "assistant": _from_assistant,
+    "tool": _from_tool,
+}
+
+
+def _call(call_id: str, function: Mapping[str, Any]) -> ToolUse:
+    raw = function.get("arguments")
+    name = str(function.get("name") or "unknown")
+    try:
+        arguments = loads_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}
+    except InvalidEventError:
+        arguments = None
+    if isinstance(arguments, dict):
+        return ToolUse(call_id, name, arguments)
+    return ToolUse(call_id, name, {}, raw_arguments=str(raw))
+
+
+def _text(content: Any) -> str:
+    """The text of a message's content; what is no text is named."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    return "\n".join(_part_text(part) for part in parts)
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
+        return str(part["text"])
+    return part if isinstance(part, str) else f"[{part.get('type') if isinstance(part, Mapping) else 'content'}]"
+
+
+# --- Claude Code transcripts -----------------------------------------------------------------------------------------
+
+
+def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
+    """The session of a transcript file. Raises `StorageError` when the file cannot be read or holds no conversation."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise StorageError(f"transcript {path} cannot be read: {error}") from error
+    session = parse_claude_transcript(data)
+    if not session.events:
+        raise StorageError(f"transcript {path} holds no conversation: {session.unreadable} of its lines are damaged")
+    return session
+
+
+def parse_claude_transcript(data: bytes) -> ImportedSession:
+    """The session of a transcript's bytes; empty when there is no conversation in it."""
+    lines, unreadable = _parse_lines(data)
+    active = _active_branch(lines)
+    events = _Reader(lines).read(active)
+    known = [line for line in active if isinstance(line.get("cwd"), str)]
+    times = [event.ts for event in events if event.ts]
+    metadata = {"cwd": known[0]["cwd"]} if known else {}
+    metadata |= {"imported_from": "claude-code", "claude_session_id": _first_text(lines, "sessionId")}
+    return ImportedSession(
+        events,
+        {key: value for key, value in metadata.items() if value is not None},
+        min(times) if times else None,
+        unreadable,
+        len(lines) - len(active),
+    )
+
+
+def import_claude_transcript(
+    store: SessionStore, path: str | os.PathLike[str], *, session_id: str | None = None
+) -> list[str]:
+    """Bring a transcript into a store, with those of its subagents as children; returns the ids, the main one first.
+
+    The id is that of the transcript unless another is given. Raises `StorageError`, `SessionExistsError`.
+    """
+    main = read_claude_transcript(path)
+    file = Path(path)
+    main_id = session_id or file.stem or uuid.uuid4().hex
+    done = [_store(store, main_id, main, {})]
+    for child in sorted((file.parent / file.stem / "subagents").rglob("agent-*.jsonl")):
+        parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
+        session = parse_claude_transcript(child.read_bytes())
+        if session.events:
+            done.append(_store(store, f"{main_id}.{child.stem}", session, parent))
+    return done
+
+
+def _store(store: SessionStore, session_id: str, session: ImportedSession, more: Mapping[str, Any]) -> str:
+    metadata = {**session.metadata, **more}
+    return store.import_session(session_id, session.events, metadata=metadata, created_at=session.created_at)
+
+
+def _parse_lines(data: bytes) -> tuple[list[Line], int]:
+    """The lines that are JSON objects, and how many are not: a torn end, NUL runs, two lines welded together."""
+    lines: list[Line] = []
+    unreadable = 0
+    for raw in data.split(b"\n"):
+        if not raw.strip():
+            continue
+        try:
+            line = loads_json(raw)
+        except (InvalidEventError, UnicodeDecodeError):
+            line = None
+        if isinstance(line, dict):
+            lines.append(line)
+        else:
+            unreadable += 1
+    return lines, unreadable
+
+
+def _active_branch(lines: Sequence[Line]) -> list[Line]:
+    """The lines that belong to the branch of the last line, in the order of the file."""
+    chain = _chain(lines)
+    messages = {_message_id(lines[index]) for index in chain} - {None}
+    # Each block of a parallel answer has a line of its own, and the pointers only follow one of them.
+    chain |= {index for index, line in enumerate(lines) if _message_id(line) in messages and not _is_aside(line)}
+    calls = {block.get("id") for index in chain for block in _blocks(lines[index]) if block.get("type") == "tool_use"}
+    chain |= {index for index, line in enumerate(lines) if _answers(line) & calls and not _is_aside(line)}
+    chain |= {index for index, line in enumerate(lines) if line.get("type") in _MARKERS}
+    return [lines[index] for index in sorted(chain)]
+
+
+def _chain(lines: Sequence[Line]) -> set[int]:
+    places = {line["uuid"]: index for index, line in enumerate(lines) if isinstance(line.get("uuid"), str)}
+    spoken = [index for index, line in enumerate(lines) if line.get("type") in ("user", "assistant")]
+    ends = [index for index in spoken if not _is_aside(lines[index])]
+    chain: set[int] = set()
+    place = ends[-1] if ends else None
+    while place is not None and place not in chain:
+        chain.add(place)
+        place = _parent(lines, place, places)
+    return chain
+
+
+def _parent(lines: Sequence[Line], place: int, places: Mapping[str, int]) -> int | None:
+    """The line before this one on its branch. Where the pointer leads nowhere, the line before it in the file goes on."""
+    line = lines[place]
+    pointer = line.get("parentUuid") or line.get("logicalParentUuid")
+    if isinstance(pointer, str) and pointer in places:
+        return places[pointer]
+    if pointer is None and line.get("subtype") != "compact_boundary":
+        return None
+    before = (index for index in range(place - 1, -1, -1) if "uuid" in lines[index] and not _is_aside(lines[index]))
+    return next(before, None)
+
+
+def _is_aside(line: Line) -> bool:
+    return bool(line.get("isSidechain") or line.get("teamName"))
+
+
+def _message(line: Line) -> Mapping[str, Any]:
+    message = line.get("message")
+    return message if isinstance(message, Mapping) else {}
+
+
+def _message_id(line: Line) -> str | None:
+    name = _message(line).get("id")
+    return name if isinstance(name, str) and line.get("type") == "assistant" else None
+
+
+def _blocks(line: Line) -> list[Mapping[str, Any]]:
+    content = _message(line).get("content")
+    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+
+
+def _answers(line: Line) -> set[Any]:
+    if line.get("type") != "user":
+        return set()
+    return {block.get("tool_use_id") for block in _blocks(line) if block.get("type") == "tool_result"}
+
+
+def _first_text(lines: Iterable[Line], name: str) -> str | None:
+    return next((line[name] for line in lines if isinstance(line.get(name), str)), None)
+
+
+_MARKERS = frozenset({"custom-title", "ai-title", "tag"})
+
+
+class _Reader:
+    """Turns the lines of one branch into events, in order."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._events: list[Event] = []
+        self._by_message: dict[str, list[Line]] = {}
+        for line in lines:
+            if (name := _message_id(line)) is not None and not _is_aside(line):
+                self._by_message.setdefault(name, []).append(line)
+        self._has_title = any(line.get("type") == "custom-title" for line in lines)
+        self._trigger = "auto"
+        self._steps = 0
+
+    def read(self, lines: Sequence[Line]) -> list[Event]:
+        for line in lines:
+            ts = _epoch_s(line.get("timestamp"))
+            self._begin(line, ts)
+            read = _READERS.get(str(line.get("type")))
+            if read is not None:
+                self._add(read(self, line), ts)
+        return self._events
+
+    def _begin(self, line: Line, ts: float) -> None:
+        if not self._events and line.get("type") in ("user", "assistant"):
+            version = f"claude-code/{line.get('version') or 'unknown'}"
+            init = SystemInit(str(line.get("sessionId") or ""), str(line.get("cwd") or ""), version, provider=PROVIDER)
+            self._add([init], ts)
+
+    def _add(self, events: Iterable[Event], ts: float) -> None:
+        for event in events:
+            self._events.append(replace(event, seq=len(self._events) + 1, ts=ts))
+
+    def _user(self, line: Line) -> Iterator[Event]:
+        if line.get("isCompactSummary"):
+            yield SessionCompacted(len(self._events), _text(_message(line).get("content")), trigger=self._trigger)
+            return
+        results = [block for block in _blocks(line) if block.get("type") == "tool_result"]
+        yield from (_result(block) for block in results)
+        said = [block for block in _blocks(line) if block.get("type") != "tool_result"]
+        content = said if results or said else _message(line).get("content")
+        if content:
+            yield UserMessage(_text(content), origin="hook" if line.get("isMeta") else "user")
+
+    def _assistant(self, line: Line) -> Iterator[Event]:
+        """One whole answer at the place of its first line; its other lines stand between the results."""
+        name = _message_id(line)
+        lines = [line] if name is None else self._by_message.pop(name, [])
+        if not lines:
+            return
+        self._steps += 1
+        last = _message(lines[-1])
+        usage = last.get("usage")
+        yield ModelResponse(
+            self._steps,
+            1,
+            usage=normalize_usage(usage if isinstance(usage, Mapping) else None),
+            model=last["model"] if isinstance(last.get("model"), str) else None,
+            provider=PROVIDER,
+        )
+        blocks = [block for each in lines for block in _content_blocks(each)]
+        yield from (AssistantReasoning(str(b.get("thinking") or "")) for b in blocks if b.get("type") == "thinking")
+        text = "\n\n".join(str(b.get("text") or "") for b in blocks if b.get("type") == "text")
+        if text:
+            yield AssistantMessage(text)
+        for block in blocks:
+            if block.get("type") == "tool_use":
+                given = block.get("input")
+                yield ToolUse(str(block.get("id")), str(block.get("name")), given if isinstance(given, dict) else {})
+
+    def _system(self, line: Line) -> Iterator[Event]:
+        details = line.get("compactMetadata")
+        if line.get("subtype") == "compact_boundary" and isinstance(details, Mapping):
+            self._trigger = str(details.get("trigger") or "auto")
+        return iter(())
+
+    def _title(self, line: Line) -> Iterator[Event]:
+        title = line.get("customTitle") if line.get("type") == "custom-title" else line.get("aiTitle")
+        if isinstance(title, str) and (line.get("type") == "custom-title" or not self._has_title):
+            yield SessionMeta(title=title)
+
+    def _tag(self, line: Line) -> Iterator[Event]:
+        yield SessionMeta(tags=[line["tag"]] if isinstance(line.get("tag"), str) and line["tag"] else [])
+
+
+_READERS = {
+    "user": _Reader._user,
+    "assistant": _Reader._assistant,
+    "system": _Reader._system,
+    "custom-title": _Reader._title,
+    "ai-title": _Reader._title,
+    "tag": _Reader._tag,
+}
+
+
+def _content_blocks(line: Line) -> list[Mapping[str, Any]]:
+    content = _message(line).get("content")
+    return [{"type": "text", "text": content}] if isinstance(content, str) else _blocks(line)
+
+
+def _result(block: Mapping[str, Any]) -> ToolResult:
+    failed = block.get("is_error") is True
+    text = _text(block.get("content"))
+    return ToolResult(
+        str(block.get("tool_use_id")),
+        output=None if failed else text,
+        is_error=failed,
+        error_message=text if failed else None,
+        outcome="error" if failed else "ok",
+    )
+
+
+def _epoch_s(timestamp: Any) -> float:
+    try:
+        return datetime.fromisoformat(timestamp).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
