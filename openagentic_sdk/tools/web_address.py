@@ -180,12 +180,13 @@ def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
 
 
 def _ascii_host(url: str, host: str) -> str:
-    """The host's name in ASCII. Look-alikes of digits and dots (①, ｡) are refused rather than translated."""
+    """The host's name in ASCII. Look-alikes of digits and dots (①, 。) are refused rather than translated."""
     if host.isascii():
         return host
     import unicodedata
 
-    if unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host):
+    is_plain = all(character in ".-_" or unicodedata.category(character)[0] in "LMN" for character in host)
+    if not is_plain or unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host):
         raise AddressRefusedError(url, f"{host!r} holds characters that stand for others: write the host plainly")
     try:
         return host.encode("idna").decode("ascii")

@@ -105,7 +105,7 @@ def known_charset(name: str) -> str | None:
         return None
     try:
         found = codecs.lookup(name)
-        b"".decode(found.name)  # refuses what is no text encoding, such as zip and rot13
+        b"x".decode(found.name, "replace")  # refuses what is no text encoding, such as zip and rot13
     except (LookupError, ValueError):
         return None
     # Nobody serves these as a page's encoding, and each makes text of bytes in a way of its own.

@@ -1,0 +1,64 @@
+"""What the tests of this room share: folders, contexts, and a look at the processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.bash import BashTool
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "tools_run"
+IS_LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
+
+
+class WorkspaceTestCase(unittest.TestCase):
+    """A test with a workspace folder of its own and a run whose resources are closed at the end."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="openagentic-test-")
+        self.addCleanup(folder.cleanup)
+        self.workspace = Path(folder.name).resolve() / "workspace"
+        self.workspace.mkdir()
+        self.ctx = ToolContext(cwd=str(self.workspace))
+        self.addCleanup(close_run, self.ctx)
+
+    def bash(self, command: str, *, timeout_s: float = 20.0, **settings: Any) -> dict[str, Any]:
+        return BashTool(**settings).run_sync({"command": command, "timeout_s": timeout_s}, self.ctx)
+
+
+def close_run(ctx: ToolContext) -> None:
+    """What the runtime does at the end of a run."""
+    while ctx.run_resources:
+        ctx.run_resources.popitem()[1].close()
+
+
+def processes_with(marker: str) -> list[int]:
+    """Processes that are not ended and have `marker` in their command line."""
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            command_line = Path(f"/proc/{name}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in command_line and int(name) != os.getpid():
+            found.append(int(name))
+    return found
+
+
+def wait_until_gone(marker: str, limit_s: float = 5.0) -> list[int]:
+    """What is left of the marked processes, at the latest after `limit_s`."""
+    until = time.monotonic() + limit_s
+    while (left := processes_with(marker)) and time.monotonic() < until:
+        time.sleep(0.01)
+    return left
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))

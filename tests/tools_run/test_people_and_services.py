@@ -1,0 +1,134 @@
+"""AskUserQuestion, Task and WebSearch, each with plain functions in place of people, runtime and service."""
+
+from __future__ import annotations
+
+import os
+import unittest
+from collections.abc import Mapping
+from typing import Any
+
+from openagentic_sdk.errors import ToolError, ToolInputError
+from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.base import SubagentResult, ToolContext, ToolOutput
+from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.web_search_tavily import WebSearchTool
+
+
+class Asking(unittest.TestCase):
+    def ask(self, input: Mapping[str, Any], said: str) -> dict[str, Any]:
+        async def answer(prompt: str, choices: tuple[str, ...]) -> str:
+            self.prompts.append((prompt, choices))
+            return said
+
+        self.prompts: list[tuple[str, tuple[str, ...]]] = []
+        result = AskUserQuestionTool().run_sync(input, ToolContext(ask_user=answer))
+        assert isinstance(result, dict)
+        return result
+
+    def test_an_answer_is_a_choice_by_text_or_number_or_free_text(self) -> None:
+        for said, answer, is_choice in (
+            ("Blue", "blue", True),
+            ("1", "red", True),
+            ("3", "3", False),
+            ("neither", "neither", False),
+        ):
+            with self.subTest(said):
+                result = self.ask({"question": "Which?", "choices": ["red", "blue"]}, said)
+                self.assertEqual((result["answer"], result["is_choice"]), (answer, is_choice))
+
+    def test_several_choices_are_separated_by_commas(self) -> None:
+        question = {"question": "Which?", "choices": ["red", "blue", "green"], "multi_select": True}
+        self.assertEqual(self.ask(question, "1, green")["answer"], "red, green")
+        self.assertFalse(self.ask(question, "1, mauve")["is_choice"])
+
+    def test_several_questions_are_asked_in_order(self) -> None:
+        result = self.ask(
+            {
+                "questions": [
+                    {"question": "One?"},
+                    {"question": "Two?", "choices": [{"label": "x", "description": "y"}]},
+                ]
+            },
+            "x",
+        )
+        self.assertEqual([answer["question"] for answer in result["answers"]], ["One?", "Two?"])
+        self.assertEqual(self.prompts[1], ("Two?\nx: y", ("x",)))
+
+    def test_nobody_to_ask_is_an_error_and_no_answer(self) -> None:
+        with self.assertRaisesRegex(ToolError, "nobody can be asked"):
+            AskUserQuestionTool().run_sync({"question": "Well?"}, ToolContext())
+
+    def test_no_question_is_an_input_error(self) -> None:
+        with self.assertRaises(ToolInputError):
+            AskUserQuestionTool().run_sync({}, ToolContext())
+
+
+class Tasks(unittest.IsolatedAsyncioTestCase):
+    async def spawn(self, agent: str, prompt: str) -> SubagentResult:
+        return SubagentResult(f"{agent} did {prompt}", "child-1", "error" if agent == "broken" else "end")
+
+    async def test_the_result_names_the_childs_session(self) -> None:
+        tool = TaskTool({"reader": "reads", "broken": "fails"})
+        done = await tool.run({"agent": "reader", "prompt": "it"}, ToolContext(spawn=self.spawn))
+        assert isinstance(done, ToolOutput)
+        self.assertEqual(done.output["final_text"], "reader did it")
+        self.assertEqual(done.output["child_session_id"], "child-1")
+        self.assertFalse(done.is_error)
+        failed = await tool.run({"agent": "broken", "prompt": "it"}, ToolContext(spawn=self.spawn))
+        self.assertTrue(failed.is_error)
+
+    async def test_an_unknown_agent_is_an_input_error_that_names_the_known_ones(self) -> None:
+        with self.assertRaisesRegex(ToolInputError, "reader, writer"):
+            await TaskTool({"writer": "", "reader": ""}).run(
+                {"agent": "x", "prompt": "p"}, ToolContext(spawn=self.spawn)
+            )
+
+    async def test_the_description_lists_the_agents(self) -> None:
+        self.assertIn("- reader: reads things", TaskTool({"reader": "reads things"}).description)
+        self.assertTrue(TaskTool({}).parallel)
+
+    async def test_without_a_runtime_it_says_so(self) -> None:
+        with self.assertRaisesRegex(ToolError, "no subagent"):
+            await TaskTool({"reader": ""}).run({"agent": "reader", "prompt": "p"}, ToolContext())
+
+
+class Searching(unittest.TestCase):
+    def test_each_hit_has_exactly_four_strings(self) -> None:
+        hits = [
+            {"title": "T", "url": "https://a.example", "content": "C", "score": 0.9, "raw_content": "x"},
+            {"title": None, "url": "https://b.example", "snippet": "S"},
+            {"title": 7, "url": "u", "content": "", "snippet": "S2"},
+            "nonsense",
+        ]
+        sent: list[tuple[str, Mapping[str, str], Mapping[str, Any]]] = []
+
+        def transport(url: str, headers: Mapping[str, str], payload: Mapping[str, Any]) -> dict[str, Any]:
+            sent.append((url, headers, payload))
+            return {"results": hits}
+
+        result = WebSearchTool(transport=transport, api_key="k").run_sync(
+            {"query": "q", "max_results": 5}, ToolContext()
+        )
+        self.assertEqual(
+            result["results"],
+            [
+                {"title": "T", "url": "https://a.example", "content": "C", "source": "tavily"},
+                {"title": "", "url": "https://b.example", "content": "S", "source": "tavily"},
+                {"title": "7", "url": "u", "content": "S2", "source": "tavily"},
+            ],
+        )
+        self.assertEqual(sent[0][2]["query"], "q")
+        self.assertNotIn("k", str(sent[0][2]))
+
+    def test_a_missing_key_is_a_clear_error_and_nothing_is_sent(self) -> None:
+        key = os.environ.pop("TAVILY_API_KEY", None)
+        try:
+            with self.assertRaisesRegex(ToolError, "TAVILY_API_KEY"):
+                WebSearchTool(transport=lambda *_: self.fail("sent")).run_sync({"query": "q"}, ToolContext())
+        finally:
+            if key is not None:
+                os.environ["TAVILY_API_KEY"] = key
+
+    def test_an_answer_without_results_is_an_error(self) -> None:
+        with self.assertRaisesRegex(ToolError, "without a list"):
+            WebSearchTool(transport=lambda *_: {"detail": "no"}, api_key="k").run_sync({"query": "q"}, ToolContext())

@@ -1,0 +1,233 @@
+"""WebFetch against a server on loopback and against transports that are plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import http.server
+import threading
+import time
+import unittest
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from openagentic_sdk.errors import AddressRefusedError, ToolError
+from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.web_content import find_charset
+from openagentic_sdk.tools.web_fetch import WebFetchTool
+
+from .support import open_descriptors
+
+Answer = tuple[int, Mapping[str, str], bytes]
+HTML = {"Content-Type": "text/html"}
+
+
+def fetch(answers: Callable[[str], Answer], url: str = "http://example.com/", **settings: Any) -> dict[str, Any]:
+    input = {"url": url, **settings.pop("input", {})}
+    tool = WebFetchTool(
+        resolver=settings.pop("resolver", lambda host: ["93.184.216.34"]),
+        transport=lambda asked, headers: answers(asked),
+        **settings,
+    )
+    result = tool.run_sync(input, ToolContext())
+    assert isinstance(result, dict)
+    return result
+
+
+def redirect(location: str) -> Answer:
+    return 302, {"location": location}, b""
+
+
+class Redirects(unittest.TestCase):
+    def test_one_on_the_same_host_is_followed(self) -> None:
+        pages = {"http://example.com/": redirect("/next?a=b"), "http://example.com/next?a=b": (200, HTML, b"<p>there")}
+        result = fetch(pages.__getitem__)
+        self.assertEqual((result["url"], result["text"]), ("http://example.com/next?a=b", "there"))
+
+    def test_the_step_from_http_to_https_is_followed_and_the_step_back_is_not(self) -> None:
+        pages = {
+            "http://example.com/": redirect("https://example.com/"),
+            "https://example.com/": (200, HTML, b"<p>safe"),
+        }
+        self.assertEqual(fetch(pages.__getitem__)["text"], "safe")
+        back = fetch(lambda url: redirect("http://example.com/"), "https://example.com/")
+        self.assertEqual(back["redirect_url"], "http://example.com/")
+
+    def test_one_to_another_host_is_reported_and_not_followed(self) -> None:
+        asked: list[str] = []
+
+        def answers(url: str) -> Answer:
+            asked.append(url)
+            return redirect("https://other.example/landing")
+
+        result = fetch(answers)
+        self.assertEqual(asked, ["http://example.com/"])
+        self.assertEqual(result["redirect_url"], "https://other.example/landing")
+        self.assertIn("https://other.example/landing", result["text"])
+
+    def test_one_to_a_refused_address_is_an_error_however_it_is_spelled(self) -> None:
+        for location in (
+            "http://127.0.0.1/",
+            "//169.254.169.254/latest",
+            "http://[::1]/",
+            "http://2130706433/",
+            "file:///etc/passwd",
+            "http://example.com@10.0.0.1/",
+            "http://localhost/",
+        ):
+            with self.subTest(location), self.assertRaises(ValueError):
+                fetch(lambda url, location=location: redirect(location))  # type: ignore[misc]
+
+    def test_a_host_that_moves_to_a_private_address_between_two_steps_is_refused(self) -> None:
+        answers = iter([["93.184.216.34"], ["127.0.0.1"]])
+        with self.assertRaises(AddressRefusedError):
+            fetch(lambda url: redirect("/again"), resolver=lambda host: next(answers))
+
+    def test_a_circle_ends_with_an_error_that_says_how_many_were_followed(self) -> None:
+        with self.assertRaisesRegex(ToolError, "more than 5 times"):
+            fetch(lambda url: redirect("/"))
+
+
+class Bodies(unittest.TestCase):
+    def test_compressed_pages_are_read_and_a_bomb_is_cut(self) -> None:
+        for encoding, packed in (("gzip", gzip.compress(b"hello")), ("deflate", zlib.compress(b"hello"))):
+            page = (200, {"content-type": "text/plain", "Content-Encoding": encoding}, packed)
+            self.assertEqual(fetch(lambda url, page=page: page)["text"], "hello")  # type: ignore[misc]
+        bomb = gzip.compress(bytes(50_000_000))
+        result = fetch(
+            lambda url: (200, {"content-type": "text/plain", "content-encoding": "gzip"}, bomb), max_body_bytes=10_000
+        )
+        self.assertTrue(result["truncated"])
+        self.assertLessEqual(len(result["text"]), 10_000)
+
+    def test_what_is_no_text_is_refused_with_its_kind(self) -> None:
+        for headers, body in (({"content-type": "image/png"}, b"\x89PNG"), ({}, b"\0\1\2")):
+            with self.assertRaisesRegex(ToolError, "not text"):
+                fetch(lambda url, h=headers, b=body: (200, h, b))  # type: ignore[misc]
+
+    def test_a_long_text_is_cut_and_goes_on_at_next_offset(self) -> None:
+        page = (200, {"content-type": "text/plain"}, b"0123456789")
+        first = fetch(lambda url: page, max_text_chars=4)
+        self.assertEqual((first["text"], first["truncated"], first["next_offset"]), ("0123", True, 4))
+        last = fetch(lambda url: page, max_text_chars=4, input={"offset": 8})
+        self.assertEqual((last["text"], last["truncated"]), ("89", False))
+
+    def test_an_error_page_is_returned_with_its_status(self) -> None:
+        result = fetch(lambda url: (404, HTML, b"<h1>Not here</h1>"))
+        self.assertEqual((result["status"], result["text"]), (404, "# Not here"))
+
+    def test_raw_leaves_the_markup(self) -> None:
+        self.assertEqual(fetch(lambda url: (200, HTML, b"<b>x</b>"), input={"format": "raw"})["text"], "<b>x</b>")
+
+    def test_the_character_set_is_found_in_the_order_of_the_standard(self) -> None:
+        rows = [
+            (b"\xef\xbb\xbfx", "latin-1", "utf-8-sig"),
+            (b"\xff\xfex\0", "utf-8", "utf-16"),
+            ("é".encode("latin-1"), "iso-8859-1", "windows-1252"),
+            (b'<meta charset="koi8-r">', "", "koi8-r"),
+            (b"<meta http-equiv=x content='text/html; charset=Shift_JIS'>", "", "shift_jis"),
+            (b'<meta charset="utf-16">', "", "utf-8"),
+            (b'<?xml version="1.0" encoding="euc-jp"?>', "", "euc-jp"),
+            ("é".encode(), "", "utf-8"),
+            (b"caf\xe9 au lait", "", "windows-1252"),
+            (b"x", "rot13", "utf-8"),
+            (b"x", "utf-7", "utf-8"),
+            (b"x", "nonsense", "utf-8"),
+        ]
+        for data, declared, expected in rows:
+            with self.subTest(data=data, declared=declared):
+                self.assertEqual(find_charset(data, declared)[0], expected)
+
+
+class _Pages(http.server.BaseHTTPRequestHandler):
+    hosts: list[str]
+
+    def do_GET(self) -> None:
+        server = self.server
+        assert isinstance(server, _Server)
+        server.hosts.append(self.headers["Host"])
+        if self.path == "/hang":
+            server.released.wait(10)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.end_headers()
+        try:
+            for _ in range(200 if self.path == "/endless" else 1):
+                self.wfile.write(b"x" * 65536 if self.path == "/endless" else b"hello")
+        except OSError:
+            return
+
+    def log_message(self, format: str, *args: Any) -> None:
+        return
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Pages)
+        self.hosts: list[str] = []
+        self.released = threading.Event()
+
+
+class RealConnections(unittest.TestCase):
+    def setUp(self) -> None:
+        self.server = _Server()
+        thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.addCleanup(self.server.released.set)
+
+    def tool(self, **settings: Any) -> WebFetchTool:
+        return WebFetchTool(allow_private_networks=True, resolver=lambda host: ["127.0.0.1"], **settings)
+
+    def url(self, path: str) -> str:
+        return f"http://pinned.example:{self.server.server_port}{path}"
+
+    def test_the_socket_goes_to_the_checked_address_and_the_name_only_into_the_host_header(self) -> None:
+        result = self.tool().run_sync({"url": self.url("/")}, ToolContext())
+        self.assertEqual(result["text"], "hello")
+        self.assertEqual(self.server.hosts, [f"pinned.example:{self.server.server_port}"])
+
+    def test_a_long_body_is_read_up_to_the_limit(self) -> None:
+        result = self.tool(max_body_bytes=100_000).run_sync({"url": self.url("/endless")}, ToolContext())
+        self.assertTrue(result["truncated"])
+        self.assertEqual(len(result["text"]), 100_000)
+
+    def test_a_page_that_does_not_come_ends_at_the_deadline(self) -> None:
+        began = time.monotonic()
+        with self.assertRaisesRegex(ToolError, "in time"):
+            self.tool(timeout_s=0.2).run_sync({"url": self.url("/hang")}, ToolContext())
+        self.assertLess(time.monotonic() - began, 3)
+
+    def test_a_cancelled_fetch_ends_at_once_and_leaves_no_thread_or_descriptor(self) -> None:
+        threads = threading.active_count()
+
+        async def cancel() -> float:
+            task = asyncio.create_task(self.tool().run({"url": self.url("/hang")}, ToolContext()))
+            while not self.server.hosts:  # noqa: ASYNC110 - the server runs in a thread
+                await asyncio.sleep(0.005)
+            began = time.monotonic()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            return time.monotonic() - began
+
+        before = open_descriptors()
+        self.assertLess(asyncio.run(cancel()), 2)
+        self.server.released.set()
+        until = time.monotonic() + 5  # the server's own thread and socket end a moment later
+        while (threading.active_count() > threads or open_descriptors() > before) and time.monotonic() < until:
+            time.sleep(0.005)
+        self.assertLessEqual(threading.active_count(), threads)
+        self.assertLessEqual(open_descriptors(), before)
+
+    def test_a_refused_connection_says_so(self) -> None:
+        port = self.server.server_port
+        self.server.shutdown()
+        self.server.server_close()
+        with self.assertRaisesRegex(ToolError, "cannot be reached"):
+            self.tool().run_sync({"url": f"http://pinned.example:{port}/"}, ToolContext())
