@@ -281,6 +281,7 @@ class _Reader:
             if (name := _message_id(line)) is not None and not _is_aside(line):
                 self._by_message.setdefault(name, []).append(line)
         self._has_title = any(line.get("type") == "custom-title" for line in lines)
+        self._model = _first_text((_message(line) for line in lines), "model")
         self._trigger = "auto"
         self._steps = 0
 
@@ -296,7 +297,8 @@ class _Reader:
     def _begin(self, line: Line, ts: float) -> None:
         if not self._events and line.get("type") in ("user", "assistant"):
             version = f"claude-code/{line.get('version') or 'unknown'}"
-            init = SystemInit(str(line.get("sessionId") or ""), str(line.get("cwd") or ""), version, provider=PROVIDER)
+            session_id, cwd = str(line.get("sessionId") or ""), str(line.get("cwd") or "")
+            init = SystemInit(session_id, cwd, version, model=self._model, provider=PROVIDER)
             self._add([init], ts)
 
     def _add(self, events: Iterable[Event], ts: float) -> None:
