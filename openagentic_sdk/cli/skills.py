@@ -9,7 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ..project.claude import find_project_root
+from ..assemble import sdk_home
+from ..project.claude import claude_folders, find_project_root
+from ..project.loaded import what_is_loaded
+from ..project.trust import TrustStore
 from ..skills.files import list_resources
 from ..skills.frontmatter import Diagnostic
 from ..skills.index import IndexResult, SkillIndex, SkillInfo, load_skill
@@ -31,6 +34,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     show.add_argument("name", metavar="NAME", help="its name, its folder's name, or project:NAME, user:NAME")
     why = _add_action(actions, "why", _why, "say which skill a name leads to, which ones are hidden behind it, and why")
     why.add_argument("name", metavar="NAME")
+    _add_action(
+        actions, "sources", _sources, "say which files a run here reads: settings, memory, commands, agents, skills"
+    )
     check = _add_action(actions, "check", _check, "hold a skill, or a tree of them, against the specification")
     check.add_argument("path", nargs="?", metavar="PATH", help="a SKILL.md or a folder (default: this project)")
     check.add_argument("--strict", action="store_true", help="warnings fail too")
@@ -119,7 +125,7 @@ def _facts(skill: SkillInfo, doc: SkillDoc) -> list[tuple[str, str]]:
         ("allowed-tools", ", ".join(doc.allowed_tools)),
         ("disallowed   ", ", ".join(doc.disallowed_tools)),
         ("license      ", doc.license),
-        ("checklist    ", f"{len(doc.checklist)} items" if doc.checklist else ""),
+        ("checklist    ", _counted(len(doc.checklist), "item") if doc.checklist else ""),
         ("files        ", ", ".join(files) + (f" and {more} more" if more else "")),
         *[("note         ", _finding(note)) for note in skill.diagnostics],
     ]
@@ -144,14 +150,34 @@ def _place(skill: SkillInfo) -> str:
     return f"{on_one_line(skill.path)} [{skill.scope}]"
 
 
+def _sources(args: argparse.Namespace, screen: Screen) -> int:
+    cwd = _cwd(args)
+    root = find_project_root(cwd)
+    sources = ("project", "local") if args.project_only else ("user", "project", "local")
+    trust = TrustStore(sdk_home() / "trust.json").look_up(root)
+    folders = claude_folders(root, cwd=cwd, setting_sources=sources)
+    loaded = what_is_loaded(folders, _read_index(args), trusted=trust.is_trusted)
+    screen.line(f"{on_one_line(root)} is {'' if trust.is_trusted else 'not '}trusted: {on_one_line(trust.reason)}")
+    for file in loaded.files:
+        scope = f" [{file.scope}]" if file.scope else ""
+        screen.line(f"{file.kind:<8}  {on_one_line(file.path)}{scope}  {on_one_line(file.name)}".rstrip())
+    for note in loaded.diagnostics:
+        screen.line(screen.styled(_finding(note), "yellow"))
+    return OK
+
+
 def _check(args: argparse.Namespace, screen: Screen) -> int:
     findings, count = check_path(args.path or find_project_root(_cwd(args)))
     for note in findings:
         screen.line(screen.styled(_finding(note), "red" if note.is_error else "yellow"))
     errors = sum(note.is_error for note in findings)
-    skills = "1 skill" if count == 1 else f"{count} skills"
-    screen.line(f"{skills}: {errors} errors, {len(findings) - errors} warnings")
+    warnings = len(findings) - errors
+    screen.line(f"{_counted(count, 'skill')}: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}")
     return FAILED if errors or (args.strict and findings) else OK
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _finding(note: Diagnostic) -> str:

@@ -19,7 +19,7 @@ from .claude import ClaudeFolders
 
 MAX_SETTINGS_BYTES = 1024 * 1024
 # Modes that ask less than the default one; a project may choose them only when it is trusted.
-_LOOSE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "dontAsk"})
+LOOSE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "dontAsk"})
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
     "additional folders": lambda settings: settings.additional_dirs,
     "hooks": lambda settings: settings.hooks,
     "env": lambda settings: settings.env,
-    "a looser permission mode": lambda settings: settings.default_mode in _LOOSE_MODES,
+    "a looser permission mode": lambda settings: settings.default_mode in LOOSE_MODES,
 }
 
 
@@ -264,7 +264,7 @@ def _without_grants(settings: Settings, file: _File) -> Settings:
     wanted = [name for name, value_of in _GRANTS.items() if value_of(settings)]
     if not wanted:
         return settings
-    mode = None if settings.default_mode in _LOOSE_MODES else settings.default_mode
+    mode = None if settings.default_mode in LOOSE_MODES else settings.default_mode
     sentence = f"{file.path} asks for {', '.join(wanted)}; the project is not trusted, so it goes on without them"
     return replace(
         settings,

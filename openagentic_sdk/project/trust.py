@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import StorageError
+from ..skills.activation import grantable
 from ..skills.files import Refused, is_within, read_bytes, tree_sha256
 from ..skills.index import SkillInfo
+from .claude import claude_folders
+from .settings import LOOSE_MODES, read_settings
 
 # What can bring hooks, env, allow rules, grants or instructions with grants.
 GRANTING = (
@@ -67,6 +70,22 @@ def _digest_of(path: str, root: str) -> str:
     if not os.path.lexists(path):
         return "-"
     return hashlib.sha256(read_bytes(path, boundary=os.path.realpath(root), max_bytes=_MAX_FILE_BYTES)).hexdigest()
+
+
+def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]) -> list[str]:
+    """What a project would get if it were trusted, word for word, for the person who decides."""
+    folders = claude_folders(project_dir, setting_sources=("project", "local"), managed_dir=None)
+    settings = read_settings(folders, trusted=True)
+    lines = [f"allow without asking: {rule.text} ({rule.source})" for rule in settings.allow]
+    lines += [f"use the folder {rule.text} ({rule.source})" for rule in settings.additional_dirs]
+    lines += [f"at {hook.event} run: {hook.command} ({hook.source})" for hook in settings.hooks]
+    lines += [f"set {name} to {value}" for name, value in settings.env.items()]
+    lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
+    for skill in skills:
+        rules = grantable(skill.allowed_tools)[0] if skill.scope == "project" else ()
+        if rules:
+            lines.append(f"while skill {skill.name} is used allow: {', '.join(rules)} ({skill.path})")
+    return lines
 
 
 def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Callable[[SkillInfo], bool]:

@@ -43,6 +43,7 @@ class SkillInfo:
     model_invocable: bool = True
     user_invocable: bool = True
     paths: tuple[str, ...] = ()
+    allowed_tools: tuple[str, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -252,6 +253,7 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
         model_invocable=not doc.disable_model_invocation,
         user_invocable=doc.user_invocable,
         paths=doc.paths,
+        allowed_tools=doc.allowed_tools,
         diagnostics=doc.diagnostics,
     )
 

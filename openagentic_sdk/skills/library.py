@@ -71,8 +71,8 @@ class SkillLibrary:
     ) -> tuple[SkillActivated | None, SkillDoc]:
         """The event that makes a skill active; None when it would change nothing: same text, arguments and grants.
 
-        With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` when its file
-        cannot be read.
+        With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` when its
+        file cannot be read.
         """
         doc = load_skill(info)
         event = activation_event(

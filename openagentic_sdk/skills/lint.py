@@ -20,6 +20,7 @@ from .parse import (
 
 MAX_BODY_LINES = 500
 _LINK = re.compile(r"\]\(([^()\s#?]+)(?:#[^()\s]*)?\)")
+_CODE_SPAN = re.compile(r"`+[^`]*`+")
 _UNPINNED = re.compile(r"\b(?:npx\s+(?:-y|--yes)|uvx|pip3?\s+install)\s+(?!-)(@?[\w./-]+)(?![\w@./=<>~-])")
 
 
@@ -101,7 +102,7 @@ def _check_body(doc: SkillDoc, folder: str) -> Iterator[Diagnostic]:
                 "unpinned-package", f"{match[1]} is fetched in whatever version there is: name one", number
             )
     for number, line in enumerate(lines_outside_fences(doc.body), doc.body_line):
-        for match in _LINK.finditer(line):
+        for match in _LINK.finditer(_CODE_SPAN.sub("", line)):
             yield from _check_link(match[1], folder, number)
 
 

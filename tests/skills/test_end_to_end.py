@@ -53,11 +53,14 @@ class Crashing(ScriptedProvider):
             yield event
 
 async def main():
+    def call(tool, expect, **arguments):
+        return {"tool_calls": [{"name": tool, "arguments": arguments}], "expect": {"tool_results": expect}}
+
     turns = [
-        {"tool_calls": [{"name": "SkillLoad", "arguments": {"name": "release-check"}}]},
-        {"tool_calls": [{"name": "Grep", "arguments": {"query": "TODO"}}], "expect": {"tool_results": {"SkillLoad": "Search for"}}},
-        {"tool_calls": [{"name": "Read", "arguments": {"file_path": "version.py"}}], "expect": {"tool_results": {"Grep": "TODO"}}},
-        {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "release-check"}}], "expect": {"tool_results": {"Read": "1.0"}}},
+        call("SkillLoad", {}, name="release-check"),
+        call("Grep", {"SkillLoad": "Search for"}, query="TODO"),
+        call("Read", {"Grep": "TODO"}, file_path="version.py"),
+        call("SkillActivate", {"Read": "1.0"}, name="release-check"),
         {"text": "never said"},
     ]
     options = OpenAgenticOptions(

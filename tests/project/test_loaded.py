@@ -1,0 +1,40 @@
+"""Where everything comes from, file by file."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from openagentic_sdk.project.claude import claude_folders
+from openagentic_sdk.project.loaded import what_is_loaded
+from openagentic_sdk.skills.index import SkillIndex
+from tests.skills.support import ProjectTestCase
+
+
+class LoadedTest(ProjectTestCase):
+    def test_every_file_that_counts_is_named_once(self) -> None:
+        self.skill("a")
+        self.write(
+            {
+                "CLAUDE.md": "m",
+                ".claude/settings.json": json.dumps({"env": {"A": "b"}}),
+                ".claude/rules/r.md": "---\npaths: '*.py'\n---\nr\n",
+                ".claude/commands/c.md": "c",
+                ".claude/agents/g.md": "---\nname: g\ndescription: d\n---\n",
+            }
+        )
+        folders = claude_folders(self.project, setting_sources=("project",), managed_dir=None)
+        loaded = what_is_loaded(folders, SkillIndex(self.project).read())
+        found = [(file.kind, file.name, os.path.relpath(file.path, self.project)) for file in loaded.files]
+        self.assertEqual(
+            found,
+            [
+                ("settings", "", ".claude/settings.json"),
+                ("memory", "", "CLAUDE.md"),
+                ("rule", "*.py", ".claude/rules/r.md"),
+                ("command", "/c", ".claude/commands/c.md"),
+                ("agent", "g", ".claude/agents/g.md"),
+                ("skill", "a", ".claude/skills/a/SKILL.md"),
+            ],
+        )
+        self.assertEqual([note.code for note in loaded.diagnostics], ["settings-withheld"])
