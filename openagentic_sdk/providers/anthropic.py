@@ -203,6 +203,9 @@ class MessageReading(Reading):
         return calls
 
     def _extras(self, blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
+        for index, block in self._blocks.items():
+            if index in self._arguments and block.get("type") != "tool_use":  # a tool that ran at the server
+                block["input"] = read_arguments("".join(self._arguments[index]))[0]
         if all(block.get("type") in _PLAIN_BLOCKS for block in blocks):
             return None
         return {"anthropic_content": blocks, "origin": self._origin}

@@ -83,16 +83,21 @@ class Reading(ABC):
         try:
             chunk = json.loads(event.data)
         except (ValueError, RecursionError):
-            if event.event == "error":
-                chunk = {"error": event.data}
-            else:
-                # As the last event of a stream it is a cut, not a mistake: the end of the stream will tell.
-                self._unreadable = event.data
-                return []
+            return self._take_unreadable(event)
         _raise_error_in(chunk)
         if event.event == "error":
             _raise_error_in({"error": chunk})
         return self.take_chunk(chunk) if isinstance(chunk, Mapping) else []
+
+    def _take_unreadable(self, event: SSEEvent) -> list[StreamEvent]:
+        if event.event == "error":
+            _raise_error_in({"error": event.data})
+        lines = event.data.split("\n")
+        if len(lines) > 1:  # a server that forgets the blank lines between its events
+            return [shown for line in lines if line.strip() for shown in self._take_event(SSEEvent(line))]
+        # As the last event of a stream it is a cut, not a mistake: the end of the stream will tell.
+        self._unreadable = event.data
+        return []
 
 
 class EndpointProvider(ABC):

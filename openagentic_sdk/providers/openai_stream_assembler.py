@@ -52,6 +52,22 @@ class _Slot:
             if key not in _CALL_FIELDS and value is not None:
                 self.extras[key] = value
 
+    def is_over(self, entry: Mapping[str, Any]) -> bool:
+        """Whether a fragment under the same index begins another call: Ollama and Gemini give every call the index 0."""
+        call_id = _text(entry.get("id"))
+        if self.id and call_id:
+            return call_id != self.id
+        function = entry.get("function")
+        function = function if isinstance(function, Mapping) else {}
+        name, arguments = _text(function.get("name")), function.get("arguments")
+        if not (name and self.name):
+            return False
+        begins = isinstance(arguments, Mapping) or _text(arguments).lstrip().startswith("{")
+        return name != self.name or (begins and self._is_whole())
+
+    def _is_whole(self) -> bool:
+        return bool(self.pieces) and self.pieces[-1].endswith("}") and read_arguments("".join(self.pieces))[1] is None
+
 
 class ToolCallAssembler:
     """Collects the fragments of tool calls, in the order in which calls first appear.
@@ -92,8 +108,7 @@ class ToolCallAssembler:
         index, call_id = entry.get("index"), _text(entry.get("id"))
         if isinstance(index, int) and not isinstance(index, bool):
             slot = self._by_index.get(index)
-            # Ollama gives every call the index 0: a new id under a known index is a new call.
-            if slot is None or (slot.id and call_id and call_id != slot.id):
+            if slot is None or slot.is_over(entry):
                 slot = self._by_index[index] = self._open()
             return slot
         return self._slot_without_index(entry, call_id)
@@ -252,6 +267,8 @@ class ChatAssembler:
             for part in content:
                 if isinstance(part, Mapping):
                     self._take_part(part, events)
+                elif isinstance(part, str):
+                    self._show_content(part, events)
 
     def _take_part(self, part: Mapping[str, Any], events: list[StreamEvent]) -> None:
         if part.get("type") == "thinking":
