@@ -1,0 +1,66 @@
+"""`openagentic-sdk replay ID`: play a session again from its log, without a network, and compare every request."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+
+from ..runs.replay import ReplayReport, replay_events
+from ..testing.emit import emit_test
+from ..tools.defaults import default_tools
+from .exits import FAILED, OK
+from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from .terminal import Screen, printable
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "replay", description="Play a session again from its log; exit code 1 when it differs."
+    )
+    add_id(parser, default=NEWEST)
+    parser.add_argument("--tolerant", action="store_true", help="go on behind a request that differs, and show all")
+    parser.add_argument("--live-tools", action="store_true", help="run the tools that only read for real")
+    parser.add_argument("--emit-test", metavar="FILE", help="write FILE.py, a unittest that replays this session")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_store_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_session_store(args.store)
+    session_id = find_session(store, args.id)
+    events = store.read_events(session_id)
+    if args.emit_test:
+        test, log = emit_test(events, args.emit_test, session_id=session_id)
+        Screen(sys.stdout).line(f"wrote {test} and {log}; to run it: python3 -m unittest {test}")
+        return OK
+    live = default_tools() if args.live_tools else ()
+    report = asyncio.run(replay_events(events, strict=not args.tolerant, live_tools=live))
+    screen = Screen(sys.stdout)
+    if args.json:
+        screen.line(json.dumps(_as_json(report)))
+    else:
+        _print_report(report, screen)
+    return OK if report.ok else FAILED
+
+
+def _print_report(report: ReplayReport, screen: Screen) -> None:
+    for difference in report.differences:
+        screen.line(f"step {difference.step}, event {difference.seq}: the request is not the recorded one")
+        screen.line(printable(difference.diff))
+    if report.error is not None:
+        screen.line(screen.styled(printable(report.error), "red"))
+    verdict = "the same" if report.ok else "NOT the same"
+    screen.line(f"{report.compared} of {report.steps} requests were made again: {verdict}")
+
+
+def _as_json(report: ReplayReport) -> dict[str, object]:
+    differences = [{"step": each.step, "seq": each.seq, "diff": each.diff} for each in report.differences]
+    return {
+        "ok": report.ok,
+        "steps": report.steps,
+        "compared": report.compared,
+        "differences": differences,
+        "error": report.error,
+    }

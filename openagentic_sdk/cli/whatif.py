@@ -1,0 +1,78 @@
+"""`openagentic-sdk whatif ID --at SEQ`: go on with a copy of a session under other conditions."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import OptionsError
+from ..events import Result
+from ..options import OpenAgenticOptions
+from ..runs.whatif import what_if
+from ..sessions.base import SessionStore
+from .exits import FAILED, OK
+from .flags import add_agent_flags, build_options
+from .people import Asker, build_gate, somebody_is_there
+from .render import EventPrinter
+from .stores import add_id, find_session
+from .terminal import Screen
+from .turn import JsonPrinter
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "whatif",
+        description="Fork a session behind one of its events and run there with another model, system prompt or prompt. "
+        "Calls that the session made before get their recorded results; the session itself stays as it is.",
+    )
+    add_id(parser)
+    parser.add_argument("--at", metavar="SEQ", type=int, required=True, help="the last event that is kept")
+    parser.add_argument("--prompt", metavar="TEXT", help="a new prompt; without it the run goes on from the event")
+    parser.add_argument("--system-file", metavar="FILE", help="a file that replaces the start of the system prompt")
+    parser.add_argument(
+        "--on-new",
+        choices=("stop", "ask", "live"),
+        default="stop",
+        help="what a call does that the session never made (default: %(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
+    add_agent_flags(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    screen = Screen(sys.stdout)
+    asker = Asker(screen) if somebody_is_there() and not args.json else None
+    options = build_options(args, build_gate(args, asker))
+    if args.system_file:
+        options = replace(options, system_prompt=_read_text(args.system_file))
+    store = options.session_store
+    assert store is not None, "build_options names a store"
+    printer = JsonPrinter() if args.json else EventPrinter(screen)
+    result = asyncio.run(_play(store, options, args, printer))
+    return OK if result.stop_reason == "end" else FAILED
+
+
+async def _play(
+    store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, printer: EventPrinter | JsonPrinter
+) -> Result:
+    source = find_session(store, args.id)
+    events = what_if(source_id=source, at_seq=args.at, options=options, prompt=args.prompt, on_new=args.on_new)
+    result: Result | None = None
+    async with aclosing(events):
+        async for event in events:
+            printer.show(event)
+            if isinstance(event, Result) and event.parent_tool_use_id is None:
+                result = event
+    assert result is not None, "a run ends with a result"
+    return result
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionsError(f"--system-file {path!r} cannot be read: {error}") from None
