@@ -26,6 +26,7 @@
     |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
     |  |- AddressRefusedError (ValueError)   a URL that leads where nothing may be fetched
     |- SkillNotFoundError (FileNotFoundError)
+    |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
     |- ReplayMismatchError                   a replayed session does something else than was recorded
     |- ScriptError                           a scripted model was asked for something that its script does not hold
@@ -269,6 +270,10 @@ class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):
     def __str__(self) -> str:
         # OSError formats its arguments as an errno otherwise.
         return str(self.args[0])
+
+
+class FileRefusedError(OpenAgentSdkError, OSError):
+    """A file of a project or skill that is not read: it lies outside, is too large, or is no regular text file."""
 
 
 class PermissionRuleError(OpenAgentSdkError, ValueError):

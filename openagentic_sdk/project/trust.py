@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..errors import StorageError
+from ..errors import FileRefusedError, StorageError
 from ..skills.activation import grantable
-from ..skills.files import Refused, is_within, read_bytes, tree_sha256
+from ..skills.files import is_within, read_bytes, tree_sha256
 from ..skills.index import SkillInfo
 from .claude import claude_folders
 from .settings import LOOSE_MODES, read_settings
@@ -64,7 +64,7 @@ def project_digest(root: str) -> str | None:
 def _digest_of(path: str, root: str) -> str:
     real = os.path.realpath(path)
     if not is_within(real, os.path.realpath(root)):
-        raise Refused(f"{path} leads to {real}, outside of {root}")
+        raise FileRefusedError(f"{path} leads to {real}, outside of {root}")
     if os.path.isdir(real):
         return tree_sha256(real)
     if not os.path.lexists(path):
@@ -154,7 +154,7 @@ class TrustStore:
         data = json.loads(read_bytes(self.path, boundary=None, max_bytes=MAX_STORE_BYTES))
         projects = data.get("projects") if isinstance(data, dict) else None
         if not isinstance(projects, dict):
-            raise Refused(f"{self.path} holds no decisions: move it aside to begin anew")
+            raise FileRefusedError(f"{self.path} holds no decisions: move it aside to begin anew")
         return projects
 
     def _write(self, projects: Mapping[str, Any]) -> None:

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from io import FileIO
 from typing import NamedTuple
 
+from ..errors import FileRefusedError
+
 # Entering these never finds a skill, only other people's code.
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
-
-
-class Refused(OSError):
-    """A file that is not read; the text says why."""
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -26,7 +24,7 @@ def is_within(path: str, folder: str) -> bool:
 def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
     """A regular file of at most `max_bytes` whose real path is inside the real folder `boundary` (None: anywhere).
 
-    Raises `Refused`, or `OSError` as `open` does. A link that is exchanged meanwhile is found out: what is checked is where
+    Raises `FileRefusedError`, or `OSError` as `open` does. A link that is exchanged meanwhile is found out: what is checked is where
     the file that was opened really is.
     """
     # Opening a FIFO would wait for its other end for ever.
@@ -34,12 +32,12 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
     with os.fdopen(handle, "rb", buffering=0) as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{path} is not a regular file")
+            raise FileRefusedError(f"{path} is not a regular file")
         if boundary is not None:
             _check_place(path, boundary, handle, status)
         data = _read_at_most(file, max_bytes + 1)
     if len(data) > max_bytes:
-        raise Refused(f"{path} is larger than {max_bytes} bytes")
+        raise FileRefusedError(f"{path} is larger than {max_bytes} bytes")
     return data
 
 
@@ -50,9 +48,9 @@ def _check_place(path: str, boundary: str, handle: int, opened: os.stat_result) 
         real = os.path.realpath(path)
         now = os.lstat(real)
         if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
-            raise Refused(f"{path} was exchanged while it was read") from None
+            raise FileRefusedError(f"{path} was exchanged while it was read") from None
     if not is_within(real, boundary):
-        raise Refused(f"{path} leads to {real}, outside of {boundary}")
+        raise FileRefusedError(f"{path} leads to {real}, outside of {boundary}")
 
 
 def _read_at_most(file: FileIO, max_bytes: int) -> bytes:
@@ -64,10 +62,10 @@ def _read_at_most(file: FileIO, max_bytes: int) -> bytes:
 
 
 def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
-    """Like `read_bytes`, as text; bytes that are no UTF-8 become U+FFFD. Raises `Refused` for a binary file."""
+    """Like `read_bytes`, as text; bytes that are no UTF-8 become U+FFFD. Raises `FileRefusedError` for a binary file."""
     data = read_bytes(path, boundary=boundary, max_bytes=max_bytes)
     if b"\0" in data:
-        raise Refused(f"{path} is a binary file")
+        raise FileRefusedError(f"{path} is a binary file")
     return data.decode("utf-8", "replace")
 
 
@@ -155,7 +153,7 @@ MAX_TREE_BYTES = 64 * 1024 * 1024
 def tree_sha256(folder: str) -> str:
     """One digest over the names and bytes of all regular files below a folder; links are named, not followed.
 
-    Raises `Refused` for more than `MAX_TREE_FILES` files or `MAX_TREE_BYTES` bytes.
+    Raises `FileRefusedError` for more than `MAX_TREE_FILES` files or `MAX_TREE_BYTES` bytes.
     """
     digest = hashlib.sha256()
     for name, path in sorted(_list_tree(folder)):
@@ -178,7 +176,7 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
                     found.append((f"{prefix}{entry.name}", entry.path))
                     total += entry.stat(follow_symlinks=False).st_size
                 if len(found) > MAX_TREE_FILES or total > MAX_TREE_BYTES:
-                    raise Refused(f"{folder} holds more than {MAX_TREE_FILES} files or {MAX_TREE_BYTES} bytes")
+                    raise FileRefusedError(f"{folder} holds more than {MAX_TREE_FILES} files or {MAX_TREE_BYTES} bytes")
     return found
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..clock import Clock, SystemClock
-from ..errors import SkillNotFoundError
-from .files import Bounds, FoundFile, Refused, read_text, walk_files
+from ..errors import FileRefusedError, SkillNotFoundError
+from .files import Bounds, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic
 from .parse import SkillDoc, name_key, parse_skill_markdown
 
@@ -226,7 +226,7 @@ class SkillIndex:
     def _info(self, file: FoundFile, root: SkillRoot) -> SkillInfo:
         status = os.stat(file.real_path)
         if not stat.S_ISREG(status.st_mode):
-            raise Refused(f"{file.path} is not a regular file")
+            raise FileRefusedError(f"{file.path} is not a regular file")
         stamp = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         known = self._read.get(file.path)
         if known is not None and known[0] == stamp:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
+from ..errors import FileRefusedError
 from ..events import Event, SkillActivated, SkillDrifted, UserMessage
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
-from .files import Refused, tree_sha256
+from .files import tree_sha256
 from .index import SkillIndex, SkillInfo, load_skill
 from .parse import SkillDoc, name_key
 
@@ -116,7 +117,7 @@ def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str
 def _digest_folder(info: SkillInfo) -> str | None:
     try:
         return tree_sha256(os.path.dirname(info.path))
-    except Refused:
+    except FileRefusedError:
         return None
 
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ToolError
-from ..skills.files import Refused, list_resources, read_text
+from ..errors import FileRefusedError, ToolError
+from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
 from ..skills.library import SkillLibrary
 from ..skills.parse import printable
@@ -81,7 +81,7 @@ def read_resource(skill: SkillInfo, path: str) -> dict[str, Any]:
     full = os.path.join(folder, path)
     try:
         text = read_text(full, boundary=os.path.realpath(folder), max_bytes=MAX_RESOURCE_BYTES)
-    except Refused as error:
+    except FileRefusedError as error:
         raise ToolError(f"{error}: only text files inside the skill's folder are read here") from None
     except OSError as error:
         known = ", ".join(list_resources(folder, MAX_LISTED_RESOURCES)[0]) or "(none)"

@@ -9,8 +9,8 @@ import unittest
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.errors import SkillNotFoundError
-from openagentic_sdk.skills.files import Bounds, Refused, read_bytes, tree_sha256
+from openagentic_sdk.errors import FileRefusedError, SkillNotFoundError
+from openagentic_sdk.skills.files import Bounds, read_bytes, tree_sha256
 from openagentic_sdk.skills.index import SkillIndex, index_skills, load_skill
 from openagentic_sdk.testing.clock import FakeClock
 from tests.skills.support import ProjectTestCase
@@ -122,7 +122,7 @@ class FileTest(ProjectTestCase):
     def test_a_file_of_exactly_the_limit_is_read(self) -> None:
         self.write({"a": "12345"})
         self.assertEqual(read_bytes(str(self.project / "a"), boundary=str(self.project), max_bytes=5), b"12345")
-        with self.assertRaises(Refused):
+        with self.assertRaises(FileRefusedError):
             read_bytes(str(self.project / "a"), boundary=None, max_bytes=4)
 
     def test_the_digest_of_a_folder_changes_with_any_name_or_byte(self) -> None:
