@@ -18,7 +18,9 @@ from .exits import FAILED, INTERRUPTED, USAGE
 COMMANDS = {
     "run": "run one prompt to its end",
     "chat": "talk with an agent, turn by turn",
-    "sessions": "list, read, check and repair sessions",
+    "sessions": "list, read, compare, check and repair sessions",
+    "replay": "play a session again from its log and compare every request",
+    "whatif": "go on with a copy of a session under other conditions",
     "skills": "list, read and check skills",
     "doctor": "say what this machine and project offer, and what is missing",
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from ..sessions.summary import SessionSummary, summary_to_dict
-from . import sessions_change, sessions_check
+from . import sessions_change, sessions_check, sessions_compare
 from .exits import FAILED, OK
 from .render import EventPrinter
 from .stores import NEWEST, ActionList, add_id, find_session, open_session_store
@@ -29,6 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     search = actions.add("search", _search, "find words in all sessions")
     search.add_argument("words", nargs="+", metavar="WORD")
     search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N hits (default: %(default)s)")
+    sessions_compare.add_actions(actions)
     sessions_check.add_actions(actions)
     sessions_change.add_actions(actions)
 

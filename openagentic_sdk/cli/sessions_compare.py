@@ -1,0 +1,130 @@
+"""`sessions diff`, `sessions explain` and `sessions tail`: look closer at what happened, or while it happens."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import deque
+from dataclasses import asdict
+
+from ..errors import OptionsError
+from ..events import ModelRequest
+from ..sessions.base import SessionStore
+from ..sessions.compare import Difference, Thresholds, compare_sessions
+from ..sessions.explain import StepExplanation, explain_step
+from ..sessions.follow import follow
+from .exits import FAILED, OK
+from .render import EventPrinter
+from .stores import NEWEST, ActionList, add_id, find_session
+from .terminal import Screen, on_one_line
+from .turn import JsonPrinter
+
+_MAX_VALUE_CHARS = 200
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add them to the tree of the command line."""
+    diff = actions.add("diff", _diff, "compare two sessions step by step; exit code 1 when they differ")
+    diff.add_argument("a", metavar="A", help="a session's id or the start of it")
+    diff.add_argument("b", metavar="B", help="the other one's")
+    diff.add_argument("--ignore-text", action="store_true", help="what the model said may differ")
+    for name in ("tokens", "cost", "time"):
+        diff.add_argument(
+            f"--{name}", type=float, metavar="SHARE", help=f"differ when {name} change by more, as a share of A's"
+        )
+    diff.add_argument("--json", action="store_true", help="print one JSON object")
+    explain = actions.add("explain", _explain, "say what the request of one step was made of")
+    add_id(explain, default=NEWEST)
+    explain.add_argument("--step", type=int, metavar="N", help="which model call (default: the last)")
+    explain.add_argument("--json", action="store_true", help="print one JSON object, with the whole request")
+    tail = actions.add("tail", _tail, "print the newest events of a session")
+    add_id(tail, default=NEWEST)
+    tail.add_argument("-f", "--follow", action="store_true", help="go on with those that come, until Ctrl-C")
+    tail.add_argument(
+        "-n", "--events", type=int, default=30, metavar="N", help="how many to begin with (default: %(default)s)"
+    )
+    tail.add_argument("--json", action="store_true", help="print the events as JSON lines")
+
+
+def _diff(store: SessionStore, args: argparse.Namespace) -> int:
+    a, b = (store.iter_events(find_session(store, text)) for text in (args.a, args.b))
+    found = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
+    screen = Screen(sys.stdout)
+    if args.json:
+        screen.line(json.dumps(found.to_dict()))
+    for difference in () if args.json else found.differences:
+        screen.line(_difference(difference))
+    if found.same and not args.json:
+        screen.line("no difference")
+    return OK if found.same else FAILED
+
+
+def _difference(difference: Difference) -> str:
+    where = f"step {difference.step}" if difference.step is not None else "at the end"
+    return f"{where}, {difference.kind}: {_value(difference.a)} -> {_value(difference.b)}"
+
+
+def _value(value: object) -> str:
+    return on_one_line(value if isinstance(value, str) else json.dumps(value, default=str), _MAX_VALUE_CHARS)
+
+
+def _explain(store: SessionStore, args: argparse.Namespace) -> int:
+    events = store.read_events(find_session(store, args.id))
+    steps = [event.step for event in events if isinstance(event, ModelRequest)]
+    if not steps:
+        raise OptionsError("this session asked no model yet: there is no request to explain")
+    explanation = explain_step(events, args.step if args.step is not None else steps[-1])
+    screen = Screen(sys.stdout)
+    if args.json:
+        screen.line(json.dumps(asdict(explanation)))
+    else:
+        _print_explanation(explanation, screen)
+    return OK if explanation.matches else FAILED
+
+
+def _print_explanation(found: StepExplanation, screen: Screen) -> None:
+    digest = "is the recorded one" if found.matches else "IS NOT THE RECORDED ONE"
+    screen.line(f"Step {found.step}, event {found.seq}, model {on_one_line(found.model)}; its digest {digest}")
+    if found.rewritten_by_hook:
+        screen.line("A hook rewrote the messages of this request.")
+    screen.line("System prompt")
+    for part in found.system:
+        screen.line(
+            f"  {part.chars:>7} chars  {on_one_line(part.kind)} {on_one_line(part.source)}: {on_one_line(part.preview, 80)}"
+        )
+    screen.line("Messages")
+    for message in found.messages:
+        where = f"events {message.first_seq}-{message.last_seq}" if message.first_seq is not None else "no event"
+        screen.line(
+            f"  {message.index:>3} {message.role:<9} {message.bytes:>7} bytes  "
+            f"{on_one_line(message.origin)} ({where}): {on_one_line(message.preview, 80)}"
+        )
+    screen.line(f"Tools: {', '.join(on_one_line(tool) for tool in found.tools) or 'none'}")
+    screen.line(_prefix(found))
+
+
+def _prefix(found: StepExplanation) -> str:
+    prefix = found.prefix
+    if prefix.broke_at is None:
+        return f"Cache: all {prefix.previous_messages} messages of the request before stand at its beginning"
+    kept = f"{prefix.kept_messages} of {prefix.previous_messages} messages of the request before are the same"
+    return f"Cache: {kept}; broken at message {prefix.broke_at}: {on_one_line(prefix.reason or '')}"
+
+
+def _tail(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id = find_session(store, args.id)
+    printer = JsonPrinter() if args.json else EventPrinter(Screen(sys.stdout), transcript=True)
+    last_seq = 0
+    for event in deque(store.iter_events(session_id), maxlen=max(0, args.events)):
+        printer.show(event)
+        last_seq = event.seq or last_seq
+    if args.follow:
+        asyncio.run(_follow(store, session_id, last_seq or store.last_seq(session_id), printer))
+    return OK
+
+
+async def _follow(store: SessionStore, session_id: str, after_seq: int, printer: EventPrinter | JsonPrinter) -> None:
+    async for event in follow(store, session_id, after_seq=after_seq):
+        printer.show(event)
