@@ -7,14 +7,15 @@ that a part could be what a rule names. A rule for whole words never reaches wha
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from .policy import READING_MODES, Policy, forbidding_path_rule, permits_access
+from .policy import READING_MODES, Policy, permits_access
 from .programs import WILDCARD_PROOF, WRITERS, Reads, hazard, inner_commands, read_only, takes_code
 from .rules import Rule, RuleBook
 from .shell import (
+    GLOB_LETTERS,
     MAX_COMMAND_CHARS,
     CommandLine,
     LooseWord,
@@ -24,12 +25,11 @@ from .shell import (
     loose_words,
     parse_command,
 )
-from .subject import Access, Subject
+from .subject import Access, Subject, path_like
 
 MAX_DEPTH = 8
 # In how many folders a command may possibly run before it is asked for.
 MAX_FOLDERS = 8
-_GLOB_LETTERS = "*?["
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
         rule = _by_words(book, line) or _by_guess(book, command, line)
         if rule is not None:
             return rule
-    return _by_path(book, subject) if book.paths else None
+    return first_forbidding_path(book, subject, subject.possible_accesses) if book.paths else None
 
 
 def could_be_anything(subject: Subject) -> bool:
@@ -110,7 +110,7 @@ def _doubtful(command: str, line: CommandLine | NotUnderstood | None) -> str:
 
 def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
     text = word.text.rpartition("/")[2] or word.text
-    if not any(letter in text for letter in _GLOB_LETTERS):
+    if not any(letter in text for letter in GLOB_LETTERS):
         return (*book.commands.get(text, ()), *(book.commands.get(word.text, ()) if text != word.text else ()))
     return [rule for name, rules in book.commands.items() if fnmatchcase(name, text) for rule in rules]
 
@@ -121,59 +121,17 @@ def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
         if word.open:
             return True
         if word.text != expected and not (
-            any(c in word.text for c in _GLOB_LETTERS) and fnmatchcase(expected, word.text)
+            any(c in word.text for c in GLOB_LETTERS) and fnmatchcase(expected, word.text)
         ):
             return False
     return len(words) >= len(wanted)
 
 
-def _by_path(book: RuleBook, subject: Subject) -> Rule | None:
-    """The first path rule that fits something in the line which could be a path."""
-    workspace = subject.workspace
-    for text, write in dict.fromkeys(_possible_paths(subject)):
-        is_glob = any(letter in text for letter in _GLOB_LETTERS)
-        for path in (workspace.expand(text, workspace.cwd) or ()) if is_glob else (text,):
-            places = workspace.follow(path, workspace.cwd)
-            if "/" in path or "." in path or posixpath.lexists(places.written):
-                rule = forbidding_path_rule(book, Access(places, write), workspace)
-                if rule is not None:
-                    return rule
-    return None
-
-
-def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool]]:
-    """Everything in the line that could be a path, and whether it could be written."""
-    line, text = subject.line, subject.command or ""
-    if not isinstance(line, CommandLine) or any(takes_code(command.argv) for command in line.commands):
-        words = loose_words(text)
-        writes = ">" in text or any(word.text in WRITERS for word in words)
-        for word in words:
-            yield from ((path, writes) for path in _path_like(word.text))
-    for command in line.commands if isinstance(line, CommandLine) else ():
-        yield from _named_paths(command)
-
-
-def _named_paths(command: SimpleCommand) -> Iterator[tuple[str, bool]]:
-    reads = read_only(command.argv)
-    if reads is not None:
-        yield from ((path, False) for path in reads.paths)
-    else:
-        writes = command.argv[0].rpartition("/")[2] in WRITERS or hazard(command.argv) is not None
-        for word in command.argv[1:]:
-            yield from ((path, writes) for path in _path_like(word))
-    yield from ((redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor)
-
-
-def _path_like(word: str) -> Iterator[str]:
-    """The word itself, what stands behind `=` or `@`, and the value that may be glued to a short option."""
-    if not word.startswith("-"):
-        yield word
-    for mark in "=@:":
-        _, found, tail = word.partition(mark)
-        if found and tail:
-            yield tail
-    if len(word) > 2 and word[0] == "-" and word[1] != "-":
-        yield word[2:]
+def first_forbidding_path(book: RuleBook, subject: Subject, accesses: Iterable[Access]) -> Rule | None:
+    """The first rule that keeps one of the paths from being read or written."""
+    bases = subject.workspace.bases
+    hits = (book.forbidding_path(access.places.all, bases, write=access.write) for access in accesses)
+    return next((hit for hit in hits if hit is not None), None)
 
 
 # --- to permit -----------------------------------------------------------------------------------------------------------
@@ -296,7 +254,7 @@ class _Part:
             return None
         writing = Policy("acceptEdits", RuleBook(()), self.policy.ask, self.policy.deny)
         for word in self.command.argv[1:]:
-            for text in _path_like(word):
+            for text in path_like(word):
                 for access in self._accesses(text, write=True):
                     verdict = permits_access(writing, access, self.subject)
                     if verdict.outcome != "allow":
@@ -338,7 +296,7 @@ class _Part:
     def _could_be_option(self) -> str | None:
         argv = self.command.argv
         for index in self.command.globs:
-            if argv[index][0] in _GLOB_LETTERS and argv[0] not in WILDCARD_PROOF:
+            if argv[index][0] in GLOB_LETTERS and argv[0] not in WILDCARD_PROOF:
                 return f"the wildcard {argv[index]} could become an option: write ./{argv[index]}"
         return None
 

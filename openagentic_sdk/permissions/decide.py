@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .commands import could_be_anything, forbidding_command_rule, permits_command
-from .policy import READING_MODES, Policy, Verdict, allow_path_rule, forbidding_path_rule, permits_access
+from .commands import could_be_anything, first_forbidding_path, forbidding_command_rule, permits_command
+from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .shell import PARSER_VERSION, CommandLine
 from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject
@@ -73,8 +73,7 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
     if rule is None and book.domains and subject.tool == "WebFetch":
         rule = _forbidding_host_rule(book, subject)
     if rule is None and book.paths:
-        hits = (forbidding_path_rule(book, access, subject.workspace) for access in subject.accesses)
-        rule = next((hit for hit in hits if hit is not None), None)
+        rule = first_forbidding_path(book, subject, subject.accesses)
     if rule is None and subject.command is not None:
         rule = forbidding_command_rule(book, subject)
     return rule
@@ -145,7 +144,7 @@ def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None
 
 def details_of(subject: Subject) -> dict[str, Any]:
     """What the log keeps of how a call was understood."""
-    details: dict[str, Any] = dict(subject.notes)
+    details: dict[str, Any] = {}
     if subject.accesses:
         details["paths"] = [access.places.real for access in subject.accesses]
     if isinstance(subject.line, CommandLine):

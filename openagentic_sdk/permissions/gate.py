@@ -23,7 +23,7 @@ from .decide import decide, details_of
 from .display import preview, visible
 from .interactive import InteractiveApprover
 from .offers import offered_rules
-from .paths import compile_pattern, expand_glob, follow, matches_any
+from .paths import Follower, compile_pattern, expand_glob, matches_any
 from .policy import MODES, Mode, Policy, Verdict, together
 from .rules import EDIT_TOOLS, Rule, RuleBook, parse_rule, parse_rules
 from .subject import Subject, Workspace, describe
@@ -451,12 +451,13 @@ class PermissionGate:
         base = os.path.abspath(context.get("project_dir") or self.cwd or cwd)
         roots = context.get("workspace_roots") or self.workspace_roots or (base, cwd)
         protected = (*self.protected_paths, *(context.get("protected_paths") or ()))
+        real = self._memory.real_root
         return Workspace(
             cwd=cwd,
             base=base,
-            roots=tuple(dict.fromkeys(self._memory.real_root(root) for root in roots)),
-            protected=tuple(os.path.realpath(path) for path in protected),
-            follow=follow,
+            roots=tuple(dict.fromkeys([real(root) for root in roots])),
+            protected=tuple([real(path) for path in protected]),
+            follow=Follower().follow,
             expand=expand_glob,
             trusted=bool(context.get("trusted", self.trusted)),
         )

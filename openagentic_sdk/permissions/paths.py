@@ -55,43 +55,62 @@ class Places:
 
 
 def follow(path: str, cwd: str) -> Places:
-    """Where `path` leads from the folder `cwd`, as the kernel would follow it; missing parts are taken as they stand.
+    """Where `path` leads from the folder `cwd`; see `Follower`."""
+    return Follower().follow(path, cwd)
 
-    A leading `~` or `~/` is the home folder, as the file tools read it.
+
+class Follower:
+    """Follows paths as the kernel would, for the length of one decision: each link is looked at once.
+
+    Missing parts are taken as they stand. A leading `~` or `~/` is the home folder, as the file tools read it.
     """
-    if not path or "\0" in path:
-        return Places(path, path, problem=f"{path!r} is no path")
-    if path == "~" or path.startswith("~/"):
-        path = os.path.expanduser(path)
-    whole = path if path.startswith("/") else f"{cwd}/{path}"
-    written = os.path.normpath("/" + whole.lstrip("/"))
-    real, passed = _follow(whole)
-    if real is None:
-        return Places(written, written, tuple(passed), problem=f"{path!r} is a loop of links")
-    return Places(written, real, tuple(passed))
 
+    def __init__(self) -> None:
+        self._targets: dict[str, str | None] = {}
+        self._places: dict[tuple[str, str], Places] = {}
 
-def _follow(whole: str) -> tuple[str | None, list[str]]:
-    """The end of a path (None for a loop), and the whole path's name each time a link was followed."""
-    todo = _parts(whole)
-    at = ""
-    passed: list[str] = []
-    while todo:
-        part = todo.pop()
-        if part == "..":
-            at = at.rpartition("/")[0]
-            continue
-        here = f"{at}/{part}"
-        target = _link_target(here)
-        if target is None:
-            at = here
-            continue
-        if len(passed) >= MAX_LINKS:
-            return None, passed
-        todo.extend(_parts(target))
-        at = "" if target.startswith("/") else at
-        passed.append(os.path.normpath(f"{at}/{'/'.join(reversed(todo))}"))
-    return at or "/", passed
+    def follow(self, path: str, cwd: str) -> Places:
+        """Where `path` leads from the folder `cwd`."""
+        places = self._places.get((path, cwd))
+        if places is None:
+            places = self._places[path, cwd] = self._follow(path, cwd)
+        return places
+
+    def _follow(self, path: str, cwd: str) -> Places:
+        if not path or "\0" in path:
+            return Places(path, path, problem=f"{path!r} is no path")
+        if path == "~" or path.startswith("~/"):
+            path = os.path.expanduser(path)
+        whole = path if path.startswith("/") else f"{cwd}/{path}"
+        written = os.path.normpath("/" + whole.lstrip("/"))
+        real, passed = self._walk(whole)
+        if real is None:
+            return Places(written, written, tuple(passed), problem=f"{path!r} is a loop of links")
+        return Places(written, real, tuple(passed))
+
+    def _walk(self, whole: str) -> tuple[str | None, list[str]]:
+        """The end of a path (None for a loop), and the whole path's name each time a link was followed."""
+        todo = _parts(whole)
+        at = ""
+        passed: list[str] = []
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                at = at.rpartition("/")[0]
+                continue
+            here = f"{at}/{part}"
+            if here not in self._targets:
+                self._targets[here] = _link_target(here)
+            target = self._targets[here]
+            if target is None:
+                at = here
+                continue
+            if len(passed) >= MAX_LINKS:
+                return None, passed
+            todo.extend(_parts(target))
+            at = "" if target.startswith("/") else at
+            passed.append(os.path.normpath(f"{at}/{'/'.join(reversed(todo))}"))
+        return at or "/", passed
 
 
 def _parts(path: str) -> list[str]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from .paths import compile_pattern, is_inside, is_protected, matches, matches_any
+from .paths import compile_pattern, is_inside, is_protected, matches
 from .rules import EDIT_TOOLS, Rule, RuleBook
-from .subject import Access, Subject, Workspace
+from .subject import Access, Subject
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny"]
 MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny")
@@ -47,18 +47,6 @@ class Verdict:
     category: str
     rule: Rule | None = None
     firm: bool = False
-
-
-def forbidding_path_rule(book: RuleBook, access: Access, workspace: Workspace) -> Rule | None:
-    """The first deny or ask rule that fits any name of the path. What may not be read may not be edited either."""
-    names = access.places.all
-    for rule in book.paths:
-        if not access.write and rule.tool in EDIT_TOOLS:
-            continue
-        for base in {workspace.base, workspace.cwd, *workspace.roots}:
-            if matches_any(compile_pattern(rule.pattern, base, rule.root or base, wide=True), names):
-                return rule
-    return None
 
 
 def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:

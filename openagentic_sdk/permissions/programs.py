@@ -7,6 +7,7 @@ would run, guessed widely, to forbid it? Long options count in every abbreviatio
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -329,13 +330,19 @@ WRITERS = frozenset(
 
 def program_of(argv: Sequence[str]) -> str:
     """The program's name without its folder and version: `/usr/bin/python3.11` is `python`."""
-    name = argv[0].rpartition("/")[2]
+    return _program(argv[0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _program(word: str) -> str:
+    name = word.rpartition("/")[2]
     if name in INTERPRETERS or name in OPTIONS:
         return name
     return re.sub(r"[-.0-9]+$", "", name) or name
 
 
-def hazard(argv: Sequence[str], named: int = 1) -> str | None:
+@functools.lru_cache(maxsize=1024)
+def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
     """Why a rule about the first `named` words of a call does not cover the whole call, or None.
 
     A subcommand (`docker compose`) that the rule names is meant; an option or a wrapper is a hazard even then.
@@ -786,7 +793,8 @@ _GIT_READS: dict[str, Reader] = {
 }
 
 
-def read_only(argv: Sequence[str], *, trusted: bool = False) -> Reads | None:
+@functools.lru_cache(maxsize=1024)
+def read_only(argv: tuple[str, ...], *, trusted: bool = False) -> Reads | None:
     """What a call of the reading set reads; None when the call is not surely one that only reads.
 
     `trusted` lets git read a repository whose configuration may run programs.

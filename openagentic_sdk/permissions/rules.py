@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from ..errors import PermissionRuleError
-from .paths import pattern_problem
+from .paths import compile_pattern, matches_any, pattern_problem
 from .shell import NotUnderstood, parse_command
 
 Effect = Literal["allow", "ask", "deny"]
@@ -210,6 +210,7 @@ class RuleBook:
             if rule.kind == "command":
                 self.commands.setdefault(rule.words[0], []).append(rule)
         self._by_tool: dict[str, Rule | None] = {}
+        self._forbidding: dict[tuple[tuple[str, ...], bool], _PathRules] = {}
 
     def __bool__(self) -> bool:
         return bool(self.rules)
@@ -233,6 +234,37 @@ class RuleBook:
         """The first rule about a host."""
         return next((rule for rule in self.domains if host_matches(rule.pattern, host)), None)
 
+    def forbidding_path(self, names: Sequence[str], bases: tuple[str, ...], *, write: bool) -> Rule | None:
+        """The first rule that fits any name of a path, for rules that deny or ask; see `compile_pattern` for the bases.
+
+        What may not be read may not be edited either.
+        """
+        if not self.paths:
+            return None
+        key = (bases, write)
+        if key not in self._forbidding:
+            rules = self.paths if write else tuple(rule for rule in self.paths if rule.tool not in EDIT_TOOLS)
+            self._forbidding[key] = _PathRules(rules, bases)
+        return self._forbidding[key].first(names)
+
     def for_name(self, tool_name: str, name: str) -> Rule | None:
         """The first rule about a skill or subagent of this name."""
         return next((r for r in self.names if r.covers(tool_name) and fnmatchcase(name, r.pattern)), None)
+
+
+class _PathRules:
+    """Path rules of one effect for one workspace: all together as one expression first, one by one when it fits."""
+
+    def __init__(self, rules: Sequence[Rule], bases: Sequence[str]) -> None:
+        self.each = [
+            (rule, compile_pattern(rule.pattern, base, rule.root or base, wide=True))
+            for rule in rules
+            for base in bases
+        ]
+        texts = [pattern.pattern for _, pattern in self.each]
+        self.any = re.compile("|".join(f"(?:{text})" for text in texts), re.DOTALL | re.IGNORECASE) if texts else None
+
+    def first(self, names: Sequence[str]) -> Rule | None:
+        if self.any is None or not matches_any(self.any, names):
+            return None
+        return next(rule for rule, pattern in self.each if matches_any(pattern, names))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
+GLOB_LETTERS = "*?["
 
 RESERVED_WORDS = frozenset(
     {
@@ -76,8 +77,12 @@ INVISIBLE = re.compile(
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 _BLANK = re.compile(r"[ \t]+")
+_BLANK_LINES = re.compile(r"[ \t\n]+")
 _OPERATOR = re.compile(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
 _REDIRECT = re.compile(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
+# A whole word without anything special, with the blanks before it: most words are. It may not stand before `<` or `>`, as
+# digits there are a descriptor.
+_SIMPLE = re.compile(r"[ \t]*(?:([A-Za-z0-9_\-./:@%+,^][A-Za-z0-9_\-./:=@%+,^]*)|'([^']*)')(?=[ \t\n;|&]|\Z)")
 # One piece of a word. The plain letters are ASCII without anything that bash gives a meaning; `#` and `~` are judged by
 # where they stand.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+")
@@ -156,14 +161,9 @@ class _Reader:
         return f"it ends with {joined_by!r}" if joined_by in ("&&", "||", "|", "|&") else None
 
     def _skip_blank(self, *, newlines: bool) -> None:
-        while True:
-            match = _BLANK.match(self.text, self.at)
-            if match:
-                self.at = match.end()
-            elif newlines and self.text.startswith("\n", self.at):
-                self.at += 1
-            else:
-                return
+        match = (_BLANK_LINES if newlines else _BLANK).match(self.text, self.at)
+        if match:
+            self.at = match.end()
 
     def _operator(self) -> str:
         """The operator after a command, empty at the end of the line."""
@@ -181,6 +181,11 @@ class _Reader:
         redirects: list[Redirect] = []
         globs: list[int] = []
         while self.refusal is None:
+            simple = _SIMPLE.match(self.text, self.at)
+            if simple and argv:
+                self.at = simple.end()
+                argv.append(simple[1] or simple[2] or "")
+                continue
             self._skip_blank(newlines=False)
             if self.at == len(self.text) or _OPERATOR.match(self.text, self.at):
                 break

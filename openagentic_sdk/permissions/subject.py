@@ -6,13 +6,16 @@ decision (`decide`) only compares.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from .paths import Places
+from .programs import WRITERS, hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
-from .shell import CommandLine, NotUnderstood, parse_command
+from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, SimpleCommand, loose_words, parse_command
 
 Follow = Callable[[str, str], Places]
 Expand = Callable[[str, str], tuple[str, ...] | None]
@@ -51,6 +54,11 @@ class Workspace:
     expand: Expand
     trusted: bool = False
 
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The folders where the relative patterns of rules that forbid stand."""
+        return tuple(dict.fromkeys((self.base, self.cwd, *self.roots)))
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -66,7 +74,11 @@ class Subject:
     host: str | None = None
     name: str | None = None
     problem: str | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def possible_accesses(self) -> tuple[Access, ...]:
+        """Every path that something in a command line could be; used to forbid, so guessed widely."""
+        return tuple(_possible_accesses(self))
 
 
 def describe(tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace) -> Subject:
@@ -127,3 +139,51 @@ def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
 
 def _text(input: Mapping[str, Any], *keys: str) -> str | None:
     return next((input[key] for key in keys if isinstance(input.get(key), str)), None)
+
+
+# --- what a command line could touch -------------------------------------------------------------------------------------
+
+
+def _possible_accesses(subject: Subject) -> Iterator[Access]:
+    workspace = subject.workspace
+    for text, write in dict.fromkeys(_possible_paths(subject)):
+        is_glob = any(letter in text for letter in GLOB_LETTERS)
+        for path in (workspace.expand(text, workspace.cwd) or ()) if is_glob else (text,):
+            places = workspace.follow(path, workspace.cwd)
+            if "/" in path or "." in path or os.path.lexists(places.written):
+                yield Access(places, write)
+
+
+def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool]]:
+    """Everything in the line that could be a path, and whether it could be written."""
+    line, text = subject.line, subject.command or ""
+    if not isinstance(line, CommandLine) or any(takes_code(command.argv) for command in line.commands):
+        words = loose_words(text)
+        writes = ">" in text or any(word.text in WRITERS for word in words)
+        for word in words:
+            yield from ((path, writes) for path in path_like(word.text))
+    for command in line.commands if isinstance(line, CommandLine) else ():
+        yield from _named_paths(command)
+
+
+def _named_paths(command: SimpleCommand) -> Iterator[tuple[str, bool]]:
+    reads = read_only(command.argv)
+    if reads is not None:
+        yield from ((path, False) for path in reads.paths)
+    else:
+        writes = command.argv[0].rpartition("/")[2] in WRITERS or hazard(command.argv) is not None
+        for word in command.argv[1:]:
+            yield from ((path, writes) for path in path_like(word))
+    yield from ((redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor)
+
+
+def path_like(word: str) -> Iterator[str]:
+    """The word itself, what stands behind `=` or `@`, and the value that may be glued to a short option."""
+    if not word.startswith("-"):
+        yield word
+    for mark in "=@:":
+        _, found, tail = word.partition(mark)
+        if found and tail:
+            yield tail
+    if len(word) > 2 and word[0] == "-" and word[1] != "-":
+        yield word[2:]

@@ -1,0 +1,95 @@
+"""What a permission decision costs, beside the digest of its arguments, which every decision has to make."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookMatcher
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.permissions.shell import parse_command
+from openagentic_sdk.sessions.request import json_sha256
+
+from . import Row, best_s
+
+_CALLS = 2000
+_LINE = (
+    "npm run build --silent 'two words' src/index.js | tee-like sub -x -y -z && "
+    'pytest -q tests/unit/test_one.py --maxfail 1 -k "not slow"; cargo build --release --target-dir out/target && '
+    "echo done >/dev/null 2>&1"
+)
+_DIGEST = "the sha256 of the same arguments as canonical JSON"
+
+
+def rows() -> list[Row]:
+    """Microseconds for one decision of each kind."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "src").mkdir()
+        Path(folder, "src", "a.py").write_text("x\n")
+        return [*_decisions(folder), *_parts()]
+
+
+def _decisions(folder: str) -> list[Row]:
+    plain, ruled = PermissionGate(cwd=folder), PermissionGate(cwd=folder, **_rules())
+    line = {"command": _LINE}
+    return [
+        _decision("a decision about a plain tool", plain, "TodoWrite", {"todos": []}, folder, "value <= 50"),
+        _decision("a decision about reading a file", plain, "Read", {"file_path": "src/a.py"}, folder, "value <= 50"),
+        _decision("the same with 200 rules", ruled, "Read", {"file_path": "src/a.py"}, folder, ""),
+        _decision(
+            f"a decision about a command of {len(_LINE)} characters, 200 rules",
+            ruled,
+            "Bash",
+            line,
+            folder,
+            "value <= 300",
+        ),
+    ]
+
+
+def _rules() -> dict[str, Any]:
+    """150 command rules, of which four allow the line, and 50 path rules."""
+    named = ("Bash(npm run build:*)", "Bash(tee-like sub:*)", "Bash(pytest:*)", "Bash(cargo build:*)")
+    return {
+        "allow": (*named, *(f"Bash(program{n} sub:*)" for n in range(96))),
+        "deny": (*(f"Bash(bad{n} command:*)" for n in range(50)), *(f"Read(./secret{n}/**)" for n in range(40))),
+        "ask": tuple(f"Edit(locked{n}/**)" for n in range(10)),
+    }
+
+
+def _decision(name: str, gate: PermissionGate, tool: str, input: Mapping[str, Any], folder: str, bar: str) -> Row:
+    context = {"cwd": folder, "session_id": "s"}
+    # No two commands are the same, as in real runs: nothing may be remembered from one decision for the next.
+    inputs = [{key: _numbered(value, n) for key, value in input.items()} for n in range(_CALLS)]
+
+    async def decide() -> None:
+        for each in inputs:
+            if not await gate.approve(tool, each, context):
+                raise AssertionError(f"{name}: the gate refused what this benchmark measures")
+
+    value = best_s(lambda: asyncio.run(decide())) / _CALLS * 1e6
+    floor = best_s(lambda: [json_sha256(dict(input)) for _ in range(_CALLS)]) / _CALLS * 1e6
+    return Row(name, value, "us", value / floor, _DIGEST, bar)
+
+
+def _numbered(value: Any, number: int) -> Any:
+    return value.replace("unit", f"u{number % 1000:03}").replace("words", f"w{number:04}") if value is _LINE else value
+
+
+def _parts() -> list[Row]:
+    parse = best_s(lambda: [parse_command(_LINE) for _ in range(_CALLS)]) / _CALLS * 1e6
+    engine = HookEngine(pre_tool_use=(HookMatcher("none", "Edit", lambda payload: None),))
+
+    async def pass_by() -> None:
+        for _ in range(_CALLS):
+            await engine.run_pre_tool_use(tool_name="Read", tool_input={}, context={})
+
+    hooks = best_s(lambda: asyncio.run(pass_by())) / _CALLS * 1e6
+    return [
+        Row("reading that command line", parse, "us"),
+        Row("a point whose hooks do not fit", hooks, "us"),
+    ]
