@@ -24,7 +24,10 @@ from .project.memory import Memory, read_memory
 from .project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt
 from .project.settings import Settings, read_settings
 from .project.trust import TrustStore, skill_trust
-from .runtime.agent import Agent, Expanded, RunRequest
+from .providers.base import Provider
+from .runtime.agent import Agent, Expanded, FinalAnswer, RunRequest
+from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
+from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
 from .sessions.compaction import ContextLimits
 from .sessions.locate import open_store
@@ -110,19 +113,20 @@ class _Builder:
             raise OptionsError(
                 'model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)'
             )
-        assert options.provider is not None
+        provider, wanted, tools = self._final_answer(options)
         return Agent(
-            provider=options.provider,
+            provider=provider,
             model=model,
             api_key=options.api_key,
-            tools=self._tools.only(self._gate.offered_tools(self._tools.names())),
+            tools=tools,
             hooks=self._hooks,
             gate=self._gate,
             store=self._store,
             clock=self._clock,
             cwd=project.cwd,
             project_dir=project.root,
-            system_prompt=project.system_prompt(options.system_prompt),
+            system_prompt=project.system_prompt(options.system_prompt, final_answer_prompt(wanted) if wanted else ""),
+            final_answer=wanted,
             child=self.child,
             expand_prompt=project.expand,
             on_open=project.opening_events,
@@ -138,6 +142,20 @@ class _Builder:
             session_dir=self._session_dir,
         )
 
+    def _final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
+        """Whom to ask, how the final answer is asked for, and the tools that are offered for it."""
+        assert options.provider is not None
+        tools = self._tools.only(self._gate.offered_tools(self._tools.names()))
+        if options.output_schema is None:
+            return options.provider, None, tools
+        schema = read_output_schema(options.output_schema)
+        provider, wanted = ask_for_final_answer(
+            options.provider, schema, options.output_form, options.output_repair_turns
+        )
+        if wanted.form == "tool":
+            tools = ToolRegistry((*tools, FinalAnswerTool(schema)))
+        return provider, wanted, tools
+
     def child(self, name: str) -> Agent:
         """The agent of a subagent: its own prompt and tools, within what its parent may do."""
         definition = self._agents.get(name)
@@ -150,7 +168,8 @@ class _Builder:
         return replace(
             parent,
             name=name,
-            provider=definition.provider or parent.provider,
+            provider=definition.provider or self._options.provider or parent.provider,
+            final_answer=None,
             model=definition.model if definition.model not in (None, "", "inherit") else parent.model,
             tools=tools.only(gate.offered_tools(tools.names())),
             gate=gate,
@@ -200,18 +219,17 @@ class _Project:
         """The skills that the model is told about; their files are read again only when they changed."""
         return self.library.index(self.root, self.cwd).read().skills if self._lists_skills else ()
 
-    def system_prompt(self, base: str | None) -> Callable[[Sequence[Event]], SystemPrompt]:
+    def system_prompt(self, base: str | None, about_answer: str = "") -> Callable[[Sequence[Event]], SystemPrompt]:
         """Makes the system prompt of the skill events so far; the same facts give the same object."""
         known: dict[tuple[Any, ...], SystemPrompt] = {}
         skills = self.skills()
+        start = "\n\n".join(part for part in (DEFAULT_BASE if base is None else base, about_answer) if part)
 
         def prompt(skill_events: Sequence[Event]) -> SystemPrompt:
             active = active_skills(skill_events)
             key = tuple(event.seq for event in active)
             if key not in known:
-                known[key] = build_system_prompt(
-                    base=DEFAULT_BASE if base is None else base, memory=self.memory, skills=skills, active=active
-                )
+                known[key] = build_system_prompt(base=start, memory=self.memory, skills=skills, active=active)
             return known[key]
 
         return prompt

@@ -28,6 +28,7 @@
     |- SkillNotFoundError (FileNotFoundError)
     |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
+    |- StructuredOutputError                 the final answer does not fit `output_schema`
     |- ReplayMismatchError                   a replayed session does something else than was recorded
     |- ScriptError                           a scripted model was asked for something that its script does not hold
 
@@ -284,6 +285,10 @@ class PermissionRuleError(OpenAgentSdkError, ValueError):
         self.rule = rule
         self.reason = reason
         self.source = source
+
+
+class StructuredOutputError(OpenAgentSdkError):
+    """The model's final answer did not fit `output_schema`, however often it was sent back."""
 
 
 class ReplayMismatchError(OpenAgentSdkError):

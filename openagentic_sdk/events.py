@@ -90,7 +90,7 @@ class Result(Event):
 
 @dataclass(frozen=True)
 class UserMessage(Event):
-    """A prompt was accepted. `origin` is `user`, `hook` or `steering`; `request_id` makes a retried prompt harmless."""
+    """A prompt was accepted. `origin` is `user`, `hook`, `steering` or `repair`; `request_id` makes a retried prompt harmless."""
 
     type: ClassVar[str] = "user.message"
     text: str

@@ -55,6 +55,8 @@ class OpenAgenticOptions:
         model               the model's name there
         api_key             passed to the provider with each call; None leaves it to the provider and its environment
         output_schema       JSON schema, dataclass or TypedDict that the final answer must fit, see `structured_output`
+        output_form         how it is asked for: by the endpoint's "response_format", the call of a last "tool", or as "text";
+                            "auto" takes the first that the provider has
         output_repair_turns how often a final answer that does not fit is sent back
         prices              prices that replace or add to the built-in table: {model: {...}}, or a path to such a file
 
@@ -100,6 +102,7 @@ class OpenAgenticOptions:
     model: str | None = None
     api_key: str | None = field(default=None, repr=False)
     output_schema: Any = None
+    output_form: Literal["auto", "response_format", "tool", "text"] = "auto"
     output_repair_turns: int = 2
     prices: Mapping[str, Any] | str | None = None
 

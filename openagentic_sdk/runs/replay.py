@@ -132,6 +132,7 @@ class _Replay:
                 before_model_call=[HookMatcher("recorded messages", hook=self._recorded_messages)]
                 if any(step.request.messages is not None for step in run.steps)
                 else (),
+                stop=[HookMatcher("recorded continuation", hook=self._recorded_continuation)],
                 enable_message_rewrite_hooks=True,
             ),
             gate=PermissionGate(permission_mode="bypass"),
@@ -202,6 +203,14 @@ class _Replay:
         count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
         positions = [event.seq or 0 for event in so_far if event.type in _CONVERSATION]
         return positions[min(count, len(positions)) - 1] if count and positions else 0
+
+    def _recorded_continuation(self, payload: dict[str, Any]) -> HookDecision | None:
+        """A stop hook or a repair sent the model back to work then: so it is now, with the same message."""
+        before = self._steps[0].before if self._steps else ()
+        if not before or not isinstance(before[0], UserMessage) or _is_prompt(before[0]):
+            return None
+        self._steps[0].before = before[1:]
+        return HookDecision(block=True, block_reason=before[0].text)
 
     def _recorded_messages(self, payload: dict[str, Any]) -> HookDecision | None:
         step = self._current

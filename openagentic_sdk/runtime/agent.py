@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ..clock import Clock
 from ..events import Event, UserAnswer, UserQuestion
@@ -22,6 +22,7 @@ from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
 from .limits import Budget, Deadline
 from .recorder import Recorder
+from .structured import OutputSchema
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,15 @@ class Expanded:
 
     text: str
     events: Sequence[Event] = ()
+
+
+@dataclass(frozen=True)
+class FinalAnswer:
+    """What the final answer must be, in which form it is asked for, and how often it may be repaired."""
+
+    schema: OutputSchema
+    form: Literal["response_format", "tool", "text"]
+    repair_turns: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +74,7 @@ class Agent:
     max_depth: int = 3
     blob_bytes: int = 256 * 1024
     continue_unsaved: bool = False
+    final_answer: FinalAnswer | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
     context_limits: ContextLimits = field(default_factory=ContextLimits)
     redact: Callable[[str], str] | None = None

@@ -13,6 +13,7 @@ from ..tools.base import run_in_thread
 from ..version import __version__
 from .agent import Run, RunStopped
 from .compact import compact, compact_when_full
+from .final_answer import accept_final_text, accepted_value, has_final_answer
 from .model_step import Reply, ask_model
 from .recorder import settled
 from .settle import REPEATABLE, settle_open_calls
@@ -143,7 +144,9 @@ async def run_turn(run: Run) -> None:
         run.steps += 1
         if reply.calls:
             await run_calls(run, reply.calls)
-        elif not run.inbox and await _may_stop(run, reply):
+            if has_final_answer(run):
+                return
+        elif not run.inbox and await accept_final_text(run, reply.text) and await _may_stop(run, reply):
             return
 
 
@@ -268,6 +271,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
         duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
         error_type=type(error).__name__ if error is not None else None,
         error_message=ending.message or None,
+        structured_output=accepted_value(run) if ending.reason == "end" else None,
         saved=run.recorder.saved,
     )
 

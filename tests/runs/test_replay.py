@@ -105,6 +105,16 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
         await run(prompt="4", options=replace(resumed, resume_max_events=4))
         await self.assert_replays(store.read_events(first.session_id))
 
+    async def test_runs_that_a_stop_hook_or_a_repair_sent_back_to_work_replay(self):
+        answers = iter([HookDecision(block=True, block_reason="run the tests"), None])
+        hooks = HookEngine(stop=[HookMatcher("tests", hook=lambda payload: next(answers))])
+        await self.assert_replays(await recorded("hi", options_for(["Done.", "Really done."], hooks=hooks)))
+        schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+        options = options_for(["no json", '{"n": 1}'], output_schema=schema, output_form="text")
+        events = await recorded("hi", options)
+        self.assertEqual(events[-1].structured_output, {"n": 1})
+        await self.assert_replays(events)
+
     async def test_a_changed_result_is_found_and_shown(self):
         events = await recorded("hi", options_for([{"tool_calls": [ECHO]}, "Done."]))
         changed = [replace(e, output="y") if isinstance(e, ToolResult) else e for e in events]

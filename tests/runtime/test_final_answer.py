@@ -1,0 +1,88 @@
+"""Final answers that must fit a schema."""
+
+import unittest
+from dataclasses import dataclass
+
+from openagentic_sdk.api import run
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+from .support import assert_closed, options_for
+
+
+@dataclass
+class Verdict:
+    """What the tests want to know."""
+
+    ready: bool
+    reason: str = ""
+
+
+class Formatting(ScriptedProvider):
+    """A scripted model with a response format."""
+
+    asked = None
+
+    def with_response_format(self, response_format):
+        self.asked = response_format
+        return self
+
+
+GOOD = '{"ready": true, "reason": "tested"}'
+
+
+class FinalAnswerTest(unittest.IsolatedAsyncioTestCase):
+    async def answer(self, turns, **changes):
+        options = options_for(turns, output_schema=Verdict, **changes)
+        result = await run(prompt="ready?", options=options)
+        assert_closed(self, options.session_store, result.session_id)
+        return result
+
+    async def test_an_endpoint_with_a_response_format_is_asked_by_it(self):
+        provider = Formatting([GOOD])
+        result = await self.answer(provider)
+        self.assertEqual(result.structured_output, {"ready": True, "reason": "tested"})
+        self.assertEqual(provider.asked["type"], "json_schema")
+        self.assertEqual(provider.requests[0]["tools"][-1]["function"]["name"], "fail", "no tool is added")
+
+    async def test_other_endpoints_get_a_last_tool_and_its_call_ends_the_run(self):
+        call = {"tool_calls": [{"name": "final_answer", "arguments": {"ready": True}}]}
+        provider = ScriptedProvider(
+            [{"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, call, "never asked"]
+        )
+        result = await self.answer(provider)
+        self.assertEqual((result.structured_output, result.steps), ({"ready": True}, 2))
+        self.assertIn("final_answer", provider.requests[0]["messages"][0]["content"])
+
+    async def test_a_call_that_does_not_fit_goes_back_to_the_model_with_the_path(self):
+        bad = {"tool_calls": [{"name": "final_answer", "arguments": {"ready": "yes"}}]}
+        good = {
+            "tool_calls": [{"name": "final_answer", "arguments": {"ready": True}}],
+            "expect": {"tool_results": {"final_answer": "ready must be a boolean"}},
+        }
+        self.assertEqual((await self.answer([bad, good])).structured_output, {"ready": True})
+
+    async def test_text_around_the_json_is_tolerated_and_an_answer_without_it_is_repaired(self):
+        fenced = f"Here it is:\n```json\n{GOOD}\n```"
+        provider = ScriptedProvider(["It is ready.", {"text": fenced, "expect": {"last": "cannot be used"}}])
+        result = await self.answer(provider, output_form="text")
+        self.assertEqual(result.structured_output["ready"], True)
+        self.assertEqual([e.origin for e in result.events if e.type == "user.message"], ["user", "repair"])
+
+    async def test_repairs_are_bounded_and_the_failure_is_clear(self):
+        result = await self.answer(["no", "no", "no", "never asked"], output_form="text", output_repair_turns=2)
+        self.assertEqual((result.stop_reason, result.error_type), ("error", "StructuredOutputError"))
+        self.assertIn("after 2 repair turns", result.error_message)
+        self.assertIsNone(result.structured_output)
+
+    async def test_a_value_that_is_no_object_works_too(self):
+        options = options_for(["[1, 2]"], output_schema=list[int], output_form="text")
+        self.assertEqual((await run(prompt="numbers", options=options)).structured_output, [1, 2])
+
+    async def test_a_form_that_the_endpoint_lacks_is_refused_at_once(self):
+        with self.assertRaisesRegex(OptionsError, "has no response format"):
+            await self.answer([], output_form="response_format")
+
+
+if __name__ == "__main__":
+    unittest.main()
