@@ -153,25 +153,14 @@ class PostgresSessionStore(SessionStore):
         return self.import_session(session_id or uuid.uuid4().hex, (), metadata=metadata)
 
     def open_writer(self, session_id: str) -> SessionWriter:
-        key = self._position(session_id).key
-        db = self._connect()
-        try:
+        def acquire(db: Database, key: int) -> None:
             if not _soon(lambda: _try_lock(db, key)):
                 raise SessionLockedError(session_id, "a run on another connection")
-            return self._new_writer(db, session_id, key)
-        except BaseException:
-            db.close()
-            raise
+
+        return self._new_writer(session_id, acquire)
 
     def take_over(self, session_id: str) -> SessionWriter:
-        key = self._position(session_id).key
-        db = self._connect()
-        try:
-            self._end_holders(db, session_id, key)
-            return self._new_writer(db, session_id, key)
-        except BaseException:
-            db.close()
-            raise
+        return self._new_writer(session_id, lambda db, key: self._end_holders(db, session_id, key))
 
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
@@ -402,22 +391,30 @@ class PostgresSessionStore(SessionStore):
         with _translated(session_id):
             return stamped, link.call(send)
 
-    def _new_writer(self, db: Database, session_id: str, key: int) -> SessionWriter:
-        command = "UPDATE openagentic_sessions SET epoch = epoch + 1 WHERE key = %s RETURNING epoch"
-        with _translated(session_id):
-            if db.execute(command, (key,)).fetchone() is None:
-                raise SessionNotFoundError(session_id, self._where)
-            return _PostgresWriter(self, db, session_id, self._position_in(db, session_id))
+    def _new_writer(self, session_id: str, acquire: Callable[[Database, int], None]) -> SessionWriter:
+        key = self._position(session_id).key
+        link = _Link(lambda: _connected(self._url), self._patience_s, was_connected=True)
+
+        def begin(db: Database) -> _Position:
+            acquire(db, key)
+            db.execute("UPDATE openagentic_sessions SET epoch = epoch + 1 WHERE key = %s", (key,))
+            return self._position_in(db, session_id)
+
+        try:
+            with _translated(session_id, self._where):
+                return _PostgresWriter(self, session_id, link.call(begin), link)
+        except BaseException:
+            link.drop()
+            raise
 
     def _end_holders(self, db: Database, session_id: str, key: int) -> None:
         deadline = time.monotonic() + self._patience_s
-        with _translated(session_id):
-            while not _try_lock(db, key):
-                for (pid,) in db.execute(_HOLDERS, (key,)).fetchall():
-                    db.execute("SELECT pg_terminate_backend(%s)", (pid,))
-                if time.monotonic() > deadline:
-                    raise SessionLockedError(session_id, "a connection that the server does not end")
-                time.sleep(RETRY_S / 10)
+        while not _try_lock(db, key):
+            for (pid,) in db.execute(_HOLDERS, (key,)).fetchall():
+                db.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            if time.monotonic() > deadline:
+                raise SessionLockedError(session_id, "a connection that the server does not end")
+            time.sleep(RETRY_S / 10)
 
     # --- connections -------------------------------------------------------------------------------------------------
 
@@ -456,11 +453,11 @@ class PostgresSessionStore(SessionStore):
 class _Link:
     """A connection that is made when it is needed, and made anew while the server restarts."""
 
-    def __init__(self, connect: Callable[[], Database], patience_s: float, database: Database | None = None) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], Database], patience_s: float, *, was_connected: bool = False) -> None:
         self._patience_s = patience_s
-        self._database = database
-        self._was_connected = database is not None
+        self._database: Database | None = None
+        self._was_connected = was_connected
+        self.connect = connect
 
     @property
     def is_connected(self) -> bool:
@@ -468,7 +465,7 @@ class _Link:
 
     def database(self) -> Database:
         if self._database is None or self._database.closed:
-            self._database = self._connect()
+            self._database = self.connect()
             self._was_connected = True
         return self._database
 
@@ -520,13 +517,14 @@ class _Batch:
 
 
 class _PostgresWriter(SessionWriter):
-    def __init__(self, store: PostgresSessionStore, db: Database, session_id: str, at: _Position) -> None:
+    def __init__(self, store: PostgresSessionStore, session_id: str, at: _Position, link: _Link) -> None:
         self.session_id = session_id
         self.epoch = at.epoch
         self._store = store
         self._at = at
-        self._link = _Link(self._reconnect, store._patience_s, db)
+        self._link = link
         self._open = True
+        link.connect = self._reconnect
 
     @property
     def last_seq(self) -> int:
