@@ -39,9 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
         command, args = read_command_line(sys.argv[1:] if argv is None else argv)
+        return _run(command, args)
     except SystemExit as stop:  # argparse has printed its help or its complaint
         return stop.code if isinstance(stop.code, int) else USAGE
-    return _run(command, args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespace]:
@@ -96,8 +98,6 @@ def _run(command: Subcommand, args: argparse.Namespace) -> int:
         return _complain(error, USAGE)
     except OpenAgentSdkError as error:
         return _complain(error, FAILED)
-    except KeyboardInterrupt:
-        return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has left; the interpreter's last flush must not complain about it either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

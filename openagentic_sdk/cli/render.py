@@ -89,6 +89,13 @@ class EventPrinter:
         if printer is not None:
             printer(self, event)
 
+    def learn(self, event: Event) -> None:
+        """Remember what later lines refer to, without printing."""
+        if isinstance(event, SystemInit):
+            self._init(event)
+        elif isinstance(event, ToolUse):
+            self._use(event)
+
     # --- lines -------------------------------------------------------------------------------------------------------
 
     def _line(self, text: str, style: str | None = None, depth: int = 0) -> None:
@@ -258,7 +265,8 @@ def closing_line(event: Result) -> str:
     """What a run leaves behind, in one line: why it ended, its session, steps, tokens, cost and time."""
     parts = [f"session {on_one_line(event.session_id)}", f"{event.steps} {'step' if event.steps == 1 else 'steps'}"]
     tokens = normalize_usage(event.usage)
-    parts.append(f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens" if tokens else "tokens unknown")
+    known = f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens" if tokens else "tokens unknown"
+    parts.append("no tokens" if event.usage == {} else known)
     parts.append("cost unknown" if event.cost_usd is None else f"${event.cost_usd:.4f}")
     if event.duration_s is not None:
         parts.append(seconds(event.duration_s))

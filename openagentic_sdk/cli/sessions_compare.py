@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import asdict
 
 from ..errors import OptionsError
-from ..events import ModelRequest
+from ..events import Event, ModelRequest
 from ..sessions.base import SessionStore
 from ..sessions.compare import Difference, Thresholds, compare_sessions
 from ..sessions.explain import StepExplanation, explain_step
@@ -116,12 +116,17 @@ def _prefix(found: StepExplanation) -> str:
 def _tail(store: SessionStore, args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
     printer = JsonPrinter() if args.json else EventPrinter(Screen(sys.stdout), transcript=True)
+    newest: deque[Event] = deque()
     last_seq = 0
-    for event in deque(store.iter_events(session_id), maxlen=max(0, args.events)):
-        printer.show(event)
+    for event in store.iter_events(session_id):
+        newest.append(event)
         last_seq = event.seq or last_seq
+        if len(newest) > args.events:
+            printer.learn(newest.popleft())
+    for event in newest:
+        printer.show(event)
     if args.follow:
-        asyncio.run(_follow(store, session_id, last_seq or store.last_seq(session_id), printer))
+        asyncio.run(_follow(store, session_id, last_seq, printer))
     return OK
 
 

@@ -21,6 +21,9 @@ class Printer(Protocol):
 class JsonPrinter:
     """Prints every event as one line of JSON, in the form of the log."""
 
+    def learn(self, event: Event) -> None:
+        """Nothing: lines of JSON stand alone."""
+
     def show(self, event: Event) -> None:
         print(dumps_event(event), flush=True)
 

@@ -293,6 +293,35 @@ class Sessions(CommandCase):
         self.assertEqual((row["id"], row["tags"]), (forked, ["green"]))
         self.assertEqual(self.command("sessions", "verify", "--all")[0], OK)
 
+    def test_diff_exits_with_1_when_sessions_differ(self) -> None:
+        self.command("run", "--script", self.script("The kettle boils."), "--cwd", str(PROJECT), "Is the tea ready?")
+        same, other = self.session_ids()
+        self.assertEqual(self.command("sessions", "diff", same, other), (OK, "no difference\n", ""))
+        self.command("run", "--script", self.script("It is cold."), "--cwd", str(PROJECT), "Is the tea ready?")
+        code, out, _ = self.command("sessions", "diff", same, "newest")
+        self.assertEqual(code, FAILED)
+        self.assertIn("step 1, text: The kettle boils. -> It is cold.", out)
+        code, out, _ = self.command("sessions", "diff", same, "newest", "--json")
+        self.assertEqual((code, json.loads(out)["same"]), (FAILED, False))
+        self.assertEqual(self.command("sessions", "diff", same, "newest", "--ignore-text")[0], OK)
+
+    def test_explain_takes_a_request_apart(self) -> None:
+        code, out, _ = self.command("sessions", "explain", self.session_id, "--step", "1")
+        self.assertEqual(code, OK, out)
+        self.assertIn("Is the tea ready?", out)
+        self.assertIn("its digest is the recorded one", out)
+        self.assertEqual(self.command("sessions", "explain", self.session_id, "--step", "9")[0], USAGE)
+        data = json.loads(self.command("sessions", "explain", "--json")[1])
+        self.assertEqual(data["step"], 1)
+
+    def test_tail_prints_the_newest_events(self) -> None:
+        code, out, _ = self.command("sessions", "tail", "-n", "2")
+        self.assertEqual((code, out.splitlines()[0]), (OK, "The kettle boils."))
+        self.assertEqual(len(self.command("sessions", "tail", "-n", "3", "--json")[1].splitlines()), 3)
+
+    def test_replay_makes_every_request_again(self) -> None:
+        self.assertEqual(self.command("replay"), (OK, "1 of 1 requests were made again: the same\n", ""))
+
     def test_an_archive_brings_a_session_back(self) -> None:
         file = str(self.folder / "tea.zip")
         before = self.command("sessions", "show", "--json", self.session_id)[1]
@@ -346,6 +375,18 @@ class Interrupting(CommandCase):
         while not any(event.type == "tool.started" for event in store.read_events(session_id)):
             self.assertTrue(store.wait_for_events(session_id, after_seq=seq, timeout_s=20))
             seq = store.read_events(session_id)[-1].seq or 0
+
+    def test_a_follower_shows_what_comes_and_ends_with_ctrl_c(self) -> None:
+        self.command("run", "--script", self.script("first"), "--cwd", str(self.folder), "one")
+        follower = self._start("sessions", "tail", "-f", "-n", "2")
+        assert follower.stdout is not None
+        self.assertEqual(follower.stdout.readline(), "first\n")
+        self.command("run", "--script", self.script("second"), "--cwd", str(self.folder), "--continue", "two")
+        while (line := follower.stdout.readline()) != "second\n":
+            self.assertNotEqual(line, "")
+        follower.send_signal(signal.SIGINT)
+        _, err = follower.communicate(timeout=20)
+        self.assertEqual((follower.returncode, err), (INTERRUPTED, ""))
 
     def test_a_reader_that_leaves_early_is_no_traceback(self) -> None:
         process = self._start("run", "--script", self.script("word " * 50_000), "--cwd", str(self.folder), "x")
