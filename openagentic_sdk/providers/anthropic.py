@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import IncompleteResponseError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, sendable, used_call_ids, write_tool
+from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
 from .endpoint import LINGER_AFTER_DONE_S, EndpointProvider, Reading
 from .exchange import StreamTransport, Transport
 from .http import HttpTransport
@@ -93,7 +93,7 @@ class AnthropicProvider(EndpointProvider):
         for key, value in self.settings.extra_body.items():
             payload[key] = value
         payload = {key: value for key, value in payload.items() if value is not None}
-        return sendable(payload), MessageReading(used_call_ids(messages), self.origin), names
+        return payload, MessageReading(used_call_ids(messages), self.origin), names
 
 
 class MessageReading(Reading):

@@ -111,7 +111,7 @@ def build_chat_request(
         payload.pop(key, None)
         if value is not None:
             payload[key] = value
-    return sendable(payload), names
+    return payload, names
 
 
 def repair_messages(
@@ -120,7 +120,7 @@ def repair_messages(
     """The messages as the endpoint accepts them; the originals stay as they are."""
     repair = _Repair(quirks, names or ToolNames(()), origin)
     for position, message in enumerate(messages):
-        repair.take(message, messages[position + 1 :])
+        repair.take(message, messages, position + 1)
     return repair.written
 
 
@@ -134,10 +134,10 @@ class _Repair:
         self._origin = origin
         self._used_ids: set[str] = set()
 
-    def take(self, message: Message, later: Sequence[Message]) -> None:
+    def take(self, message: Message, messages: Sequence[Message], next_position: int) -> None:
         role = message.get("role")
         if role == "assistant":
-            self._take_assistant(message, later)
+            self._take_assistant(message, messages, next_position)
         elif role in ("system", "developer"):
             self._take_system(message)
         elif role != "tool":  # results are written with the call that they answer
@@ -156,7 +156,7 @@ class _Repair:
             self.written.append({"role": "assistant", "content": BETWEEN})
         self.written.append(_known_fields(message))
 
-    def _take_assistant(self, message: Message, later: Sequence[Message]) -> None:
+    def _take_assistant(self, message: Message, messages: Sequence[Message], next_position: int) -> None:
         calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
         content = message.get("content")
         if not calls and not content:
@@ -166,7 +166,7 @@ class _Repair:
         written["content"] = content or self._quirks.empty_content if calls else content
         self.written.append(written)
         if calls:
-            results = _results_behind(later)
+            results = _results_from(messages, next_position)
             new_ids = [self._new_id(str(call.get("id") or "")) for call in calls]
             written["tool_calls"] = [self._call(call, new) for call, new in zip(calls, new_ids, strict=True)]
             for call, new in zip(calls, new_ids, strict=True):
@@ -236,9 +236,15 @@ def sendable(value: Any) -> Any:
 def encode_request(payload: Mapping[str, Any]) -> bytes:
     """The body as it goes over the wire. Raises `OptionsError` for what JSON cannot say."""
     try:
-        return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return _dumps(payload).encode()
+    except UnicodeEncodeError:
+        return _dumps(_without_surrogates(payload)).encode()
     except (TypeError, ValueError) as error:
         raise OptionsError(f"the request cannot be written as JSON: {error}") from error
+
+
+def _dumps(payload: Mapping[str, Any]) -> str:
+    return json.dumps(payload, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def used_call_ids(messages: Sequence[Message]) -> set[str]:
@@ -282,10 +288,12 @@ def _choose_tool(payload: dict[str, Any], settings: RequestSettings, names: Tool
         payload["tools"], payload["tool_choice"] = only, "required"
 
 
-def _results_behind(later: Sequence[Message]) -> dict[str, Message]:
+def _results_from(messages: Sequence[Message], position: int) -> dict[str, Message]:
     """The results up to the next assistant message, by the id of the call; the first one of each counts."""
     results: dict[str, Message] = {}
-    for message in later:
+    while position < len(messages):
+        message = messages[position]
+        position += 1
         if message.get("role") == "assistant":
             break
         if message.get("role") == "tool":

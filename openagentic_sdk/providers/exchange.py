@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ..errors import ProviderError, ProviderResponseError
-from .chat_request import encode_request
+from .chat_request import encode_request, sendable
 from .failures import http_error, secrets_of
 from .http import HttpTransport, shown_url
 from .sse import SSEDecoder, SSEEvent
@@ -170,10 +170,13 @@ class Wire:
         """Send the request. Raises one of the provider errors for anything but an answer with a status of success."""
         if stream and self._stream_transport is not None:
             return Exchange(
-                _CallableSource(_streaming(self._stream_transport, url, headers, payload)), name=shown_url(url)
+                _CallableSource(_streaming(self._stream_transport, url, headers, sendable(payload))),
+                name=shown_url(url),
             )
         if not stream and self._transport is not None:
-            return Exchange(_CallableSource(_answering(self._transport, url, headers, payload)), name=shown_url(url))
+            return Exchange(
+                _CallableSource(_answering(self._transport, url, headers, sendable(payload))), name=shown_url(url)
+            )
         return await self._open_socket(url, headers, payload)
 
     async def _open_socket(self, url: str, headers: dict[str, str], payload: dict[str, Any]) -> Exchange:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import IncompleteResponseError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, sendable, used_call_ids, write_tool
+from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
 from .endpoint import LINGER_AFTER_DONE_S, EndpointProvider, Reading
 from .exchange import StreamTransport, Transport
 from .failures import error_in_body
@@ -81,7 +81,7 @@ class OpenAIResponsesProvider(EndpointProvider):
             **self.settings.extra_body,
         }
         payload = {key: value for key, value in payload.items() if value is not None}
-        return sendable(payload), ResponseReading(used_call_ids(messages), self.origin), names
+        return payload, ResponseReading(used_call_ids(messages), self.origin), names
 
     def _reasoning(self) -> dict[str, str] | None:
         fields = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}

@@ -15,7 +15,8 @@ class ThinkTagSplitter:
 
     def __init__(self) -> None:
         self._held = ""
-        self._state = "start"  # start, thinking, after (white space behind the closing tag is dropped), text
+        # start, opened and after (white space behind a tag is dropped), thinking, text
+        self._state = "start"
 
     def feed(self, text: str) -> list[Piece]:
         """What can be told apart so far."""
@@ -30,12 +31,16 @@ class ThinkTagSplitter:
     def close(self) -> list[Piece]:
         """What was held back when the answer ended."""
         rest, self._held = self._held, ""
-        return [(self._state == "thinking", rest)] if rest and self._state != "after" else []
+        return [(self._state == "thinking", rest)] if rest else []
 
     def _step(self, pieces: list[Piece]) -> bool:
         """One move of the table above; whether another may follow."""
         if self._state == "start":
             return self._look_for_opening(pieces)
+        if self._state == "opened":
+            self._held = self._held.lstrip()
+            self._state = "thinking" if self._held else "opened"
+            return bool(self._held)
         if self._state == "thinking":
             return self._look_for_closing(pieces)
         self._held = self._held.lstrip() if self._state == "after" else self._held
@@ -48,7 +53,7 @@ class ThinkTagSplitter:
     def _look_for_opening(self, pieces: list[Piece]) -> bool:
         start = self._held.lstrip()
         if start.startswith(_OPEN):
-            self._state, self._held = "thinking", start[len(_OPEN) :].lstrip("\n")
+            self._state, self._held = "opened", start[len(_OPEN) :]
             return True
         if _OPEN.startswith(start):
             return False
