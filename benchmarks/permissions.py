@@ -14,7 +14,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.shell import parse_command
 from openagentic_sdk.sessions.request import json_sha256
 
-from . import Row, best_s
+from . import Row, best_cpu_s
 
 _CALLS = 2000
 _LINE = (
@@ -71,8 +71,8 @@ def _decision(name: str, gate: PermissionGate, tool: str, input: Mapping[str, An
             if not await gate.approve(tool, each, context):
                 raise AssertionError(f"{name}: the gate refused what this benchmark measures")
 
-    value = best_s(lambda: asyncio.run(decide())) / _CALLS * 1e6
-    floor = best_s(lambda: [json_sha256(dict(input)) for _ in range(_CALLS)]) / _CALLS * 1e6
+    value = best_cpu_s(lambda: asyncio.run(decide())) / _CALLS * 1e6
+    floor = best_cpu_s(lambda: [json_sha256(dict(input)) for _ in range(_CALLS)]) / _CALLS * 1e6
     return Row(name, value, "us", value / floor, _DIGEST, bar)
 
 
@@ -81,14 +81,14 @@ def _numbered(value: Any, number: int) -> Any:
 
 
 def _parts() -> list[Row]:
-    parse = best_s(lambda: [parse_command(_LINE) for _ in range(_CALLS)]) / _CALLS * 1e6
+    parse = best_cpu_s(lambda: [parse_command(_LINE) for _ in range(_CALLS)]) / _CALLS * 1e6
     engine = HookEngine(pre_tool_use=(HookMatcher("none", "Edit", lambda payload: None),))
 
     async def pass_by() -> None:
         for _ in range(_CALLS):
             await engine.run_pre_tool_use(tool_name="Read", tool_input={}, context={})
 
-    hooks = best_s(lambda: asyncio.run(pass_by())) / _CALLS * 1e6
+    hooks = best_cpu_s(lambda: asyncio.run(pass_by())) / _CALLS * 1e6
     return [
         Row("reading that command line", parse, "us"),
         Row("a point whose hooks do not fit", hooks, "us"),

@@ -223,19 +223,19 @@ class PermissionGate:
         `trusted`, and `ask`, through which a question goes out when it is given.
         """
         context = context or {}
-        blank = ApprovalResult(False, mode=self.mode, hook=context.get("hook"))
+        known: dict[str, Any] = {"mode": self.mode, "hook": context.get("hook")}
         try:
-            blank = replace(blank, input_sha256=json_sha256(dict(tool_input)))
+            known["input_sha256"] = json_sha256(dict(tool_input))
         except (TypeError, ValueError, RecursionError) as error:
-            return replace(blank, reason=f"{tool_name}: the input is not JSON: {error}", category="input")
+            return ApprovalResult(False, f"{tool_name}: the input is not JSON: {error}", category="input", **known)
         if context.get("hook_permission") == "deny":
             reason = str(context.get("hook_reason") or "a hook denied this call")
-            return replace(blank, reason=reason, category="hook")
+            return ApprovalResult(False, reason, category="hook", **known)
         subject = self._subject(tool_name, tool_input, context)
         layers, notes = self._layers_for(context)
-        blank = replace(blank, policy_sha256=self._digest(layers), details={**details_of(subject), **notes})
+        known["policy_sha256"], known["details"] = self._digest(layers), {**details_of(subject), **notes}
         verdict = together([decide(layer, subject) for layer in layers])
-        result = await self._settled(blank, verdict, subject, layers, context)
+        result = await self._settled(known, verdict, subject, layers, context)
         if result.allowed and context.get("tool_use_id"):
             judged = (
                 subject if result.updated_input is None else self._subject(tool_name, result.updated_input, context)
@@ -246,7 +246,7 @@ class PermissionGate:
 
     async def _settled(
         self,
-        blank: ApprovalResult,
+        known: Mapping[str, Any],
         verdict: Verdict,
         subject: Subject,
         layers: Sequence[Policy],
@@ -254,11 +254,12 @@ class PermissionGate:
     ) -> ApprovalResult:
         """The result of a verdict; what is still open goes to the hook's wish, the callback or a person."""
         wish = context.get("hook_permission")
-        result = replace(blank, reason=verdict.reason, category=verdict.category, **_rule_of(verdict))
+        allowed = verdict.outcome == "allow" and wish != "ask"
+        result = ApprovalResult(allowed, verdict.reason, category=verdict.category, **_rule_of(verdict), **known)
+        if allowed:
+            return result
         if verdict.outcome == "deny":
             return replace(result, reason=f"{subject.tool} is denied: {verdict.reason}")
-        if verdict.outcome == "allow" and wish != "ask":
-            return replace(result, allowed=True)
         if wish == "allow" and not verdict.firm:
             return replace(result, allowed=True, reason="a hook allowed this call", category="hook")
         if any(layer.mode == "dontAsk" for layer in layers):
@@ -267,7 +268,7 @@ class PermissionGate:
         result = replace(result, reason=_reason(verdict, wish))
         if self.approver is not None:
             return await self._ask_callback(result, self.approver, subject, context)
-        return await self._ask_person(result, subject, layers, context)
+        return await self._ask_person(result, subject, context)
 
     async def _ask_callback(
         self, result: ApprovalResult, approver: Approver, subject: Subject, context: Mapping[str, Any]
@@ -289,9 +290,7 @@ class PermissionGate:
         said = answer is True
         return replace(result, allowed=said, reason=f"the approver {'allowed' if said else 'refused'} {subject.tool}")
 
-    async def _ask_person(
-        self, result: ApprovalResult, subject: Subject, layers: Sequence[Policy], context: Mapping[str, Any]
-    ) -> ApprovalResult:
+    async def _ask_person(self, result: ApprovalResult, subject: Subject, context: Mapping[str, Any]) -> ApprovalResult:
         ask: Callable[[UserQuestion], Awaitable[Any]] | None = context.get("ask") or (
             self.answer if self.can_ask else None
         )
