@@ -135,7 +135,7 @@ class GrepTool(Tool):
     def _open_search(self, query: dict[str, Any], ctx: ToolContext) -> FileSearch:
         try:
             return FileSearch(query, self._timeout_s, ctx, use_rg=self._use_rg)
-        except (re.error, OverflowError, RecursionError) as error:
+        except (re.error, ValueError, OverflowError, RecursionError) as error:
             raise ToolInputError(
                 f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant "
                 "as they are",
@@ -161,6 +161,8 @@ class GrepTool(Tool):
             findings.is_full = len(findings.counts) > limit
             return
         for match in _matches(path, hits):
+            if findings.chars > self._max_output_chars:
+                break
             findings.matches.append(match)
             findings.chars += (
                 len(path) + len(match["text"]) + sum(map(len, match.get("before", []) + match.get("after", [])))

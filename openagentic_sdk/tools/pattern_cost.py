@@ -1,7 +1,7 @@
 """How badly a regular expression can behave, judged by its text alone and on the side of caution.
 
-Python's `re` backtracks and cannot be interrupted. What is `SAFE` takes time in proportion to the text, `SQUARE` at most to
-the square of a block, everything else may take for ever and is only run where it can be killed.
+Python's `re` backtracks and cannot be interrupted. What is `SAFE` takes time in proportion to the text; `LINE` at most the
+square of a line's length; everything else may take for ever and is only run where it can be killed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MAX_WAYS = 64
 
 class Cost(Enum):
     SAFE = "safe"
-    SQUARE = "square"
+    LINE = "line"
     EXPLODES = "explodes"
 
 
@@ -25,6 +25,8 @@ TOKENS = re.compile(
     r"|(?P<repeat>[*+?]|\{\d*,?\d*\})[?+]?|(?P<or>\|)|(?P<other>.)",
     re.DOTALL,
 )
+# What may match a line's end: sets that say what they do not hold, escapes but for a few, control characters, `(?s)`.
+_CROSSES_LINES = re.compile(r"\[\^|\\[^wdSbB\W]|[\x00-\x1f]|\(\?[a-zA-Z]*s")
 _COUNTS = re.compile(r"\{(\d*)(,?)(\d*)\}")
 
 
@@ -64,7 +66,9 @@ def pattern_cost(pattern: str) -> Cost:
         previous = kind
     if unbounded > 1 or ways > MAX_WAYS:
         return Cost.EXPLODES
-    return Cost.SQUARE if unbounded else Cost.SAFE
+    if unbounded:
+        return Cost.EXPLODES if _CROSSES_LINES.search(pattern) else Cost.LINE
+    return Cost.SAFE
 
 
 def _most_times(repeat: str) -> int | None:

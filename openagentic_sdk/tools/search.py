@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 
 HEAD_BYTES = 8_192
 MAX_LINE_BYTES = 8 << 20
+SHORT_LINE_BYTES = 2_048
 MAX_TRANSCODED_BYTES = 32 << 20
 MAX_MULTILINE_BYTES = 32 << 20
 MAX_FAILED_CHECKS = 64
@@ -40,8 +41,8 @@ Answer = tuple[str, int, list[Hit]]  # what became of the file, how many lines m
 class Query:
     """What is looked for and how much of it is to be told.
 
-    `max_hits` bounds the hits of one file. A file with a line of more than `max_line_bytes` is answered with `long`; at
-    `MAX_LINE_BYTES` such lines are cut into several instead.
+    `max_hits` bounds the hits of one file. With `short_lines` a file of more than one block, or with a line of more than
+    `SHORT_LINE_BYTES`, is answered with `long` and not searched.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Query:
         max_hits: int = 1_000,
         max_line_chars: int = 500,
         block_bytes: int = 1 << 20,
-        max_line_bytes: int = MAX_LINE_BYTES,
+        short_lines: bool = False,
     ) -> None:
         self.pattern = pattern
         self.ignore_case = ignore_case
@@ -67,7 +68,7 @@ class Query:
         self.max_hits = max_hits
         self.max_line_chars = max_line_chars
         self.block_bytes = MAX_MULTILINE_BYTES if multiline else block_bytes
-        self.max_line_bytes = max_line_bytes
+        self.short_lines = short_lines
         self.is_literal = not ignore_case and not _SPECIAL.search(pattern)
         self.by_line = bool(_FRAGILE.search(pattern)) and not multiline
         flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0) | (re.DOTALL if multiline else 0)
@@ -92,7 +93,7 @@ def _bytes_pattern(pattern: str, flags: int) -> re.Pattern[bytes] | None:
         return None
     try:
         return re.compile(pattern.encode("ascii"), flags)
-    except re.error:
+    except (re.error, ValueError):
         return None
 
 
@@ -110,24 +111,33 @@ def search_file(fd: int, query: Query) -> Answer:
     """What a file holds of a query: `ok` and its hits, or `binary`, `large` or `long` for a file that was not searched."""
     size = min(os.fstat(fd).st_size, query.block_bytes) + 1
     data = os.read(fd, size)
+    is_whole = len(data) < size
     if data.startswith(_UTF16_MARKS):
         return _search_utf16(fd, data, query)
     if data.find(b"\0", 0, HEAD_BYTES) >= 0:
         return "binary", 0, []
     if data[:3] == b"\xef\xbb\xbf":
         data = data[3:]
-    if len(data) < size - 3:  # the file's end was reached
-        return _search_blocks(iter((data,)), query)
+    if is_whole:
+        return _search_small(data, query)
+    if query.short_lines:
+        return "long", 0, []
     if query.multiline and size > MAX_MULTILINE_BYTES:
         return "large", 0, []
-    try:
-        return _search_blocks(_whole_lines(fd, data, query), query)
-    except _LongLine:
+    return _search_blocks(_whole_lines(fd, data, query), query)
+
+
+def _search_small(data: bytes, query: Query) -> Answer:
+    """Search a text that is one block."""
+    if query.short_lines and (len(data) > query.block_bytes or _has_long_line(data)):
         return "long", 0, []
+    return _search_blocks(iter((data,)), query)
 
 
-class _LongLine(Exception):
-    """A line is longer than the query takes."""
+def _has_long_line(data: bytes) -> bool:
+    """Whether a line may be longer than `SHORT_LINE_BYTES`; half of it without a line's end is reason enough."""
+    half = SHORT_LINE_BYTES // 2
+    return any(data.find(b"\n", start, start + half) < 0 for start in range(0, len(data) - half, half))
 
 
 def _search_utf16(fd: int, data: bytes, query: Query) -> Answer:
@@ -135,19 +145,15 @@ def _search_utf16(fd: int, data: bytes, query: Query) -> Answer:
         data += more
     if len(data) > MAX_TRANSCODED_BYTES:
         return "large", 0, []
-    if len(data) > query.max_line_bytes and not query.multiline:
-        return "long", 0, []
     text = data.decode("utf-16", "replace")
-    return _search_blocks(iter((text.encode("utf-8", "replace"),)), query)
+    return _search_small(text.encode("utf-8", "replace"), query)
 
 
 def _whole_lines(fd: int, data: bytes, query: Query) -> Iterator[bytes]:
-    """Blocks that end at a line's end."""
+    """Blocks that end at a line's end; a line of more than `MAX_LINE_BYTES` is cut into several."""
     while more := os.read(fd, query.block_bytes):
         end = data.rfind(b"\n") + 1
-        if end == 0 and len(data) > query.max_line_bytes:
-            if query.max_line_bytes < MAX_LINE_BYTES:
-                raise _LongLine
+        if end == 0 and len(data) > MAX_LINE_BYTES:
             end = len(data)
         if end:
             yield data[:end]
@@ -205,26 +211,28 @@ class _Hits:
             self._show(data, line, start, end, at)
         if not is_last:
             self._line = line + data.count(newline, counted)  # type: ignore[arg-type]
-            self._tail = (self._tail + _lines_before(data, len(data), self._query.before))[-self._query.before :]
+            self._tail = (self._tail + self._last_lines(data))[-self._query.before :]
         return True
 
     def _show(self, data: bytes | str, line: int, start: int, end: int, at: int) -> None:
         query = self._query
-        before = _lines_before(data, start, query.before)
+        limit = query.max_line_chars
+        before = _lines_before(data, start, query.before, limit)
         if len(before) < query.before and self._tail:
             before = self._tail[len(before) - query.before :] + before
-        after = _lines_after(data, end + 1, query.after)
-        limit = query.max_line_chars
-        hit = (line, _excerpt(data, start, end, at, limit), [_cut(one, limit) for one in before], after)
-        self.shown.append(hit)
+        after = _lines_after(data, end + 1, query.after, limit)
+        self.shown.append((line, _excerpt(data, start, end, at, limit), before, after))
         if len(after) < query.after:
             self._open.append((after, query.after - len(after)))
+
+    def _last_lines(self, data: bytes | str) -> list[str]:
+        return _lines_before(data, len(data), self._query.before, self._query.max_line_chars)
 
     def _complete(self, data: bytes | str) -> None:
         """Give the hits at the end of the block before the lines after them that stand in this one."""
         still_open = []
         for after, missing in self._open:
-            lines = _lines_after(data, 0, missing)
+            lines = _lines_after(data, 0, missing, self._query.max_line_chars)
             after += lines
             if len(lines) < missing:
                 still_open.append((after, missing - len(lines)))
@@ -302,7 +310,7 @@ def _finder(data: bytes | str, query: Query) -> Find:
     return find
 
 
-def _lines_before(data: bytes | str, end: int, count: int) -> list[str]:
+def _lines_before(data: bytes | str, end: int, count: int, limit: int) -> list[str]:
     """Up to `count` lines that end at or before `end`, which is a line's start."""
     newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
     lines: list[str] = []
@@ -310,18 +318,18 @@ def _lines_before(data: bytes | str, end: int, count: int) -> list[str]:
         end += 1  # the data's last line has no end
     while end > 0 and len(lines) < count:
         start = data.rfind(newline, 0, end - 1) + 1  # type: ignore[arg-type]
-        lines.append(_text(data[start : end - 1]))
+        lines.append(_excerpt(data, start, end - 1, start, limit))
         end = start
     return lines[::-1]
 
 
-def _lines_after(data: bytes | str, start: int, count: int) -> list[str]:
+def _lines_after(data: bytes | str, start: int, count: int, limit: int) -> list[str]:
     newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
     lines: list[str] = []
     while start < len(data) and len(lines) < count:
         end = data.find(newline, start)  # type: ignore[arg-type]
         end = len(data) if end < 0 else end
-        lines.append(_text(data[start:end]))
+        lines.append(_excerpt(data, start, end, start, limit))
         start = end + 1
     return lines
 
@@ -335,10 +343,6 @@ def _excerpt(data: bytes | str, start: int, end: int, at: int, limit: int) -> st
     head = f"(+{first - start:,} characters) …" if first > start else ""
     tail = f"… (+{end - last:,} characters)" if last < end else ""
     return f"{head}{_text(data[first:last])}{tail}"
-
-
-def _cut(line: str, limit: int) -> str:
-    return line if len(line) <= limit else f"{line[:limit]}… (+{len(line) - limit:,} characters)"
 
 
 def _text(data: bytes | str) -> str:

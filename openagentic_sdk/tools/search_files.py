@@ -1,7 +1,7 @@
 """Search many files for one query: here while that is safe, else in a worker process that can be killed.
 
 The law of the file: a pattern that can explode never runs in this process, where nothing could interrupt it. One that can
-take the square of a block's size runs here on small blocks until a file is slow.
+take the square of a line's length runs here on small files with short lines only, until one is slow all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .rg import find_rg, paths_with_matches, rg_pattern
 from .search import Answer, Query, open_listed, search_file
 from .workspace import check_cancelled, open_file
 
-SQUARE_BLOCK_BYTES = 64 << 10
+SMALL_FILE_BYTES = 64 << 10
+MAX_LONG_FILES = 8
 SLOW_FILE_S = 0.1
 
 # From so many files on, starting rg costs less than it saves. A literal is found faster than rg can be started.
@@ -48,13 +49,14 @@ class FileSearch:
     def __init__(self, query: dict[str, Any], timeout_s: float, ctx: ToolContext, *, use_rg: bool) -> None:
         """`query` holds the arguments of `search.Query`. Raises `re.error` for a pattern that is none."""
         cost = pattern_cost(query["pattern"])
-        if cost is Cost.SQUARE and query["multiline"]:
-            cost = Cost.EXPLODES  # its block is the whole file
-        sizes = {"block_bytes": SQUARE_BLOCK_BYTES, "max_line_bytes": SQUARE_BLOCK_BYTES}
-        self._query = Query(**{**query, **(sizes if cost is Cost.SQUARE else {})})
+        if cost is Cost.LINE and query["multiline"]:
+            cost = Cost.EXPLODES  # then a line is no bound
+        limits = {"block_bytes": SMALL_FILE_BYTES, "short_lines": True}
+        self._query = Query(**{**query, **(limits if cost is Cost.LINE else {})})
         self._rg = find_rg(ctx) if use_rg and not self._query.is_literal else None
         self._rg_pattern = rg_pattern(query["pattern"], ignore_case=query["ignore_case"]) if self._rg else None
         self._is_safe_here = cost is not Cost.EXPLODES
+        self._long_files = 0
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
         self._worker = GrepWorker(query, self._deadline)
@@ -116,6 +118,8 @@ class FileSearch:
         except (OSError, ToolError):
             return _UNREADABLE
         if answer[0] == "long":
+            self._long_files += 1
+            self._is_safe_here = self._long_files < MAX_LONG_FILES
             return next(self._search_apart(iter([file])))[1]
         self._is_safe_here = time.monotonic() - began < SLOW_FILE_S
         return answer

@@ -97,7 +97,7 @@ class Editing(ScratchCase):
         lines = [" ".join(chance.choices(words, k=8)) for _ in range(20_000)]
         self.write("f", "\n".join(lines))
         old = "\n".join(lines[15_000:15_020]).replace("a", "á", 1)
-        began = time.perf_counter()
+        began = time.process_time()
         with self.assertRaisesRegex(ValueError, "line 15001"):
             self.call(EditTool(), file_path="f", old=old, new="")
-        self.assertLess(time.perf_counter() - began, 10)
+        self.assertLess(time.process_time() - began, 10)

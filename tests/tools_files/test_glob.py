@@ -38,13 +38,13 @@ class Patterns(ScratchCase):
 
     def test_no_pattern_takes_more_than_a_moment(self) -> None:
         name = "a" * 255
-        began = time.perf_counter()
+        began = time.process_time()
         for pattern in ("*a" * 100 + "b", "**/" * 50 + "b", "**/a*" * 40 + "/b", "[!b]*" * 60 + "b", "?*" * 100 + "b"):
             with self.subTest(pattern=pattern[:20]):
                 self.assertFalse(matches(pattern, "a/" * 200 + name))
         for line in ("*a" * 100 + "b", "/**/a*" * 40 + "/b", "a*" * 120 + "b"):
             IgnoreFile(line).rules_in("a/" * 200, folders=False).verdicts([name] * 10)
-        self.assertLess(time.perf_counter() - began, 5)
+        self.assertLess(time.process_time() - began, 5)
 
     def test_names_match_as_the_standard_library_says(self) -> None:
         chance = random.Random(7)

@@ -106,6 +106,9 @@ class Searching(ScratchCase):
     def test_context_is_right_at_every_cut_of_a_small_file(self) -> None:
         lines = ["a", "b x", "", "c", "x", "d", "e x", "f"]
         file = self.write("f", "\n".join(lines) + "\n")
+        lines[3] = "c" * 20
+        lines[6] = "e" * 20 + " x"
+        file.write_text("\n".join(lines) + "\n")
         for block_bytes in range(1, 30):
             with self.subTest(block_bytes=block_bytes), file.open("rb") as data:
                 _, count, hits = search_file(data.fileno(), Query("x", before=2, after=2, block_bytes=block_bytes))
@@ -171,7 +174,7 @@ class Searching(ScratchCase):
                 self.assertEqual(sorted(f"{path}:{line}" for path, line, _ in self.lines(query=query)), expected)
 
     def test_a_pattern_that_is_none_is_explained(self) -> None:
-        for query in ("(", "[", "*a", "a{2,1}", "(?P<a>x)(?P<a>y)", "(?<=a+)b"):
+        for query in ("(", "[", "*a", "a{2,1}", "(?P<a>x)(?P<a>y)", "(?<=a+)b", "(?L)a"):
             with self.subTest(query=query), self.assertRaisesRegex(ToolInputError, "is no regular expression"):
                 self.lines(query=query)
 
@@ -219,9 +222,35 @@ class Runaway(ScratchCase):
         for case in load_cases("pattern_costs.json"):
             for pattern in case["patterns"] if case["cost"] == "safe" else ():
                 for text in texts:
-                    began = time.perf_counter()
+                    began = time.thread_time()
                     list(line_spans(text, Query(pattern)))
-                    self.assertLess(time.perf_counter() - began, 1, (pattern, text[:10]))
+                    self.assertLess(time.thread_time() - began, 1, (pattern, text[:10]))
+
+    def test_one_repetition_takes_a_moment_at_most_in_this_process(self) -> None:
+        files = [line * (60_000 // len(line)) for line in ("a" * 1_000 + "\n", "a" * 2_000 + "\n", "fo" * 500 + "\n")]
+        for text in files:
+            file = self.write("f", text)
+            for pattern in ("a.*b", "a.*?b", "(?:aa)*b", "a+?b", r"\w+\(", "fo+.bar"):
+                with self.subTest(pattern=pattern, text=text[:10]), file.open("rb") as data:
+                    began = time.thread_time()
+                    search_file(data.fileno(), Query(pattern, short_lines=True, block_bytes=64 << 10))
+                    self.assertLess(time.thread_time() - began, 2)
+
+    def test_long_lines_and_large_files_are_not_searched_here_with_repetitions(self) -> None:
+        for text, status in (
+            ("a\n" * 30_000, "ok"),
+            ("a\n" * 40_000, "long"),
+            ("a" * 1_000 + "\n", "ok"),
+            ("b\n" * 500 + "a" * 3_000, "long"),
+            ("a" * 3_000, "long"),
+            (b"\xff\xfe" + ("a" * 3_000).encode("utf-16-le"), "long"),
+        ):
+            with self.subTest(text=text[:10], status=status), self.write("f", text).open("rb") as data:
+                query = Query("a+", short_lines=True, block_bytes=64 << 10)
+                self.assertEqual(search_file(data.fileno(), query)[0], status)
+        for number in range(20):
+            self.write(f"f{number}", "a" * 3_000)
+        self.assertEqual(self.call(GrepTool(), query="a+")["total"], 21)
 
     def test_a_pattern_that_explodes_ends_in_time_and_leaves_the_program_responsive(self) -> None:
         self.write("a.txt", "found aa\n")
@@ -242,11 +271,11 @@ class Runaway(ScratchCase):
 
         began = time.monotonic()
         output = asyncio.run(search("(a+)+$"))
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 20)
         self.assertEqual([match["file_path"] for match in output["matches"]], ["a.txt"])
         self.assertTrue(output["truncated"])
         self.assertIn("stopped after 0.7 s near b.txt", output["note"])
-        self.assertLess(max(b - a for a, b in itertools.pairwise(ticks)), 0.5)
+        self.assertLess(max(b - a for a, b in itertools.pairwise(ticks)), 2)
         with self.assertRaisesRegex(ToolError, "nothing was found so far"):
             asyncio.run(search("(a+)+b$"))
         self.assertEqual(_children(), [])
@@ -256,7 +285,7 @@ class Runaway(ScratchCase):
         began = time.monotonic()
         with self.assertRaisesRegex(ToolError, "stopped after 0.5 s"):
             self.call(GrepTool(timeout_s=0.5, use_rg=False), query="foo.*bar")
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 20)
 
     def test_a_cancelled_search_kills_its_worker(self) -> None:
         self.write("f", "a" * 5_000 + "!\n")
@@ -267,7 +296,7 @@ class Runaway(ScratchCase):
         with self.assertRaisesRegex(ToolError, "cancelled"):
             self.call(GrepTool(timeout_s=30), ctx, query="(a+)+$")
         timer.join()
-        self.assertLess(time.monotonic() - began, 5)
+        self.assertLess(time.monotonic() - began, 20)
         self.assertEqual(_children(), [])
 
     def test_a_worker_answers_for_many_files_as_this_process_does(self) -> None:
@@ -332,20 +361,20 @@ class WithRipgrep(ScratchCase):
             "[[:alpha:]]", r"_y\b.", "(?P<a>alpha) (?:beta)",
         ]  # fmt: skip
         narrowed = 0
-        for query in queries:
-            for case_sensitive in (True, False):
-                for multiline in (False, True):
-                    with self.subTest(query=query, case_sensitive=case_sensitive, multiline=multiline):
-                        input = {
-                            "query": query,
-                            "case_sensitive": case_sensitive,
-                            "multiline": multiline,
-                            "mode": "count",
-                        }
-                        input["head_limit"] = 9_999
-                        narrowed += rg_pattern(query, ignore_case=not case_sensitive) is not None
-                        self.assertEqual(self.call(GrepTool(), **input), self.call(GrepTool(use_rg=False), **input))
-        self.assertGreater(narrowed, 60)
+        options = ((True, False), (False, False), (True, True))
+        every = itertools.product(queries, options)
+        for query, (case, multiline) in every if IS_LARGE else zip(queries, itertools.cycle(options), strict=False):
+            with self.subTest(query=query, case=case, multiline=multiline):
+                input: dict[str, Any] = {
+                    "query": query,
+                    "case_sensitive": case,
+                    "multiline": multiline,
+                    "mode": "count",
+                }
+                narrowed += rg_pattern(query, ignore_case=not case) is not None
+                with_rg = self.call(GrepTool(max_matches=9_999), **input)
+                self.assertEqual(with_rg, self.call(GrepTool(max_matches=9_999, use_rg=False), **input))
+        self.assertGreater(narrowed, 20)
 
     def test_an_rg_of_the_project_is_never_run(self) -> None:
         fake = self.write("bin/rg", "#!/bin/sh\ntouch ran\n")
