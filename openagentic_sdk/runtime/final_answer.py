@@ -47,7 +47,7 @@ class FinalAnswerTool(Tool):
     """The tool whose call is the answer."""
 
     name = FINAL_ANSWER
-    effect = "idempotent"
+    effect = "read"  # it changes nothing, so no gate has to ask about it
 
     def __init__(self, schema: OutputSchema) -> None:
         function = schema.tool()["function"]
