@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import IncompleteResponseError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
-from .endpoint import LINGER_AFTER_DONE_S, EndpointProvider, Reading
+from .endpoint import EndpointProvider, Reading
 from .exchange import StreamTransport, Transport
 from .http import HttpTransport
 from .openai_stream_assembler import new_call_id, read_arguments
@@ -122,7 +122,7 @@ class MessageReading(Reading):
             self._take_message({**_mapping(chunk.get("delta")), "usage": chunk.get("usage")})
         elif kind == "message_stop":
             self._stopped = True
-            self.linger_s = LINGER_AFTER_DONE_S
+            self.take_marker()
         return []
 
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:

@@ -28,9 +28,13 @@ LINGER_AFTER_FINISH_S = 5.0
 
 
 class Reading(ABC):
-    """An answer being read, event by event or whole. `linger_s`, once set, says that what matters has come."""
+    """An answer being read, event by event or whole.
+
+    `linger_s`, once set, says that what matters has come; `is_over` that nothing can follow any more.
+    """
 
     linger_s: float | None = None
+    is_over = False
 
     def __init__(self) -> None:
         self._unreadable: str | None = None
@@ -50,7 +54,7 @@ class Reading(ABC):
 
     def take_marker(self) -> None:
         """The stream said `[DONE]`."""
-        self.linger_s = LINGER_AFTER_DONE_S
+        self.linger_s, self.is_over = LINGER_AFTER_DONE_S, True
 
     def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
         """What can be shown of what came. Raises `ProviderHTTPError` for an error in place of an answer."""
@@ -218,8 +222,8 @@ class EndpointProvider(ABC):
             while (batch := await exchange.read()) is not None:
                 for event in reading.take(batch):
                     yield event
-                if reading.linger_s is not None:
-                    exchange.end_soon(reading.linger_s)
+                if reading.linger_s is not None and batch:  # comments do not prolong it
+                    exchange.end_soon(reading.linger_s, extends=not reading.is_over)
         finally:
             await exchange.aclose()
         reading.check_answered()

@@ -91,12 +91,17 @@ class Exchange:
         self._reader = BodyReader()
         self._began = time.monotonic()
         self._first_event_s = first_event_s
-        self._linger_s: float | None = None
+        self._end_by: float | None = None
         self._is_over = False
 
-    def end_soon(self, linger_s: float) -> None:
-        """What matters has come: read on only this long between chunks, and take any failure for the end."""
-        self._linger_s = linger_s
+    def end_soon(self, linger_s: float, *, extends: bool) -> None:
+        """What matters has come: read on only this long, and take any failure for the end.
+
+        `extends` lets a later call move the end further away; without it the first word stands.
+        """
+        end_by = time.monotonic() + linger_s
+        if self._end_by is None or extends or end_by < self._end_by:
+            self._end_by = end_by
 
     async def read(self) -> list[SSEEvent] | Whole | None:
         """The next batch, possibly empty."""
@@ -118,10 +123,10 @@ class Exchange:
         await self._source.aclose()
 
     async def _next_chunks(self) -> list[Any] | None:
-        if self._linger_s is None:
+        if self._end_by is None:
             return await self._source.read()
         try:
-            return await asyncio.wait_for(self._source.read(), self._linger_s)
+            return await asyncio.wait_for(self._source.read(), self._end_by - time.monotonic())
         except (TimeoutError, ProviderError):
             return None
 

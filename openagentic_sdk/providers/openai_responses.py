@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import IncompleteResponseError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
-from .endpoint import LINGER_AFTER_DONE_S, EndpointProvider, Reading
+from .endpoint import EndpointProvider, Reading
 from .exchange import StreamTransport, Transport
 from .failures import error_in_body
 from .http import HttpTransport
@@ -178,7 +178,7 @@ class ResponseReading(Reading):
         self._model = model if isinstance(model, str) else None
         if not self._items and isinstance(output, list):
             self._items = [dict(item) for item in output if isinstance(item, Mapping)]
-        self.linger_s = LINGER_AFTER_DONE_S
+        self.take_marker()
 
     def _placed(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
         return {**_mapping(chunk.get("item")), "_place": chunk.get("output_index")}

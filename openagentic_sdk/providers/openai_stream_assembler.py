@@ -73,13 +73,17 @@ class ToolCallAssembler:
     """Collects the fragments of tool calls, in the order in which calls first appear.
 
     `used_ids` are ids that the conversation has already seen; a call that comes with one of them gets another id.
+    `origin` names the endpoint in a call's opaque extras.
     """
 
-    def __init__(self, *, used_ids: Collection[str] = (), make_id: Callable[[], str] = new_call_id) -> None:
+    def __init__(
+        self, *, used_ids: Collection[str] = (), make_id: Callable[[], str] = new_call_id, origin: str = ""
+    ) -> None:
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
         self._used_ids = used_ids
         self._make_id = make_id
+        self._origin = origin
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -101,7 +105,9 @@ class ToolCallAssembler:
         for slot in self._slots:
             call_id = slot.id if slot.id and slot.id not in taken else self._make_id()
             taken.add(call_id)
-            calls.append(_finished_call(slot, call_id, cut and slot is self._slots[-1]))
+            arguments, raw = read_arguments("".join(slot.pieces), cut=cut and slot is self._slots[-1])
+            extras = {**slot.extras, "origin": self._origin} if slot.extras else None
+            calls.append(ToolCall(call_id, slot.name, arguments, raw, extras))
         return calls
 
     def _slot_for(self, entry: Mapping[str, Any]) -> _Slot:
@@ -156,7 +162,7 @@ class ChatAssembler:
         think_tags: bool = False,
         origin: str = "",
     ) -> None:
-        self._calls = ToolCallAssembler(used_ids=used_ids, make_id=make_id)
+        self._calls = ToolCallAssembler(used_ids=used_ids, make_id=make_id, origin=origin)
         self._function_call = ToolCallAssembler(used_ids=used_ids, make_id=make_id)
         self._splitter = ThinkTagSplitter() if think_tags else None
         self._origin = origin
@@ -341,11 +347,6 @@ class ChatAssembler:
         if self._details:
             extras["reasoning_details"] = self._details
         return {**extras, "origin": self._origin} if extras else None
-
-
-def _finished_call(slot: _Slot, call_id: str, cut: bool) -> ToolCall:
-    arguments, raw = read_arguments("".join(slot.pieces), cut=cut)
-    return ToolCall(call_id, slot.name, arguments, raw, slot.extras or None)
 
 
 def _merge_detail(last: dict[str, Any], detail: Mapping[str, Any]) -> None:

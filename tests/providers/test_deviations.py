@@ -104,8 +104,9 @@ class Deviations(unittest.TestCase):
         self.assertEqual(len(calls), len(wanted))
         self.assertEqual(len({call.tool_use_id for call in calls}), len(calls))
         for call, want in zip(calls, wanted, strict=True):
+            extras = {**want["extras"], "origin": ORIGIN} if "extras" in want else None
             found = (call.name, call.arguments, call.raw_arguments, call.extras)
-            self.assertEqual(found, (want["name"], want["arguments"], want.get("raw_arguments"), want.get("extras")))
+            self.assertEqual(found, (want["name"], want["arguments"], want.get("raw_arguments"), extras))
             self.assertTrue(call.tool_use_id == want["id"] if want["id"] else call.tool_use_id.startswith("call_"))
 
     def check_error(self, error: ProviderError, expected: dict[str, Any]) -> None:

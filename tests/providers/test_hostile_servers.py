@@ -40,6 +40,7 @@ from .server import Connection, Request, Script, Server, delta, sse
 
 HELLO = [{"role": "user", "content": "hi"}]
 KEY = "sk-very-secret-key-123"
+THREE_MEGABYTES = [*sse(delta("x" * 1000), done=False) * 3000, *sse(delta(finish="stop"))]
 GOOD = sse(delta("Hello"), delta(finish="stop"))
 
 
@@ -155,6 +156,18 @@ class Silence(HostileCase):
             began = time.monotonic()
             output = await ask(provider_for(server))
         self.assertEqual(output.assistant_text, "Hello")
+        self.assertLess(time.monotonic() - began, 2)
+
+    async def test_comments_behind_the_end_prolong_nothing(self) -> None:
+        def script(connection: Connection, request: Request) -> None:
+            connection.head(Content_Type="text/event-stream")
+            connection.send(b"".join(GOOD))
+            while not connection.closing.wait(0.02):
+                connection.send(b": keep-alive\n\n")
+
+        with Server(script) as server:
+            began = time.monotonic()
+            self.assertEqual((await ask(provider_for(server))).assistant_text, "Hello")
         self.assertLess(time.monotonic() - began, 2)
 
 
@@ -463,8 +476,7 @@ class Connections(HostileCase):
                 await task
 
     async def test_a_consumer_that_is_slow_slows_the_server_down_and_loses_nothing(self) -> None:
-        pieces = sse(*[delta("x" * 1000) for _ in range(3000)], delta(finish="stop"))
-        with Server(lambda c, r: c.stream(pieces)) as server:
+        with Server(lambda c, r: c.stream(THREE_MEGABYTES)) as server:
             length = 0
             async for event in provider_for(server, timeouts=Timeouts(idle_s=0.1)).stream(model="m", messages=HELLO):
                 if isinstance(event, TextDelta):
