@@ -24,8 +24,8 @@ def is_within(path: str, folder: str) -> bool:
 def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
     """A regular file of at most `max_bytes` whose real path is inside the real folder `boundary` (None: anywhere).
 
-    Raises `FileRefusedError`, or `OSError` as `open` does. A link that is exchanged meanwhile is found out: what is checked is where
-    the file that was opened really is.
+    Raises `FileRefusedError`, or `OSError` as `open` does. A link that is exchanged meanwhile is found out: what is checked
+    is where the file that was opened really is.
     """
     # Opening a FIFO would wait for its other end for ever.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))

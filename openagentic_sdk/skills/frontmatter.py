@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from .yaml_subset import Source, Unreadable, Value, read_mapping
@@ -70,7 +70,7 @@ def read_frontmatter(text: str) -> Frontmatter:
             f"the frontmatter has {len(split.yaml)} characters, {MAX_FRONTMATTER_CHARS} are read: move text to the body",
             split.line,
         )
-        return _scan(split, (too_big,))
+        return _scan(split, Frontmatter({}, split.body, split.body_line, diagnostics=(*split.diagnostics, too_big)))
     try:
         data, sources, repeated = read_mapping(split.yaml, first_line=split.line)
     except Unreadable as problem:
@@ -144,62 +144,56 @@ _TOP_KEY = re.compile(
     r"""(?:"([^"\n]*+)"[ \t]*+|'([^'\n]*+)'[ \t]*+|((?:[^\s#"'\[\]{}&*!|>%@`?,:-]|-[^\s\n:#])[^\n:#]*+)):(?=[ \t\n]|\Z)"""
 )
 _CONTINUES = ("-", "]", "}", " ", "\t")
+_CONFLICT = re.compile(r"(?:<{7}|\|{7}|={7}|>{7})(?: |$)")
+_BLOCK_MARK = re.compile(r"[|>][+-]?(?= |$)")
+_WANTED = ("name", "description")
 
 
 def _read_leniently(split: _Split, problem: Unreadable) -> Frontmatter:
-    note = Diagnostic(
-        "frontmatter-invalid", f"this is not valid YAML ({problem}); it was read as text where needed", problem.line
-    )
+    message = f"this is not valid YAML ({problem}); it was read as text where needed"
+    notes = [*split.diagnostics, Diagnostic("frontmatter-invalid", message, problem.line)]
     data: dict[str, Value] = {}
     sources: dict[str, Source] = {}
-    notes: list[Diagnostic] = []
-    for line, lines in _chunks(split.yaml, split.line):
-        key = _TOP_KEY.match(lines[0])
-        if key is None:
-            continue
-        name = (key[1] or key[2] or key[3] or "").strip()
-        if name in data:
-            notes.append(_repeated_key(name, line))
-        sources[name] = Source(_text_of(lines, key.end()), line)
-        data[name] = _chunk_value(lines, key.end())
-    if not _says_what_it_is(data):
-        return _scan(split, (note,), data, sources)
-    return Frontmatter(data, split.body, split.body_line, "lenient", sources, (*split.diagnostics, note, *notes))
+    for line, key, lines in _chunks(split.yaml, split.line):
+        if key in data:
+            notes.append(_repeated_key(key, line))
+        sources[key] = Source(_text_of(lines), line)
+        data[key] = _chunk_value(key, lines)
+    return _scan(split, Frontmatter(data, split.body, split.body_line, "lenient", sources, tuple(notes)))
 
 
-def _says_what_it_is(data: Metadata) -> bool:
-    return bool(data.keys() & {"name", "description"})
-
-
-def _chunks(yaml: str, first_line: int) -> list[tuple[int, list[str]]]:
-    """Runs of lines that each begin with a key in the first column."""
-    chunks: list[tuple[int, list[str]]] = []
+def _chunks(yaml: str, first_line: int) -> list[tuple[int, str, list[str]]]:
+    """Runs of lines that each begin with a key in the first column: line, key, and the lines from the colon on."""
+    chunks: list[tuple[int, str, list[str]]] = []
     for number, line in enumerate(yaml.split("\n"), first_line):
-        if _TOP_KEY.match(line):
-            chunks.append((number, [line]))
-        elif chunks:
-            chunks[-1][1].append(line)
+        key = _TOP_KEY.match(line)
+        if key is not None:
+            chunks.append((number, (key[1] or key[2] or key[3]).strip(), [line[key.end() :]]))
+        elif chunks and not _CONFLICT.match(line):
+            chunks[-1][2].append(line)
     return chunks
 
 
-def _chunk_value(lines: list[str], value_start: int) -> Value:
-    """One key's value: as YAML if it can be, without stray lines in the first column if that helps, else as text."""
-    for attempt in (lines, _without_strays(lines)):
+def _chunk_value(key: str, lines: list[str]) -> Value:
+    """One key's value: as YAML if it can be, with stray lines as part of it or without them, else as text."""
+    if key == "name" and lines[0].strip():
+        lines = lines[:1]
+    without_strays = [lines[0], *(line for line in lines[1:] if line.startswith(_CONTINUES))]
+    indented = [lines[0], *(line if line.startswith(_CONTINUES) else f"  {line}" for line in lines[1:])]
+    ends_by_itself = lines[0].lstrip().startswith(("'", '"', "[", "{"))
+    for attempt in (lines, without_strays, indented) if ends_by_itself else (lines, indented, without_strays):
         try:
-            data, _, _ = read_mapping("\n".join(attempt) + "\n")
+            data, _, _ = read_mapping("value:" + "\n".join(attempt) + "\n")
         except Unreadable:
             continue
-        return next(iter(data.values()), "")
-    return _text_of(lines, value_start)
+        return data["value"]
+    return _text_of(lines)
 
 
-def _without_strays(lines: list[str]) -> list[str]:
-    return [line for i, line in enumerate(lines) if i == 0 or not line or line.startswith(_CONTINUES)]
-
-
-def _text_of(lines: list[str], value_start: int) -> str:
-    kept = [lines[0][value_start:], *_without_strays(lines)[1:]]
-    text = " ".join(part for part in (line.strip() for line in kept) if part)
+def _text_of(lines: list[str]) -> str:
+    text = " ".join(part for part in (line.strip() for line in lines) if part)
+    if mark := _BLOCK_MARK.match(text):
+        text = text[mark.end() :].lstrip()
     never_closed = text[:1] in ("'", '"') and text.count(text[0]) == 1
     return text[1:] if never_closed else text
 
@@ -207,38 +201,42 @@ def _text_of(lines: list[str], value_start: int) -> str:
 # --- line scan: the two lines that matter ----------------------------------------------------------------------------
 
 _NAMED_LINE = re.compile(
-    r"""^[ \t>*_"'-]*+(name|description)[*_"']*+[ \t]*+[:=][ \t]*+(\S[^\n]*+)$""", re.MULTILINE | re.IGNORECASE
+    r"""^([ \t]*+)[>*_"',&`-]*+[ \t]*+(name|description)[*_"']*+[ \t]*+[:=][ \t]*+(\S[^\n]*+)$""",
+    re.MULTILINE | re.IGNORECASE,
 )
 
 
-def _scan(
-    split: _Split,
-    notes: tuple[Diagnostic, ...],
-    data: Metadata | None = None,
-    sources: Mapping[str, Source] | None = None,
-) -> Frontmatter:
-    found: dict[str, Value] = dict(data or {})
-    where = dict(sources or {})
+def _scan(split: _Split, front: Frontmatter) -> Frontmatter:
+    """Look for the two lines that matter where they could not be read; below read keys, in the first column only."""
+    found, where = dict(front.data), dict(front.sources)
     head = split.yaml[:MAX_FRONTMATTER_CHARS]
     for match in _NAMED_LINE.finditer(head):
-        key, text = match[1].lower(), match[2].strip()
-        if key not in found:
-            found[key] = _without_quotes(text)
-            where[key] = Source(text, split.line + head.count("\n", 0, match.start()))
-        if len(found.keys() & {"name", "description"}) == 2:
+        key = match[2].lower()
+        if key not in found and not (front.data and match[1]):
+            found[key] = _scanned_value(match[3].strip(), head, match.end())
+            where[key] = Source(match[3].strip(), split.line + head.count("\n", 0, match.start()))
+        if all(wanted in found for wanted in _WANTED):
             break
-    rung = "scan" if _says_what_it_is(found) else "body"
-    code, message = _RUNG_NOTES[rung]
-    note = Diagnostic(code, message, split.line, is_error=True)
-    return Frontmatter(found, split.body, split.body_line, rung, where, (*split.diagnostics, *notes, note))
+    if len(found) == len(front.data) and any(wanted in found for wanted in _WANTED):
+        return front
+    rung = "scan" if len(found) > len(front.data) else "body"
+    note = Diagnostic(*_RUNG_NOTES[rung], split.line, is_error=True)
+    return replace(front, data=found, sources=where, rung=rung, diagnostics=(*front.diagnostics, note))
 
 
 _RUNG_NOTES = {
-    "scan": ("frontmatter-scanned", "only lines that begin with name: or description: could be read"),
-    "body": ("frontmatter-unreadable", "nothing could be read from the frontmatter; the body is used alone"),
+    "scan": ("frontmatter-scanned", "name and description were found by looking for lines that begin with them"),
+    "body": ("frontmatter-unreadable", "there is no name and no description to be found in the frontmatter"),
 }
 
 
-def _without_quotes(text: str) -> str:
-    text = text.rstrip(",")
-    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+def _scanned_value(text: str, head: str, end: int) -> str:
+    if not _BLOCK_MARK.fullmatch(text):
+        text = text.rstrip(",")
+        return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+    lines = []
+    for line in head[end + 1 :].split("\n"):
+        if not line.startswith((" ", "\t")):
+            break
+        lines.append(line.strip())
+    return " ".join(lines)

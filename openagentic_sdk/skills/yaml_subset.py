@@ -1,7 +1,7 @@
 """The part of YAML that metadata in Markdown files uses: maps, lists and scalars, every scalar a string.
 
 Read: block maps and lists at any sane depth, flow lists and maps, plain, quoted and block scalars over several lines,
-comments. FileRefusedError: anchors, aliases, tags, complex keys, several documents, tabs as indentation. What is read equals what
+comments. Refused: anchors, aliases, tags, complex keys, several documents, tabs as indentation. What is read equals what
 PyYAML's BaseLoader reads, rule by rule: where YAML leaves a choice, PyYAML's scanner is the reference.
 Patterns are possessive (`*+`), so that no input makes them try twice.
 """

@@ -138,9 +138,9 @@ class TextTest(MemoryTestCase):
         self.assertEqual(self.read().files[0].text, "ab")
 
     def test_many_comments_that_never_end_take_one_pass(self) -> None:
-        began = time.perf_counter()
+        began = time.process_time()
         without_comments("<!--\n" * 50_000)
-        self.assertLess(time.perf_counter() - began, 1.0)
+        self.assertLess(time.process_time() - began, 1.0)
 
 
 class RuleTest(MemoryTestCase):
@@ -171,11 +171,11 @@ class RuleTest(MemoryTestCase):
 
     def test_a_brace_bomb_fits_nothing_and_costs_nothing(self) -> None:
         bomb = "{a,b}" * 40
-        began = time.perf_counter()
+        began = time.process_time()
         self.assertIsNone(expand_braces(bomb))
         self.assertFalse(matches_glob("a" * 40, bomb))
         self.assertFalse(matches_glob("/".join("a" * 200), "/".join(["**", "a*"] * 100) + "/b"))
-        self.assertLess(time.perf_counter() - began, 2.0)
+        self.assertLess(time.process_time() - began, 2.0)
         self.write({".claude/rules/bomb.md": f"---\npaths: ['{bomb}']\n---\nBoom.\n"})
         memory = self.read()
         self.assertEqual((memory.rules_for(str(self.project / "a")), len(memory.diagnostics)), ([], 1))

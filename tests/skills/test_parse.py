@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import time
 import unittest
 from pathlib import Path
@@ -59,9 +61,9 @@ class SizeTest(unittest.TestCase):
 
     def test_100_000_keys_are_not_read_but_the_name_is(self) -> None:
         keys = "".join(f"k{i}: v\n" for i in range(100_000))
-        began = time.perf_counter()
+        began = time.process_time()
         doc = parse_skill_markdown(f"---\nname: x\ndescription: d\n{keys}---\nbody\n", folder="x")
-        self.assertLess(time.perf_counter() - began, 2.0)
+        self.assertLess(time.process_time() - began, 2.0)
         self.assertEqual((doc.name, doc.summary, doc.body), ("x", "d", "body\n"))
         self.assertEqual([note.code for note in doc.diagnostics], ["frontmatter-too-big", "frontmatter-scanned"])
 
@@ -82,9 +84,81 @@ class SizeTest(unittest.TestCase):
             ("parentheses", "---\nallowed-tools: " + "(" * 60_000 + "\n---\n"),
         ):
             with self.subTest(name):
-                began = time.perf_counter()
+                began = time.process_time()
                 parse_skill_markdown(text)
-                self.assertLess(time.perf_counter() - began, 3.0)
+                self.assertLess(time.process_time() - began, 3.0)
+
+
+class RecoveryTest(unittest.TestCase):
+    """Frontmatters that are no valid YAML, as editors, merges and models leave them."""
+
+    forms = (
+        "name: pdf-forms\ndescription: Fill in PDF forms when a document has fields.\nallowed-tools: Read, Bash(x:*)\n",
+        "name: pdf-forms\ndescription: >-\n  Fill in PDF forms when\n  a document has fields.\nmetadata:\n  author: so\n",
+        'description: "Fill in PDF forms when a document has fields."\nname: "pdf-forms"\nmetadata: {"a": {"b": ["c"]}}\n',
+        "name: pdf-forms\nversion: 1\ndescription: |\n  Fill in PDF forms when a document has fields.\ntags:\n- a\n- b\n",
+    )
+    breaks = (
+        ": ",
+        "'",
+        '"',
+        " [",
+        "{",
+        "]",
+        "}",
+        "\t",
+        "@",
+        "`",
+        "*",
+        "&",
+        "%",
+        "{{x}}",
+        "- ",
+        "#",
+        "|",
+        ">",
+        ",",
+        "!",
+        "? ",
+    )
+    lines = (
+        "<<<<<<< HEAD\n",
+        "=======\n",
+        "not a key\n",
+        "[a] [b]\n",
+        "\tindented: x\n",
+        "{{template}}\n",
+        "@x: y\n",
+        "%YAML\n",
+    )
+
+    def broken(self, source: random.Random) -> str:
+        form = source.choice(self.forms)
+        spots = [i for i in range(len(form)) if not re.search(r"name|descr", form[form.rfind("\n", 0, i) + 1 : i + 12])]
+        if source.random() < 0.3:
+            starts = [0, *(match.end() for match in re.finditer("\n", form))]
+            at = source.choice(starts)
+            return form[:at] + source.choice(self.lines) + form[at:]
+        at = source.choice([*spots, form.index("when"), form.index("document")])
+        return form[:at] + source.choice(self.breaks) + form[at:]
+
+    def test_name_and_description_are_recovered_in_nine_of_ten(self) -> None:
+        source = random.Random(5)
+        docs = [parse_skill_markdown(f"---\n{self.broken(source)}---\n# Title\n\nBody.\n") for _ in range(3000)]
+        broken = [doc for doc in docs if doc.rung != "strict"]
+        recovered = [doc for doc in broken if doc.name == "pdf-forms" and doc.summary.startswith("Fill in PDF")]
+        self.assertGreater(len(broken), 300)
+        self.assertGreaterEqual(len(recovered) / len(broken), 0.9)
+
+    def test_no_text_at_all_makes_reading_fail(self) -> None:
+        source = random.Random(9)
+        letters = "ab:- \n\t#'\"[]{},|>&*!%@`?\\\r\x85\u2028\0\ufeff$0\ud800"
+        for _ in range(2000):
+            text = "".join(
+                source.choices("ab:- \n\t#'\"[]{},|>&*!%@`?\\\r\x85\u2028\0\ufeff$0\ud800", k=source.randrange(40))
+            )
+            parse_skill_markdown(f"---\n{text}\n---\n{text}", folder="x")
+            parse_skill_markdown(text)
 
 
 class NameTest(unittest.TestCase):

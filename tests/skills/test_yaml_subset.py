@@ -40,7 +40,7 @@ class PinnedTest(unittest.TestCase):
     yaml is None, "PyYAML is not installed (pip install openagentic-sdk[dev]): pinned answers are tested alone"
 )
 class AgainstPyYamlTest(unittest.TestCase):
-    """Valid for us and for PyYAML: the same. FileRefusedError by us: refused there, or one of the features we leave out."""
+    """Valid for us and for PyYAML: the same. Refused by us: refused there, or one of the features we leave out."""
 
     def check(self, text: str) -> None:
         try:
@@ -174,9 +174,9 @@ class HostileTest(unittest.TestCase):
             ("escaped spaces", 'a: "' + "\\ " * (size // 2)),
         ):
             with self.subTest(name):
-                began = time.perf_counter()
+                began = time.process_time()
                 answer(text)
-                self.assertLess(time.perf_counter() - began, 2.0)
+                self.assertLess(time.process_time() - began, 2.0)
 
 
 if __name__ == "__main__":
