@@ -98,39 +98,8 @@ class RecoveryTest(unittest.TestCase):
         'description: "Fill in PDF forms when a document has fields."\nname: "pdf-forms"\nmetadata: {"a": {"b": ["c"]}}\n',
         "name: pdf-forms\nversion: 1\ndescription: |\n  Fill in PDF forms when a document has fields.\ntags:\n- a\n- b\n",
     )
-    breaks = (
-        ": ",
-        "'",
-        '"',
-        " [",
-        "{",
-        "]",
-        "}",
-        "\t",
-        "@",
-        "`",
-        "*",
-        "&",
-        "%",
-        "{{x}}",
-        "- ",
-        "#",
-        "|",
-        ">",
-        ",",
-        "!",
-        "? ",
-    )
-    lines = (
-        "<<<<<<< HEAD\n",
-        "=======\n",
-        "not a key\n",
-        "[a] [b]\n",
-        "\tindented: x\n",
-        "{{template}}\n",
-        "@x: y\n",
-        "%YAML\n",
-    )
+    breaks = (*": |'|\"| [|{|]|}|	|@|`|*|&|%|{{x}}|- |#|>|,|!|? ".split("|"), "|")
+    lines = ("<<<<<<< HEAD\n", "=======\n", "not a key\n", "[a] [b]\n", "\tindented: x\n", "{{template}}\n", "@x: y\n")
 
     def broken(self, source: random.Random) -> str:
         form = source.choice(self.forms)
@@ -154,9 +123,7 @@ class RecoveryTest(unittest.TestCase):
         source = random.Random(9)
         letters = "ab:- \n\t#'\"[]{},|>&*!%@`?\\\r\x85\u2028\0\ufeff$0\ud800"
         for _ in range(2000):
-            text = "".join(
-                source.choices("ab:- \n\t#'\"[]{},|>&*!%@`?\\\r\x85\u2028\0\ufeff$0\ud800", k=source.randrange(40))
-            )
+            text = "".join(source.choices(letters, k=source.randrange(40)))
             parse_skill_markdown(f"---\n{text}\n---\n{text}", folder="x")
             parse_skill_markdown(text)
 
