@@ -20,6 +20,7 @@ from zlib import crc32
 from ..clock import Clock
 from ..errors import (
     ConcurrencyError,
+    SessionError,
     SessionLockedError,
     SessionNotFoundError,
     StorageError,
@@ -28,6 +29,7 @@ from ..events import Event, LogRecovered
 from ..serialization import dumps_json
 from .base import SessionWriter
 from .disk import BINARY, NO_FOLLOW, Disk
+from .group import GroupCommit, Ticket
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
 from .lock import lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, read_range
@@ -60,8 +62,8 @@ class LogWriter(SessionWriter):
         self._durable_seq = end.dur
         self._durable_end = end.durable_offset
         self._unusable: str | None = None
-        self._write_lock = threading.Lock()
-        self._sync_lock = threading.Lock()
+        self._handle_lock = threading.Lock()
+        self._group = GroupCommit(self._commit)
 
     @property
     def last_seq(self) -> int:
@@ -69,25 +71,14 @@ class LogWriter(SessionWriter):
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         bodies = [encode_event(event) for event in events]
-        if not bodies:
-            return []
-        with self._write_lock:
-            self._check_handle()
-            stamped = self._write_batch(events, bodies)
-            seq = self._seq
-        if self._must_sync(events):
-            self._sync(seq)
-        return stamped
+        return self._run(Ticket(events, bodies, sync=self._must_sync(events))) if bodies else []
 
     def sync(self) -> None:
         """Put everything that was appended on disk, whatever the durability level. Raises `StorageError`."""
-        with self._write_lock:
-            self._check_handle()
-            seq = self._seq
-        self._sync(seq)
+        self._run(Ticket((), (), sync=True))
 
     def close(self) -> None:
-        with self._write_lock, self._sync_lock:
+        with self._handle_lock:
             if self._fd < 0:
                 return
             fd, self._fd = self._fd, -1
@@ -96,29 +87,71 @@ class LogWriter(SessionWriter):
                 unlock(fd)
             self._disk.close(fd)
 
-    def _write_batch(self, events: Sequence[Event], bodies: Sequence[str]) -> list[Event]:
+    def _run(self, ticket: Ticket) -> list[Event]:
+        if os.getpid() != self._pid:
+            raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
+        self._group.run(ticket)
+        if ticket.error:
+            raise ticket.error
+        return ticket.stored
+
+    def _commit(self, tickets: Sequence[Ticket]) -> None:
+        """Store what all tickets bring with one write, and one sync when one of them needs it."""
+        with self._handle_lock:
+            try:
+                self._write_all(tickets)
+                self._sync_for(tickets)
+            except SessionError as error:
+                _fail(tickets, error)
+            except BaseException:  # Ctrl-C in this thread; the others' appends must not stay in doubt for it
+                self._settle(tickets)
+                raise
+
+    def _settle(self, tickets: Sequence[Ticket]) -> None:
+        """End an interrupted commit: what is written gets its sync, what is not gets an error."""
+        _fail(
+            tickets,
+            StorageError(
+                f"an append to session {self.session_id!r} was interrupted before it was written",
+                session_id=self.session_id,
+                retryable=self._unusable is None,
+            ),
+        )
+        if all(0 < ticket.seq <= self._seq for ticket in tickets):
+            try:
+                self._sync_for(tickets)
+            except SessionError as error:
+                _fail(tickets, error)
+            else:
+                _fail(tickets, None)
+
+    def _write_all(self, tickets: Sequence[Ticket]) -> None:
+        self._check_handle()
         now = self._clock.now()
         ts = dumps_json(now)
-        seq, crc, lines, stamped = self._seq, self._crc, [], []
-        for event, body in zip(events, bodies, strict=True):
-            seq += 1
-            line, crc = seal_line(body, seq=seq, ts=ts, dur=self._durable_seq, crc=crc)
-            lines.append(line)
-            stamped.append(stamp_event(event, seq, now))
-        data = b"".join(lines)
-        self._write(data)
-        self._end, self._seq, self._crc = self._end + len(data), seq, crc
-        return stamped
+        seq, crc, lines = self._seq, self._crc, []
+        for ticket in tickets:
+            for event, body in zip(ticket.events, ticket.bodies, strict=True):
+                seq += 1
+                line, crc = seal_line(body, seq=seq, ts=ts, dur=self._durable_seq, crc=crc)
+                lines.append(line)
+                ticket.stored.append(stamp_event(event, seq, now))
+            ticket.seq = seq
+        if lines:
+            self._write(b"".join(lines), seq, crc)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, seq: int, crc: int) -> None:
+        size, end = len(data), self._end + len(data)
         try:
             written = self._disk.write(self._fd, data)
-            if written != len(data):
-                raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes were written")
+            if written != size:
+                raise OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
+            # Ctrl-C strikes at calls: from the write's return to here there is none, so it is known or taken back.
+            self._end, self._seq, self._crc = end, seq, crc
         except OSError as error:
             self._take_back(error)
             raise self._storage_error("could not be appended to", error) from error
-        except BaseException:  # Ctrl-C in the middle: what was not acknowledged must not be there
+        except BaseException:
             self._take_back(InterruptedError(errno.EINTR, "interrupted"))
             raise
 
@@ -135,32 +168,22 @@ class LogWriter(SessionWriter):
             self._unusable = f"a failed write could not be taken back ({error.strerror})"
 
     def _must_sync(self, events: Sequence[Event]) -> bool:
-        if self._durability == "fsync":
-            return True
-        if self._durability == "barrier" and any(map(is_barrier, events)):
-            return True
-        return self._end - self._durable_end > MAX_UNSYNCED_BYTES
+        return self._durability == "fsync" or (self._durability == "barrier" and any(map(is_barrier, events)))
 
-    def _sync(self, seq: int) -> None:
-        """Have everything up to `seq` on disk. One thread asks the disk, those that came meanwhile find it done."""
-        with self._sync_lock:
-            if self._durable_seq >= seq:
-                return
-            with self._write_lock:
-                self._check_usable()
-                target_seq, target_end = self._seq, self._end
-            try:
-                self._disk.fdatasync(self._fd)
-            except OSError as error:
-                # The kernel may have dropped the pages and would call the next attempt a success: never retry.
-                self._unusable = f"fdatasync failed ({error.strerror})"
-                raise self._storage_error("could not be put on disk", error) from error
-            self._durable_seq, self._durable_end = target_seq, target_end
+    def _sync_for(self, tickets: Sequence[Ticket]) -> None:
+        wanted = any(ticket.sync for ticket in tickets) or self._end - self._durable_end > MAX_UNSYNCED_BYTES
+        if not wanted or self._durable_seq == self._seq:
+            return
+        try:
+            self._disk.fdatasync(self._fd)
+        except OSError as error:
+            # The kernel may have dropped the pages and would call the next attempt a success: never retry.
+            self._unusable = f"fdatasync failed ({error.strerror})"
+            raise self._storage_error("could not be put on disk", error) from error
+        self._durable_seq, self._durable_end = self._seq, self._end
 
     def _check_handle(self) -> None:
         self._check_usable()
-        if os.getpid() != self._pid:
-            raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
         try:
             stat = self._disk.fstat(self._fd)
         except OSError as error:
@@ -191,6 +214,11 @@ class LogWriter(SessionWriter):
             session_id=self.session_id,
             retryable=self._unusable is None,
         )
+
+
+def _fail(tickets: Sequence[Ticket], error: SessionError | None) -> None:
+    for ticket in tickets:
+        ticket.error = error
 
 
 def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:

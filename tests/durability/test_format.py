@@ -18,6 +18,7 @@ from openagentic_sdk.events import (
     UserAnswer,
     UserMessage,
 )
+from openagentic_sdk.serialization import dumps_event
 from openagentic_sdk.sessions.line import MAX_DEPTH, is_barrier, seal_line
 from openagentic_sdk.sessions.verify import verify_session
 
@@ -183,4 +184,4 @@ class OtherWritersTest(SceneTest):
         self.store.create_session(session_id="t")
         stored = self.store.append_events("t", events)
         self.assertEqual(bare(stored), bare(events))
-        self.assertEqual(self.store.read_events("t"), stored)
+        self.assertEqual([*map(dumps_event, self.store.read_events("t"))], [*map(dumps_event, stored)])

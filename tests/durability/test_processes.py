@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -11,11 +10,10 @@ import sys
 import threading
 import time
 import unittest
-from collections.abc import Callable
 from pathlib import Path
 
-from openagentic_sdk.errors import ConcurrencyError, SessionLockedError
-from openagentic_sdk.events import AssistantMessage, UserMessage
+from openagentic_sdk.errors import ConcurrencyError, SessionLockedError, StorageError
+from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.log import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.verify import verify_session
@@ -28,7 +26,7 @@ APPENDS = 200 if LARGE else 25
 _APPENDER = """
 import sys
 from openagentic_sdk.errors import SessionLockedError
-from openagentic_sdk.events import AssistantMessage, UserMessage
+from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.log import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 root, name, appends = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -175,16 +173,6 @@ class ThreadsTest(SceneTest):
         for number in range(10):
             writer.append([UserMessage(f"{index} {number}")])
 
-    def test_what_is_written_while_the_disk_is_asked_does_not_count_as_durable(self) -> None:
-        disk = SlowDisk()
-        with self.make_store(disk=disk).open_writer("s") as writer:
-            other = threading.Thread(target=writer.append, args=([AssistantMessage("not synced")],))
-            disk.meanwhile = lambda: (other.start(), other.join())
-            writer.append([UserMessage("synced")])
-            disk.meanwhile = lambda: None
-            writer.append([AssistantMessage("after")])
-        self.assertEqual([json.loads(line)["dur"] for line in self.path.read_bytes().splitlines()], [0, 0, 1])
-
     def test_a_failed_sync_fails_every_thread_that_waited_for_it(self) -> None:
         disk = SlowDisk(fail=True)
         failed: list[Exception] = []
@@ -211,11 +199,9 @@ class SlowDisk(FaultyOS):
     def __init__(self, fail: bool = False) -> None:
         super().__init__(disk=InstantDisk())
         self._fails = fail
-        self.meanwhile: Callable[[], object] = lambda: None
 
     def fdatasync(self, fd: int) -> None:
         super().fdatasync(fd)
-        self.meanwhile()
         time.sleep(0.002)
         if self._fails:
             raise OSError(5, "injected EIO")
@@ -242,3 +228,45 @@ class ClockTest(SceneTest):
             with self.assertRaises(SessionLockedError):
                 self.store.open_writer("s")
             writer.append([UserMessage("still mine")])
+
+
+class InterruptTest(SceneTest):
+    @unittest.skipIf(sys.platform == "win32", "signals between threads work otherwise here")
+    def test_ctrl_c_at_any_moment_leaves_a_writer_that_others_can_use(self) -> None:
+        """The main thread is interrupted over and over while other threads append through the same writer."""
+        disk = SlowDisk()
+        rounds = 400 if LARGE else 40
+        with self.make_store(durability="fsync", disk=disk).open_writer("s") as writer:
+            threads = [threading.Thread(target=self.append_some, args=(writer, index, rounds)) for index in range(3)]
+            for thread in threads:
+                thread.start()
+            interrupted = sum(self.is_interrupted(writer, number) for number in range(rounds))
+            for thread in threads:
+                thread.join(timeout=60)
+            self.assertEqual([thread.is_alive() for thread in threads], [False] * 3)
+            writer.append([UserMessage("still good")])
+        self.assertGreater(interrupted, 0)
+        texts = [event.text for event in self.store.iter_events("s") if isinstance(event, UserMessage)]
+        for index in range(3):
+            self.assertEqual([t for t in texts if t.startswith(f"{index} ")], [f"{index} {n}" for n in range(rounds)])
+        self.assertEqual(verify_session(self.store, "s").problems, ())
+
+    def append_some(self, writer: LogWriter, index: int, rounds: int) -> None:
+        for number in range(rounds):
+            while True:
+                try:
+                    writer.append([UserMessage(f"{index} {number}")])
+                    break
+                except StorageError as error:
+                    assert "interrupted" in str(error), error
+
+    def is_interrupted(self, writer: LogWriter, number: int) -> bool:
+        timer = threading.Timer(0.001 * (number % 7) / 2, signal.raise_signal, [signal.SIGINT])
+        try:
+            timer.start()
+            writer.append([UserMessage(f"main {number}")])
+            timer.join()
+            time.sleep(0)
+        except KeyboardInterrupt:
+            return True
+        return False
