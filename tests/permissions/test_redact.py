@@ -1,0 +1,149 @@
+"""Secrets are masked in every form in which they travel, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import unittest
+from urllib.parse import quote
+
+from openagentic_sdk.permissions.redact import Redactor, secrets_of
+
+SECRET = 'p@ss"word/ä 12345'
+
+
+class KnownValues(unittest.TestCase):
+    def test_a_value_is_masked_in_every_form(self) -> None:
+        forms = {
+            "as it is": SECRET,
+            "in JSON": json.dumps({"x": SECRET}),
+            "in an address": "https://x/?k=" + quote(SECRET, safe=""),
+            "in hex": SECRET.encode().hex(),
+        }
+        for offset in range(4):
+            text = b"x" * offset + SECRET.encode() + b"tail"
+            forms[f"in base64 at {offset}"] = base64.b64encode(text).decode()
+            forms[f"in urlsafe base64 at {offset}"] = base64.urlsafe_b64encode(text).decode()
+        for about, text in forms.items():
+            with self.subTest(about):
+                self.assertIn("[masked: DB_PASSWORD]", Redactor({"DB_PASSWORD": SECRET})(text))
+
+    def test_the_mask_says_what_it_hides_and_the_count_how_often(self) -> None:
+        redactor = Redactor({"MY_TOKEN": "abcdefgh1"})
+        self.assertEqual(redactor("a abcdefgh1 b abcdefgh1"), "a [masked: MY_TOKEN] b [masked: MY_TOKEN]")
+        self.assertEqual(redactor.counts, {"MY_TOKEN": 2})
+
+    def test_a_secret_inside_another_does_not_show_the_rest(self) -> None:
+        redactor = Redactor({"A_KEY": "abcdefgh", "B_KEY": "abcdefgh-and-more"})
+        self.assertEqual(redactor("x abcdefgh-and-more y"), "x [masked: B_KEY] y")
+
+    def test_short_values_are_left_alone(self) -> None:
+        self.assertEqual(Redactor({"A_KEY": "true"})("true enough"), "true enough")
+
+    def test_values_of_json_are_masked_to_any_depth(self) -> None:
+        redactor = Redactor({"A_KEY": "abcdefgh"})
+        value = {"stdout": ["abcdefgh", 1, None, {"x": "abcdefgh"}]}
+        self.assertEqual(redactor.value(value), {"stdout": ["[masked: A_KEY]", 1, None, {"x": "[masked: A_KEY]"}]})
+
+    def test_which_variables_hold_secrets(self) -> None:
+        environment = {
+            "OPENAI_API_KEY": "x1",
+            "TAVILY_API_KEY": "x2",
+            "GH_TOKEN": "x3",
+            "db_password": "x4",
+            "AWS_SECRET_ACCESS_KEY": "x5",
+            "DATABASE_URL": "postgres://me:hunter22@db/x",
+            "PATH": "/bin",
+            "PWD": "/work",
+            "HOME": "/root",
+            "KEYBOARD": "de",
+            "SSH_AUTH_SOCK": "/tmp/x",
+            "TOKENIZERS_PARALLELISM": "false",
+            "GOOGLE_APPLICATION_CREDENTIALS": "/etc/key.json",
+        }
+        expected = {
+            "OPENAI_API_KEY",
+            "TAVILY_API_KEY",
+            "GH_TOKEN",
+            "db_password",
+            "AWS_SECRET_ACCESS_KEY",
+            "DATABASE_URL",
+        }
+        self.assertEqual(set(secrets_of(environment)), expected)
+        self.assertEqual(secrets_of(environment)["DATABASE_URL"], "hunter22")
+
+
+class Shapes(unittest.TestCase):
+    # Put together here, so that no scanner takes this file for a leak.
+    tokens = (
+        *("sk-" + "a1B2" * 12, "sk-proj-" + "a1B2_" * 10, "sk-ant-" + "api03-" + "a1B2" * 10, "gh" + "p_" + "a1B2" * 9),
+        *("github" + "_pat_" + "a1B2_" * 12, "glpat" + "-" + "a1B2" * 5, "AKIA" + "A1B2" * 4, "AIza" + "a1B2x" * 7),
+        *(
+            "xox" + "b-" + "123456789-abc",
+            "sk_" + "live_" + "a1B2" * 6,
+            "hf" + "_" + "a1B2" * 9,
+            "npm" + "_" + "a1B2" * 9,
+        ),
+        *(
+            "tvly" + "-" + "a1B2" * 6,
+            "eyJ" + "hbGciOi" * 2 + ".eyJ" + "zdWIiOi" * 2 + ".a1B2c3D4e5",
+            "SG" + "." + "a1B2" * 5 + "." + "a1B2" * 5,
+        ),
+        *("-----BEGIN RSA " + "PRIVATE KEY-----\nabc\n-----END RSA " + "PRIVATE KEY-----",),
+    )
+
+    def test_tokens_are_known_by_their_shape(self) -> None:
+        for token in self.tokens:
+            with self.subTest(token[:8]):
+                shown = Redactor()(f"key: {token} end")
+                self.assertRegex(shown, r"^key: \[masked: [\w ]+\] end$")
+
+    def test_only_the_secret_part_of_a_header_or_address_is_masked(self) -> None:
+        redactor = Redactor()
+        self.assertEqual(
+            redactor("Authorization: Bearer abcdefghij0123456789"), "Authorization: Bearer [masked: bearer token]"
+        )
+        self.assertEqual(redactor("postgres://me:hunter22@db/x"), "postgres://me:[masked: password in an address]@db/x")
+
+    def test_plain_text_digests_and_names_stay(self) -> None:
+        texts = (
+            *(
+                "a" * 64,
+                "0123456789abcdef" * 4,
+                "task-list",
+                "risk-free",
+                "sk-",
+                "https://example.com:80/x",
+                "eyJ",
+                "AKIA",
+            ),
+            *(
+                "the bearer of news",
+                "git@github.com:x/y",
+                "hf_transformers",
+                "npm_config_cache",
+                "call_abc123",
+                "blob:" + "a1" * 32,
+            ),
+        )
+        for text in texts:
+            with self.subTest(text):
+                self.assertEqual(Redactor()(text), text)
+
+    def test_masking_twice_changes_nothing_more(self) -> None:
+        redactor = Redactor({"A_KEY": "abcdefgh"})
+        for text in (*self.tokens, "Bearer abcdefghij0123456789", "abcdefgh", "x://u:pass@h"):
+            once = redactor(text)
+            self.assertEqual(redactor(once), once)
+
+    def test_a_megabyte_of_text_takes_no_time(self) -> None:
+        redactor = Redactor({f"N{n}_KEY": f"secret-value-{n}" for n in range(20)})
+        for text in ("sk-" * 300_000, "a" * 1_000_000, "://a:" * 200_000, "-----BEGIN PRIVATE KEY-----" * 30_000):
+            began = time.perf_counter()
+            redactor(text)
+            self.assertLess(time.perf_counter() - began, 5.0)
+
+
+if __name__ == "__main__":
+    unittest.main()
