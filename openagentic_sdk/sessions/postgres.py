@@ -375,8 +375,14 @@ class PostgresSessionStore(SessionStore):
     # --- appending ---------------------------------------------------------------------------------------------------
 
     def _append(
-        self, link: _Link, session_id: str, at: _Position, events: Sequence[Event]
+        self,
+        link: _Link,
+        session_id: str,
+        at: _Position,
+        events: Sequence[Event],
+        attach: Callable[[Database], None] = lambda db: None,
     ) -> tuple[list[Event], _Position]:
+        """Send the events behind `at`; `attach` makes a new connection a writer's again after the old one broke."""
         stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._clock.now())
         batch = _Batch.of(at.head, stamped)
         attempts = 0
@@ -384,12 +390,30 @@ class PostgresSessionStore(SessionStore):
         def send(db: Database) -> _Position:
             nonlocal attempts
             attempts += 1
-            if attempts > 1 and _is_stored(db, at.key, batch):
-                return _Position(at.key, at.epoch, batch.head)
+            if attempts > 1:
+                return self._send_again(db, session_id, at, batch, attach)
             return _send(db, session_id, at, batch)
 
-        with _translated(session_id):
+        with _translated(session_id, self._where):
             return stamped, link.call(send)
+
+    def _send_again(
+        self, db: Database, session_id: str, at: _Position, batch: _Batch, attach: Callable[[Database], None]
+    ) -> _Position:
+        """Send a batch whose answer was lost. Whatever became of the session since, what is stored is stored."""
+        after = _Position(at.key, at.epoch, batch.head)
+        if _is_stored(db, at.key, batch):
+            with suppress(LeaseLostError):
+                attach(db)
+            return after
+        attach(db)
+        try:
+            return _send(db, session_id, at, batch)
+        except ConcurrencyError:
+            # The earlier attempt may have got through only now.
+            if _is_stored(db, at.key, batch):
+                return after
+            raise
 
     def _new_writer(self, session_id: str, acquire: Callable[[Database, int], None]) -> SessionWriter:
         key = self._position(session_id).key
@@ -454,10 +478,10 @@ class _Link:
     """A connection that is made when it is needed, and made anew while the server restarts."""
 
     def __init__(self, connect: Callable[[], Database], patience_s: float, *, was_connected: bool = False) -> None:
+        self._connect = connect
         self._patience_s = patience_s
         self._database: Database | None = None
         self._was_connected = was_connected
-        self.connect = connect
 
     @property
     def is_connected(self) -> bool:
@@ -465,7 +489,7 @@ class _Link:
 
     def database(self) -> Database:
         if self._database is None or self._database.closed:
-            self._database = self.connect()
+            self._database = self._connect()
             self._was_connected = True
         return self._database
 
@@ -524,7 +548,6 @@ class _PostgresWriter(SessionWriter):
         self._at = at
         self._link = link
         self._open = True
-        link.connect = self._reconnect
 
     @property
     def last_seq(self) -> int:
@@ -533,7 +556,7 @@ class _PostgresWriter(SessionWriter):
     def append(self, events: Sequence[Event]) -> list[Event]:
         if not self._open:
             raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
-        stored, self._at = self._store._append(self._link, self.session_id, self._at, events)
+        stored, self._at = self._store._append(self._link, self.session_id, self._at, events, self._attach)
         return stored
 
     def close(self) -> None:
@@ -544,19 +567,15 @@ class _PostgresWriter(SessionWriter):
                 self._link.database().execute("SELECT pg_advisory_unlock_all()")
         self._link.drop()
 
-    def _reconnect(self) -> Database:
-        """A new connection with the lock; the right to write is kept only if nobody took the session over meanwhile."""
-        db = _connected(self._store._url)
-        try:
-            row = db.execute(_EPOCH, (self._at.key,)).fetchone()
-            if row is None or row[0] != self.epoch:
-                raise LeaseLostError(self.session_id, self.last_seq, row[1] if row else 0)
-            if not _try_lock(db, self._at.key):
-                raise _driver().OperationalError("the server still holds the lock for the connection that broke")
-        except BaseException:
+    def _attach(self, db: Database) -> None:
+        """Hold the lock on a new connection too; the right to write is kept only if nobody took the session over."""
+        row = db.execute(_EPOCH, (self._at.key,)).fetchone()
+        if row is None or row[0] != self.epoch:
+            raise LeaseLostError(self.session_id, self.last_seq, row[1] if row else 0)
+        if not _soon(lambda: _try_lock(db, self._at.key)):
+            # The server has not noticed yet that the old connection broke: begin again on another one.
             db.close()
-            raise
-        return db
+            raise _driver().OperationalError("the server still holds the lock for a connection that broke")
 
 
 _EPOCH = "SELECT epoch, last_seq FROM openagentic_sessions WHERE key = %s"

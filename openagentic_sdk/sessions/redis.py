@@ -467,7 +467,7 @@ class RedisSessionStore(SessionStore):
         session_id: str,
         at: _Position,
         events: Sequence[Event],
-        attach: Callable[[], None] | None = None,
+        attach: Callable[[], None] = lambda: None,
     ) -> tuple[list[Event], _Position]:
         """Send the events behind `at`; `attach` makes the connection a writer's again after it broke."""
         stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._clock.now())
@@ -478,12 +478,15 @@ class RedisSessionStore(SessionStore):
         def send(client: Any) -> None:
             nonlocal attempts
             attempts += 1
-            if attempts > 1:
-                if attach is not None:
+            if attempts == 1:
+                return self._send(client, session_id, at, after.head, lines)
+            # The answer to an earlier attempt was lost. Whatever became of the session since, what is stored is stored.
+            if self._is_stored(client, session_id, at.head.last_seq, lines):
+                with suppress(LeaseLostError):
                     attach()
-                if self._is_stored(client, session_id, at.head.last_seq, lines):
-                    return
-            self._send(client, session_id, at, after.head, lines)
+                return None
+            attach()
+            return self._send(client, session_id, at, after.head, lines)
 
         with _translated(session_id, self._where):
             self._patiently(client, send)

@@ -31,7 +31,7 @@ class SearchHit:
 
 def search_words(query: str) -> list[str]:
     """The words that a query asks for, as they are compared."""
-    return _WORD.findall(_folded(query))
+    return _WORD.findall(fold_text(query))
 
 
 def event_text(event: Event) -> str:
@@ -61,7 +61,7 @@ def scan_events(session_id: str, events: Iterable[Event], words: Sequence[str], 
 
 def text_matches(text: str, words: Sequence[str]) -> bool:
     """Whether for each word some word of the text begins with it."""
-    folded = _folded(text)
+    folded = fold_text(text)
     if not all(word in folded for word in words):
         return False
     return all(_place_of(word, folded) is not None for word in words)
@@ -80,7 +80,8 @@ def _place_of(word: str, folded: str) -> int | None:
     return match.start() if match else None
 
 
-def _folded(text: str) -> str:
+def fold_text(text: str) -> str:
+    """The text as it is compared: no case, no accents, compatible characters made equal."""
     if text.isascii():
         return text.lower()
     marks_apart = unicodedata.normalize("NFKD", text.casefold())

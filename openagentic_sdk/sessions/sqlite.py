@@ -44,6 +44,7 @@ from .disk import BINARY
 from .head import Head, copied_head, read_head
 from .line import is_barrier, stamp_event
 from .lock import try_lock
+from .search import SearchHit, context_of, event_text, fold_text, search_words
 from .summary import (
     SessionSummary,
     moves_summary,
@@ -103,6 +104,22 @@ _POSITION = "SELECT epoch, coalesce((SELECT max(seq) FROM events WHERE session =
 _INSERT_ONE = (
     "INSERT INTO events (session, seq, updated, data) SELECT ?, ?, ?, ? "
     "WHERE EXISTS (SELECT 1 FROM sessions WHERE key = ? AND epoch = ?)"
+)
+# The place of an event in the full text index: session's key and seq in one number.
+_INDEX = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS found_text USING fts5 (text, tokenize = 'unicode61')",
+    "CREATE TABLE IF NOT EXISTS found_upto "
+    "(session INTEGER PRIMARY KEY REFERENCES sessions (key) ON DELETE CASCADE, seq INTEGER NOT NULL)",
+)
+_BEHIND = (
+    "SELECT key, id, coalesce(seq, 0) FROM sessions LEFT JOIN found_upto ON session = key "
+    "WHERE coalesce(seq, 0) < (SELECT max(seq) FROM events WHERE session = key)"
+)
+_FIND = (
+    "SELECT sessions.id, events.seq, events.data FROM found_text "
+    "JOIN sessions ON sessions.key = found_text.rowid >> 32 "
+    "JOIN events ON events.session = sessions.key AND events.seq = found_text.rowid & 4294967295 "
+    "WHERE found_text MATCH ? ORDER BY sessions.touched DESC, found_text.rowid LIMIT ?"
 )
 _TOUCH = (
     "UPDATE sessions SET touched = 1 + (SELECT max(touched) FROM sessions) "
@@ -198,6 +215,8 @@ class SqliteSessionStore(SessionStore):
         with self._transaction(session_id) as db:
             key = self._key(db, session_id)
             self._refuse_if_held(db, session_id, key)
+            if _has_index(db):
+                db.execute("DELETE FROM found_text WHERE rowid BETWEEN ? AND ?", (key << 32, ((key + 1) << 32) - 1))
             db.execute("DELETE FROM sessions WHERE key = ?", (key,))
 
     def put_blob(self, session_id: str, data: bytes) -> str:
@@ -260,6 +279,27 @@ class SqliteSessionStore(SessionStore):
             found = (self._shown(read_head(*row)) for row in db.execute(command, values).fetchall())
             matching = [row for row in found if summary_matches(row, query=query, include_children=True)]
         return matching[offset:] if limit is None else matching[offset : offset + limit]
+
+    def search(self, query: str, *, limit: int = 50) -> list[SearchHit]:
+        """Events that hold every word of `query`, newest session first.
+
+        Asks a full text index that is brought up to date first, so the first search reads every log and appends cost
+        nothing; an SQLite without FTS5 reads every log each time.
+        """
+        words = search_words(query)
+        with self._transaction(None) as db:
+            has_index = _make_index(db)
+        if not words or not has_index:
+            return super().search(query, limit=limit)
+        self._index_new_events()
+        wanted = " ".join(f'"{word}"*' for word in words)
+        with self._reading(None) as db:
+            rows = db.execute(_FIND, (wanted, limit)).fetchall()
+        found = ((session_id, loads_stored(session_id, seq, data)) for session_id, seq, data in rows)
+        return [
+            SearchHit(session_id, event.seq or 0, event.type, context_of(event_text(event), words))
+            for session_id, event in found
+        ]
 
     def import_session(
         self,
@@ -359,6 +399,21 @@ class SqliteSessionStore(SessionStore):
 
     def _shown(self, head: Head) -> SessionSummary:
         return head.summary if head.is_kept else self._row(head.summary.id)
+
+    def _index_new_events(self) -> None:
+        with self._reading(None) as db:
+            behind = db.execute(_BEHIND).fetchall()
+        for key, session_id, indexed_seq in behind:
+            # A damaged log hides what it holds, not what others hold; checking it is another command.
+            with suppress(LogCorruptError):
+                self._index_session(key, session_id, indexed_seq)
+
+    def _index_session(self, key: int, session_id: str, indexed_seq: int) -> None:
+        events = self.iter_events(session_id, after_seq=indexed_seq)
+        # One transaction per page: nobody who writes meanwhile waits long.
+        while batch := list(islice(events, PAGE_EVENTS)):
+            with self._transaction(session_id) as db:
+                _index_events(db, key, batch)
 
     # --- the writer of a run -----------------------------------------------------------------------------------------
 
@@ -574,6 +629,26 @@ def _use_wal(db: sqlite3.Connection) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+def _has_index(db: sqlite3.Connection) -> bool:
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'found_text'").fetchone() is not None
+
+
+def _make_index(db: sqlite3.Connection) -> bool:
+    """Make the tables of the full text index, a cache that may be dropped. False when SQLite was built without it."""
+    if not db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone():
+        return False
+    for command in _INDEX:
+        db.execute(command)
+    return True
+
+
+def _index_events(db: sqlite3.Connection, key: int, events: Sequence[Event]) -> None:
+    texts = [((key << 32) + (event.seq or 0), fold_text(event_text(event))) for event in events]
+    # Somebody else may have indexed the same page just now.
+    db.executemany("INSERT OR REPLACE INTO found_text (rowid, text) VALUES (?, ?)", [row for row in texts if row[1]])
+    db.execute("INSERT OR REPLACE INTO found_upto (session, seq) VALUES (?, ?)", (key, events[-1].seq))
 
 
 def _copy_rows(db: sqlite3.Connection, source: int, target: int, at_seq: int) -> None:

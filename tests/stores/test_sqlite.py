@@ -1,0 +1,157 @@
+"""What is particular to sessions in SQLite: the schema, the index, forks of the process, damage."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.errors import LogCorruptError, OptionsError, StorageError
+from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.sqlite import MIGRATIONS, SqliteSessionStore
+
+
+class SqliteTest(unittest.TestCase):
+    def setUp(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.path = Path(place.name) / "folder" / "sessions.db"
+        self.store = SqliteSessionStore(self.path, durability="flush")
+        self.addCleanup(self.store.close)
+
+    def change(self, command: str, *values: object) -> None:
+        db = sqlite3.connect(self.path)
+        try:
+            with db:
+                db.execute(command, values)
+        finally:
+            db.close()
+
+    def ask(self, command: str) -> list[tuple[object, ...]]:
+        db = sqlite3.connect(self.path)
+        try:
+            return db.execute(command).fetchall()
+        finally:
+            db.close()
+
+    def session(self) -> str:
+        session_id = self.store.create_session()
+        self.store.append_events(session_id, [UserMessage("one"), ToolResult("c", output="two"), UserMessage("three")])
+        return session_id
+
+    def test_the_database_is_made_when_it_is_first_used_with_a_version_and_a_write_ahead_log(self) -> None:
+        self.assertFalse(self.path.parent.exists())
+        self.session()
+        self.assertEqual(self.ask("PRAGMA user_version"), [(len(MIGRATIONS),)])
+        self.assertEqual(self.ask("PRAGMA journal_mode"), [("wal",)])
+
+    def test_a_database_of_a_newer_version_is_refused_and_left_alone(self) -> None:
+        session_id = self.session()
+        self.store.close()
+        self.change("PRAGMA user_version = 99")
+        with self.assertRaises(StorageError) as caught:
+            self.store.read_events(session_id)
+        self.assertIn("upgrade", str(caught.exception))
+        self.assertEqual(self.ask("PRAGMA user_version"), [(99,)])
+
+    def test_a_file_that_is_no_database_is_a_storage_error(self) -> None:
+        self.path.parent.mkdir()
+        self.path.write_bytes(b"no database" * 1000)
+        with self.assertRaises(StorageError):
+            self.store.list_sessions()
+
+    def test_a_summary_of_another_version_is_folded_anew_when_it_is_shown_and_then_kept(self) -> None:
+        session_id = self.session()
+        expected = self.store.read_summary(session_id)
+        for stale in (None, '{"version":0}', '{"version":99,"id":"x","title":"stolen"}'):
+            self.change("UPDATE sessions SET summary = ?", stale)
+            self.assertEqual(self.store.list_session_summaries(), [expected])
+            self.assertIn('"turns":2', str(self.ask("SELECT summary FROM sessions")))
+            self.change("UPDATE sessions SET summary = ?", stale)
+            self.store.append_event(session_id, SessionMeta(title="new"))
+            expected = self.store.fold_summary(session_id)
+            self.assertEqual(self.store.read_summary(session_id), expected)
+
+    def test_a_damaged_event_is_loud_and_fails_its_own_row_only(self) -> None:
+        damaged, whole = self.session(), self.session()
+        for change in ("data = '{'", "data = replace(data, '\"seq\":2', '\"seq\":7')", "seq = 20"):
+            self.change(f"UPDATE events SET {change} WHERE session = 1 AND seq = 2")
+            self.change("UPDATE sessions SET summary = NULL WHERE key = 1")
+            with self.assertRaises(LogCorruptError):
+                self.store.read_events(damaged)
+            rows = {row.id: row for row in self.store.list_session_summaries()}
+            self.assertIn("LogCorruptError", rows[damaged].error or "")
+            self.assertIsNone(rows[whole].error)
+            self.assertEqual({hit.session_id for hit in self.store.search("three")} - {damaged}, {whole})
+
+    def test_the_index_finds_what_a_scan_finds(self) -> None:
+        session_id = self.session()
+        texts = [
+            "Größe naïve ÅNGSTRÖM",
+            "snake_case kebab-case x1y2",
+            "日本語 テキスト",
+            "a\x00b C++ e.g. 3.14",
+            "don't",
+        ]
+        self.store.append_events(session_id, [UserMessage(text) for text in texts])
+        for query in (
+            "grosse",
+            "größe",
+            "naive",
+            "angstrom",
+            "case",
+            "snake case",
+            "x1",
+            "日本",
+            "b c",
+            "3 14",
+            "don t",
+            "g",
+        ):
+            scanned = SessionStore.search(self.store, query)
+            self.assertEqual(self.store.search(query), scanned, query)
+        self.assertEqual(len(self.store.search("case")), 1)
+
+    def test_what_is_deleted_cannot_be_found_in_the_file(self) -> None:
+        session_id = self.store.create_session()
+        self.store.append_event(session_id, UserMessage("a zebra"))
+        self.assertEqual(len(self.store.search("zebra")), 1)
+        self.store.delete_session(session_id)
+        self.assertEqual(self.ask("SELECT count(*) FROM found_text WHERE found_text MATCH 'zebra'"), [(0,)])
+        self.assertEqual(self.ask("SELECT count(*) FROM events"), [(0,)])
+
+    @unittest.skipIf(sys.platform == "win32", "there is no fork")
+    def test_a_forked_child_cannot_write_for_its_parent_and_can_read_on_its_own(self) -> None:
+        session_id = self.session()
+        with self.store.open_writer(session_id) as writer:
+            child = os.fork()
+            if child == 0:
+                try:
+                    writer.append([UserMessage("from the child")])
+                except StorageError:
+                    os._exit(len(self.store.read_events(session_id)))
+                os._exit(99)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 3)
+            writer.append([UserMessage("from the parent")])
+        self.assertEqual(len(self.store.read_events(session_id)), 4)
+
+    def test_a_name_is_a_store_or_a_sentence(self) -> None:
+        for url in ("sqlite:", "sqlite:x?speed=fast", "nothing", "ftp://x", "sqlite:x?durability=never"):
+            with self.assertRaises(OptionsError):
+                open_store(url)
+        for url, path in (
+            ("sqlite:x.db", "x.db"),
+            ("sqlite:///tmp/x.db", "/tmp/x.db"),
+            ("sqlite:////tmp/x.db", "/tmp/x.db"),
+            ("sqlite:/tmp/a%20b.db?durability=fsync", "/tmp/a b.db"),
+            ("sqlite:///~/x.db", str(Path.home() / "x.db")),
+            ("sqlite:~/x.db", str(Path.home() / "x.db")),
+        ):
+            store = open_store(url)
+            assert isinstance(store, SqliteSessionStore)
+            self.assertEqual(str(store.path), path)
