@@ -26,7 +26,7 @@ CHAOS_S = float(os.environ.get("OPENAGENTIC_TEST_CHAOS_S", "60"))
 WRITERS = ("p0", "p1", "run2", "run3")
 _WRITER = """
 import sys, time
-from openagentic_sdk.errors import LeaseLostError, SessionLockedError, StorageError
+from openagentic_sdk.errors import ConcurrencyError, SessionLockedError, StorageError
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.locate import open_store
 url, session_id, name, seconds = sys.argv[1:]
@@ -55,7 +55,8 @@ while time.monotonic() < end:
                 writer.append(batch())
                 count += 1
         time.sleep(0.02)
-    except (SessionLockedError, LeaseLostError):
+    except (SessionLockedError, ConcurrencyError):
+        # A run whose lock went down with the server is fenced when somebody else wrote before it came back.
         time.sleep(0.01)
     except StorageError as error:
         # Only opening may fail while the server is away: an append waits and finds out what became of it.
@@ -138,7 +139,10 @@ class PostgresChaosTest(unittest.TestCase):
 
     def spawn(self, session_id: str, name: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", _WRITER, self.url, session_id, name, str(CHAOS_S)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        self.addCleanup(writer.__exit__, None, None, None)
+        self.addCleanup(writer.kill)
+        return writer
 
     def result_of(self, writer: subprocess.Popen[str]) -> int:
         output, errors = writer.communicate(timeout=120)

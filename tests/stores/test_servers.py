@@ -1,0 +1,163 @@
+"""What is particular to stores on servers: drivers that are missing, passwords in errors, what a server keeps."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.errors import OptionsError, StorageError
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.sessions.locate import open_store
+
+ROOT = Path(__file__).parents[2]
+_IMPORTS = """
+import sys
+import openagentic_sdk
+from openagentic_sdk.sessions import archive, importers, interop, lifecycle, locate, memory, postgres, redis, sqlite, store
+assert locate.open_store("memory:").list_sessions() == []
+locate.open_store("sqlite:x.db")
+found = {"sqlite3", "psycopg", "redis"} & set(sys.modules)
+assert not found, found
+"""
+_MISSING = """
+import sys
+sys.modules["psycopg"] = sys.modules["redis"] = None
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.sessions.locate import open_store
+for url in ("postgresql://host/x", "redis://host/0"):
+    try:
+        open_store(url)
+    except OptionsError as error:
+        print(error)
+"""
+
+
+class DriverTest(unittest.TestCase):
+    def test_importing_every_store_imports_no_driver(self) -> None:
+        subprocess.run([sys.executable, "-S", "-c", _IMPORTS], check=True, cwd=ROOT)
+
+    def test_a_missing_driver_is_one_sentence_that_names_the_extra(self) -> None:
+        done = subprocess.run([sys.executable, "-c", _MISSING], check=True, cwd=ROOT, capture_output=True, text=True)
+        first, second = done.stdout.splitlines()
+        self.assertIn("pip install 'openagentic-sdk[postgres]'", first)
+        self.assertIn("pip install 'openagentic-sdk[redis]'", second)
+
+    def test_a_name_that_cannot_be_used_does_not_show_its_password(self) -> None:
+        with self.assertRaises(OptionsError) as caught:
+            open_store("mysql://me:secret@host/x")
+        self.assertNotIn("secret", str(caught.exception))
+
+
+class AddressTest(unittest.TestCase):
+    def test_a_server_that_is_not_there_is_a_storage_error_at_once_without_the_password(self) -> None:
+        for driver, url in (
+            ("psycopg", "postgresql://me:secret@127.0.0.1:1/x"),
+            ("redis", "redis://me:secret@127.0.0.1:1/0"),
+        ):
+            if not importlib.util.find_spec(driver):
+                self.skipTest(f"the driver {driver} is not installed")
+            began = time.monotonic()
+            with self.assertRaises(StorageError) as caught:
+                open_store(url).list_sessions()
+            self.assertLess(time.monotonic() - began, 10)
+            self.assertNotIn("secret", str(caught.exception))
+
+
+@unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
+@unittest.skipUnless(shutil.which("redis-server"), "the program redis-server is not installed")
+class RedisServerTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.place = tempfile.mkdtemp(prefix="redis-")
+        self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self.server: subprocess.Popen[bytes] | None = None
+        self.addCleanup(self.stop)
+
+    def start(self, *settings: str) -> None:
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.place, *settings]
+        self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.01)
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self.server.kill()
+            self.server.wait()
+            self.server = None
+
+    def test_what_the_server_keeps_is_said(self) -> None:
+        for settings, durability, has_notice in (
+            (("--save", "", "--appendonly", "no"), "memory", True),
+            (("--save", "60 1", "--appendonly", "no"), "snapshot", True),
+            (("--appendonly", "yes", "--appendfsync", "everysec"), "flush", False),
+            (("--appendonly", "yes", "--appendfsync", "always"), "fsync", False),
+        ):
+            self.start(*settings)
+            store = open_store(f"redis://127.0.0.1:{self.port}/0")
+            self.assertEqual(store.durability_notice() is not None, has_notice)
+            self.assertEqual(store.durability, durability)
+            store.close()
+            self.stop()
+
+    def test_a_writer_goes_on_when_the_server_was_killed_and_came_back(self) -> None:
+        settings = ("--appendonly", "yes", "--appendfsync", "always")
+        self.start(*settings)
+        store = open_store(f"redis://127.0.0.1:{self.port}/0")
+        self.addCleanup(store.close)
+        session_id = store.create_session()
+        with store.open_writer(session_id) as writer:
+            for number in range(3):
+                writer.append([UserMessage(str(number))])
+                self.stop()
+                self.start(*settings)
+            writer.append([UserMessage("3")])
+        texts = [event.text for event in store.iter_events(session_id) if isinstance(event, UserMessage)]
+        self.assertEqual(texts, ["0", "1", "2", "3"])
+        self.assertEqual(store.read_summary(session_id), store.fold_summary(session_id))
+
+
+@unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"), "no server is named")
+class PostgresLossTest(unittest.TestCase):
+    def test_a_batch_whose_answer_was_lost_is_stored_once(self) -> None:
+        from openagentic_sdk.sessions import postgres
+
+        from . import servers
+
+        url = servers.own_postgres_schema(self, os.environ["OPENAGENTIC_TEST_POSTGRES_URL"])
+        store = postgres.PostgresSessionStore(url)
+        self.addCleanup(store.close)
+        session_id = store.create_session()
+        for taken_over in (False, True):
+            writer = store.open_writer(session_id)
+            database = writer._link.database()  # type: ignore[attr-defined]
+            send, lost = database.execute, []
+
+            def execute(*command: object, send=send, lost=lost, database=database, taken_over=taken_over):  # type: ignore[no-untyped-def]
+                answer = send(*command)
+                if "WITH moved" in str(command[0]) and not lost:
+                    lost.append(command)
+                    database.close()
+                    if taken_over:
+                        store.open_writer(session_id).close()
+                    raise postgres._driver().OperationalError("the answer was lost")
+                return answer
+
+            database.execute = execute
+            before = store.last_seq(session_id)
+            stored = writer.append([UserMessage("once"), UserMessage("and whole")])
+            self.assertEqual([event.seq for event in stored], [before + 1, before + 2])
+            self.assertEqual(store.last_seq(session_id), before + 2)
+            self.assertTrue(lost)
+            writer.close()
