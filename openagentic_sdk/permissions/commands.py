@@ -218,17 +218,18 @@ class _Part:
 
     def _program(self) -> Judged:
         argv = self.command.argv
-        shown = " ".join(argv)
+        refused = Judged(False, f"no rule allows: {' '.join(argv)}")
         reads = read_only(argv, trusted=self.subject.workspace.trusted)
         if reads is not None and self.policy.mode in READING_MODES:
             judged = self._reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
             if judged.allowed or self.reads_only:
                 return judged
+            refused = judged
         if self.reads_only:
             return Judged(False, f"{argv[0]} is not among the programs that only read")
         rule = self.policy.allow.for_command(argv)
         if rule is None:
-            return Judged(False, f"no rule allows: {shown}")
+            return refused
         if rule.exact and not self.command.globs:
             return Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
         problem = self._problem(rule)

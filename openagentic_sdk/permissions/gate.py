@@ -23,7 +23,7 @@ from .decide import decide, details_of
 from .display import preview, visible
 from .interactive import InteractiveApprover
 from .offers import offered_rules
-from .paths import Follower, compile_pattern, expand_glob, matches_any
+from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
 from .policy import MODES, Mode, Policy, Verdict, together
 from .rules import EDIT_TOOLS, Rule, RuleBook, parse_rule, parse_rules
 from .subject import Subject, Workspace, describe
@@ -375,7 +375,11 @@ class PermissionGate:
         return replace(result, allowed=True, reason=reason, updated_input=dict(changed))
 
     async def permits_path(self, path: str, write: bool, context: Mapping[str, Any] | None = None) -> bool:
-        """Whether a running call may touch one more path, without a question: by policy, or because it was approved."""
+        """Whether a running call may touch one more path, without a question.
+
+        By policy, or because the call was approved for it: for this very path, or for a folder above it that no ask rule
+        speaks about.
+        """
         context = context or {}
         subject = self._subject("Edit" if write else "Read", {"file_path": path}, context)
         approved = self._memory.paths.get(str(context.get("tool_use_id")), frozenset())
@@ -383,7 +387,10 @@ class PermissionGate:
         verdict = together([decide(layer, subject) for layer in layers])
         if verdict.outcome != "ask":
             return verdict.outcome == "allow"
-        return all((access.places.real, access.write) in approved for access in subject.accesses)
+        if verdict.firm:
+            return all((access.places.real, access.write) in approved for access in subject.accesses)
+        folders = [name for name, writes in approved if writes == write]
+        return all(is_inside(access.places.real, folders) for access in subject.accesses)
 
     # --- rules that people kept ------------------------------------------------------------------------------------------
 

@@ -369,10 +369,12 @@ def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
         return _sed_hazard(argv)
     if name in ("uniq", "xxd") and len(_operands(argv)) > 1:
         return f"{name} writes to its second file"
-    if name == "printf" and "-v" in argv[1:2]:
-        return "printf -v sets a variable"
+    if name == "printf" and ((argv[1:2] and argv[1].startswith("-v")) or _SETS_VARIABLE.search(" ".join(argv))):
+        return "printf sets a variable"
     if name == "hostname" and _operands(argv):
         return "hostname sets the name of the machine"
+    if name == "tar" and len(argv) > 1 and not argv[1].startswith("-"):
+        argv = (name, f"-{argv[1]}", *argv[2:])  # tar's first word is a bundle of options with or without a dash
     options = OPTIONS.get(name) or OPTIONS.get(program)
     words = [word for word in argv[1:named] if word.startswith("-")]
     found = _option([*words, *argv[named:]], options) if options else None
@@ -401,6 +403,12 @@ def _option(words: Sequence[str], options: Options) -> str | None:
     return None
 
 
+# Modules of Python that run code from their arguments or input.
+_CODE_MODULES = frozenset(
+    {"timeit", "pdb", "code", "cProfile", "profile", "trace", "runpy", "IPython", "asyncio", "idlelib"}
+)
+
+
 def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
     """For interpreters: options count up to the script's name; without one, the code comes from elsewhere."""
     name = argv[0].rpartition("/")[2]
@@ -410,7 +418,8 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
         if not word.startswith(("-", "+")) and word not in options.words:
             return None
         if word == "-m" and program_of(argv) in ("python", "pypy") and index + 1 < len(argv):
-            return None  # a module by its name is a script by another
+            module = argv[index + 1]
+            return f"{name} -m {module} runs code" if module in _CODE_MODULES else None
         if _option([word], options) or word.startswith("+"):
             return f"{name} {word} runs code"
         if word in ("--version", "-V", "--help", "-h"):
@@ -605,12 +614,12 @@ READERS: dict[str, Reader] = {
     "paste": Reader("sz", "d"),
     "comm": Reader("123z"),
     "cmp": Reader("bls", "n"),
+    # Not recursive: diff follows the links that it finds.
     "diff": Reader(
-        "abBcdeEinNpqrstTuwyZ0123456789",
+        "abBcdeEinNpqstTuwyZ0123456789",
         "CUWx",
-        ("brief", "unified", "side-by-side", "ignore-all-space", "ignore-case", "recursive", "new-file", "color"),
+        ("brief", "unified", "side-by-side", "ignore-all-space", "ignore-case", "new-file", "color"),
         ("unified", "context", "color", "exclude"),
-        recursive="r",
     ),
     "fold": Reader("bs", "w"),
     "expand": Reader("i", "t"),
@@ -631,7 +640,7 @@ READERS: dict[str, Reader] = {
     "egrep": _GREP,
     "fgrep": _GREP,
     "tree": Reader(
-        "aAdfFhilnpqrsStuvx", "IPL", ("dirsfirst", "gitignore", "noreport"), here=True, always_recursive=True
+        "aAdfFhinpqrsStuvx", "IPL", ("dirsfirst", "gitignore", "noreport"), here=True, always_recursive=True
     ),
     "echo": Reader("neE", names_only=True),
     "printf": Reader(names_only=True),
@@ -655,11 +664,12 @@ READERS: dict[str, Reader] = {
     "date": Reader("uRI", "dr", ("utc", "iso-8601"), ("date", "iso-8601", "rfc-3339"), names_only=True),
     "test": Reader("bcdefgGhkLnNOprsStuwxz", skip=0),
     "[": Reader("bcdefgGhkLnNOprsStuwxz", skip=0),
+    # Neither -e nor --files, which turn the first operand into a path, nor -L, which follows links.
     "rg": Reader(
-        "cFhHiIlLnNoPsSUvwx",
-        "ABCmgtTe",
+        "cFhHiIlnNoPsSUvwx",
+        "ABCmgtT",
         (
-            *("count", "files", "files-with-matches", "files-without-match", "ignore-case", "line-number", "multiline"),
+            *("count", "files-with-matches", "files-without-match", "ignore-case", "line-number", "multiline"),
             *(
                 "no-heading",
                 "no-filename",
@@ -812,8 +822,12 @@ def read_only(argv: tuple[str, ...], *, trusted: bool = False) -> Reads | None:
     return None if reader is None else _reads(argv, reader)
 
 
+# printf stores how much it has written under a name that it is given, and works out what stands in the name's brackets.
+_SETS_VARIABLE = re.compile(r"%[^A-Za-z%]*[hlLjzt]*n")
+
+
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
-    if argv[0] == "printf" and argv[1:2] and argv[1].startswith("-"):
+    if argv[0] == "printf" and ((argv[1:2] and argv[1].startswith("-")) or _SETS_VARIABLE.search(" ".join(argv))):
         return None
     operands: list[str] = []
     recursive = reader.always_recursive

@@ -7,6 +7,7 @@ decision (`decide`) only compares.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,6 +128,8 @@ def _accesses(tool: str, input: Mapping[str, Any], effect: str | None, workspace
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
     """The folder that a Glob pattern names by itself, when it is absolute or climbs."""
     pattern = input.get("pattern") if tool == "Glob" else input.get("file_glob")
+    if isinstance(pattern, str) and re.search(r"[{,](?:\.\.|[/~])", pattern):
+        return ["/"]
     if not isinstance(pattern, str) or not (pattern.startswith(("/", "~")) or ".." in pattern.split("/")):
         return []
     fixed = []

@@ -55,6 +55,22 @@ class Races(WorkspaceTestCase):
         self.assertFalse(asyncio.run(gate.permits_path(path, True, context)))
         self.assertFalse(asyncio.run(gate.permits_path(path, False, {**context, "tool_use_id": "u"})))
 
+    def test_an_approved_search_may_show_what_lies_below_its_folder_but_nothing_that_rules_keep_back(self) -> None:
+        (self.outside / "more").mkdir()
+        for name in ("plain", ".env", "secret.pem"):
+            (self.outside / "more" / name).write_text("x", encoding="utf-8")
+        gate = self.gate(Person("yes"), deny=["Read(//**/*.pem)"], ask=["Read(//**/.env)"])
+        context = {"cwd": str(self.root), "tool_use_id": "t"}
+        self.assertTrue(asyncio.run(gate.approve("Grep", {"query": "x", "root": str(self.outside / "more")}, context)))
+        for name, expected in (
+            ("more/plain", True),
+            ("more/.env", False),
+            ("more/secret.pem", False),
+            ("outside.txt", False),
+        ):
+            with self.subTest(name):
+                self.assertIs(asyncio.run(gate.permits_path(str(self.outside / name), False, context)), expected)
+
     def test_a_workspace_folder_that_becomes_a_link_does_not_move_the_workspace(self) -> None:
         gate = self.gate()
         context = {"cwd": str(self.root), "workspace_roots": (str(self.root), str(self.root / "other"))}
