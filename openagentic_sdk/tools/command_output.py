@@ -87,7 +87,7 @@ def _cut_at_line_end(text: str) -> str:
 
 def _cut_at_line_start(text: str) -> str:
     start = text.find("\n") + 1
-    return text[start:] if 0 < start < len(text) // 2 else text
+    return text[start:] if 0 < start <= len(text) // 2 else text
 
 
 def _size(text: str) -> int:

@@ -13,7 +13,8 @@ from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
 MAX_HTML_CHARS = 2_000_000
-MAX_DEPTH = 64
+MAX_TAGS = 150_000
+MAX_DEPTH = 24
 
 _UNSHOWN = frozenset({"script", "style", "template", "noscript", "svg", "canvas", "iframe", "object", "head", "select",
                       "audio", "video", "dialog"})  # fmt: skip
@@ -39,7 +40,9 @@ _VOID = frozenset(
 _SPACE = re.compile(r"[ \t\n\r\f\v]+")
 # The standard library's parser takes quadratic time over constructs that never end (CPython issue 135462). So it never sees
 # a page, only single tags of limited length; a `<` that begins no such tag is text.
-_TAG = re.compile(r"(</?[A-Za-z][^<>]{0,8000}>)")
+_TAG = re.compile(
+    r"""(</?[A-Za-z](?:(?:[^<>"']|"[^"<]{0,4000}"|'[^'<]{0,4000}'){0,8000}>|[^<>]{0,8000}>))""",
+)
 _UNENDED = re.compile(
     r"<!--|<!\[|<!|<\?|<(script|style|textarea|title|xmp|iframe|noembed|noframes|plaintext)\b", re.IGNORECASE
 )
@@ -58,7 +61,7 @@ def html_to_markdown(html: str, base_url: str = "") -> Page:
     """Convert a page; links become absolute against `base_url` (or the page's own base)."""
     writer = _Writer(base_url)
     writer.feed_tokens(_without_unended(html[:MAX_HTML_CHARS]))
-    return Page(writer.page_title(), writer.markdown(), len(html) > MAX_HTML_CHARS)
+    return Page(writer.page_title(), writer.markdown(), writer.is_cut or len(html) > MAX_HTML_CHARS)
 
 
 def _without_unended(html: str) -> str:
@@ -105,6 +108,7 @@ class _Writer(HTMLParser):
 
     def __init__(self, base_url: str) -> None:
         super().__init__(convert_charrefs=True)
+        self.is_cut = False
         self._base_url = base_url
         self._lines: list[str] = []
         self._inline: list[str] = []
@@ -119,7 +123,11 @@ class _Writer(HTMLParser):
 
     def feed_tokens(self, html: str) -> None:
         """Write a whole page: texts as they are, tags through the parser one by one."""
-        for index, token in enumerate(_TAG.split(html)):
+        tokens = _TAG.split(html, MAX_TAGS)
+        if len(tokens) > 2 * MAX_TAGS:
+            tokens.pop()
+            self.is_cut = True
+        for index, token in enumerate(tokens):
             if index % 2 == 0:
                 if token:
                     self.handle_data(unescape(token))
@@ -193,9 +201,8 @@ class _Writer(HTMLParser):
             self._heading = _HEADINGS[tag]
         elif tag in ("ul", "ol", "menu", "blockquote", "table"):
             self._flush()
-            lead = {"blockquote": "> ", "table": ""}.get(tag, "  " if self._depth("ul", "ol", "menu") else "")
             if len(self._blocks) < MAX_DEPTH:
-                self._blocks.append(_Block(tag, lead))
+                self._blocks.append(_Block(tag, self._lead_of(tag)))
         elif tag == "li":
             self._flush()
             self._start_item()
@@ -253,6 +260,14 @@ class _Writer(HTMLParser):
         return re.sub(r"[\s<>()]", lambda found: f"%{ord(found.group()):02X}", joined)
 
     # --- lists, quotes, tables
+
+    def _lead_of(self, tag: str) -> str:
+        """What stands before the lines of a block: a nested list begins where its item's text does."""
+        if tag == "blockquote":
+            return "> "
+        if tag == "table" or not self._blocks:
+            return ""
+        return {"ol": "   ", "ul": "  ", "menu": "  "}.get(self._blocks[-1].tag, "")
 
     def _start_item(self) -> None:
         block = self._blocks[-1] if self._blocks else None
@@ -380,11 +395,25 @@ class _Writer(HTMLParser):
         if self._pre is not None:
             self._end_pre()
         self._flush()
-        text = "\n".join(line.rstrip() for line in self._lines)
-        return re.sub(r"\n(?:>?\n){2,}", "\n\n", text).strip()
+        return "\n".join(_without_double_gaps(self._lines)).strip()
 
     def page_title(self) -> str:
         return _SPACE.sub(" ", "".join(self._title)).strip()
+
+
+def _without_double_gaps(lines: list[str]) -> list[str]:
+    """One empty line where there are several; one inside a quote keeps the quote's mark."""
+    kept: list[str] = []
+    for line in (line.rstrip() for line in lines):
+        is_gap = not line.strip("> ")
+        if is_gap and (not kept or not kept[-1].strip("> ")):
+            continue
+        if kept and not kept[-1].strip("> ") and not line.startswith(">"):
+            kept[-1] = ""
+        kept.append(line)
+    while kept and not kept[-1].strip("> "):
+        kept.pop()
+    return kept
 
 
 def _is_hidden(tag: str, attributes: dict[str, str]) -> bool:

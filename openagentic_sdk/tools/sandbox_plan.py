@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from .shell_process import CommandSpec, run_command
 PROTECTED_FOLDERS = (".git", ".claude", ".vscode", ".husky")
 PROTECTED_FILES = (".mcp.json", ".gitmodules", ".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc")
 PROBE_LIMIT_S = 10.0
+# A mode that nobody gives a folder: an empty one that has it was made here, and goes even when its maker was killed.
+PLACEHOLDER_MODE = 0o1500
 
 
 @dataclass(frozen=True)
@@ -125,36 +127,64 @@ def protected_paths(roots: Sequence[str], extra: Sequence[str] = ()) -> Iterator
     """The protected paths of the workspace. Missing folders exist, empty, for the length of the block.
 
     A read-only mount needs something to stand on, and a folder that is missing could be made by the command (the hole of
-    CVE-2026-25725). Afterwards a folder is removed if it was made here and nobody has put anything into it.
+    CVE-2026-25725). Afterwards a placeholder goes, once no command of any session stands on it, if it is still empty.
     """
-    made: list[str] = []
-    paths: list[str] = []
-    try:
+    with ExitStack() as stack:
+        paths: list[str] = []
         for root in roots:
             for name in PROTECTED_FOLDERS:
-                path = os.path.join(root, name)
-                if _make_folder(path):
-                    made.append(path)
-                if os.path.lexists(path) and not os.path.islink(path):
-                    paths.append(path)
-            files = (os.path.join(root, name) for name in PROTECTED_FILES)
+                if stack.enter_context(_claimed_folder(os.path.join(root, name))):
+                    paths.append(os.path.join(root, name))
+            files = (os.path.join(root, name) for name in (*PROTECTED_FILES, *PROTECTED_FOLDERS))
             paths += [path for path in files if os.path.isfile(path) and not os.path.islink(path)]
         yield [*paths, *(path for path in extra if os.path.exists(path))]
-    finally:
-        for path in made:
-            _remove_if_empty(path)
 
 
-def _make_folder(path: str) -> bool:
-    try:
-        os.mkdir(path, 0o700)
-    except OSError:  # there is one, or the workspace cannot be written anyway
-        return False
-    return True
+@contextmanager
+def _claimed_folder(path: str) -> Iterator[bool]:
+    """Hold a folder in place, a placeholder if need be; False where there is none and none can be made.
 
+    A claim is a shared lock on the folder. Removing a folder that another command's mount stands on would take that mount
+    away, so a placeholder is removed only under an exclusive lock.
+    """
+    import fcntl
 
-def _remove_if_empty(path: str) -> None:
-    try:
-        os.rmdir(path)
-    except OSError:  # someone outside the sandbox uses it now
+    folder = _locked_folder(path)
+    if folder is None:
+        yield False
         return
+    try:
+        yield True
+    finally:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(folder).st_mode & 0o7777 == PLACEHOLDER_MODE:
+                os.rmdir(path)
+        except OSError:  # another command stands on it, or someone has put something into it: then it stays
+            pass
+        finally:
+            os.close(folder)
+
+
+def _locked_folder(path: str) -> int | None:
+    import fcntl
+
+    for _ in range(100):
+        try:
+            os.mkdir(path)
+            os.chmod(path, PLACEHOLDER_MODE)
+        except FileExistsError:
+            pass
+        except OSError:  # the workspace cannot be written, so the command cannot make it either
+            return None
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:  # removed meanwhile, by the end of another command
+            continue
+        except OSError:  # a file or a link, which is protected or left alone as what it is
+            return None
+        fcntl.flock(folder, fcntl.LOCK_SH)
+        if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.fstat(folder)):
+            return folder
+        os.close(folder)
+    raise ToolError(f"{path} comes and goes too fast to be protected: try again")

@@ -1,0 +1,343 @@
+"""What a Bash call returns, what it keeps, and what it never leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import secrets
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
+from openagentic_sdk.tools.background_shells import BashOutputTool, KillBashTool, run_shells
+from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.command_output import keep_text
+from openagentic_sdk.tools.environment import command_environment, is_dropped
+from openagentic_sdk.tools.shell_process import stop_helper
+
+from .support import IS_LARGE, WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
+
+
+def unique_seconds() -> str:
+    """A duration for `sleep` that no other process of this machine has in its command line."""
+    return f"1{secrets.randbelow(10**9):09d}"
+
+
+class Results(WorkspaceTestCase):
+    def test_output_error_output_and_exit_code_come_apart(self) -> None:
+        result = self.bash("echo out; echo err >&2; exit 3")
+        self.assertEqual((result["stdout"], result["stderr"], result["exit_code"]), ("out\n", "err\n", 3))
+        self.assertFalse(result["stdout_truncated"] or result["stderr_truncated"] or result["timed_out"])
+
+    def test_a_signal_is_named(self) -> None:
+        result = self.bash("kill -KILL $$")
+        self.assertEqual((result["exit_code"], result["signal"]), (137, "SIGKILL"))
+
+    def test_the_command_reaches_bash_byte_for_byte(self) -> None:
+        for command, expected in (
+            ("printf '%s' 'a\\b\"c' \"$0\"", 'a\\b"c/bin/bash'),
+            ("echo 'é\u2028ß'", "é\u2028ß\n"),
+            ("cat <<'X'\n$HOME `x`\nX", "$HOME `x`\n"),
+        ):
+            with self.subTest(command):
+                self.assertEqual(self.bash(command)["stdout"].replace("/usr/bin/bash", "/bin/bash"), expected)
+
+    def test_there_is_no_standard_input(self) -> None:
+        self.assertEqual(self.bash("cat; read x || echo none")["stdout"], "none\n")
+
+    def test_devices_for_the_streams_can_be_opened_again(self) -> None:
+        result = self.bash("echo first >&2; echo second > /dev/stderr; echo x | tee /dev/stderr")
+        self.assertEqual((result["stdout"], result["stderr"]), ("x\n", "first\nsecond\nx\n"))
+
+    def test_a_command_that_no_shell_can_be_given_is_an_input_error(self) -> None:
+        for command in ("echo \0", "echo \ud800", "x" * 130_000):
+            with self.assertRaises(ToolInputError):
+                self.bash(command)
+
+    def test_a_working_directory_that_is_missing_is_an_error_that_names_it(self) -> None:
+        with self.assertRaisesRegex(ToolError, "/no/such/folder"):
+            BashTool().run_sync({"command": "true"}, ToolContext(cwd="/no/such/folder"))
+
+    def test_limits_that_make_no_sense_are_refused(self) -> None:
+        with self.assertRaises(OptionsError):
+            BashTool(timeout_s=0)
+        with self.assertRaises(ToolInputError):
+            self.bash("true", timeout_s=601)
+
+
+class Output(WorkspaceTestCase):
+    def test_each_stream_is_at_most_the_limit_whatever_is_in_it(self) -> None:
+        sources = (
+            "head -c 5000 /dev/urandom",
+            "seq 5000",
+            "printf 'é%.0s' {1..3000}",
+            "printf '\\xff%.0s' {1..3000}",
+            "echo x",
+        )
+        for limit in (0, 1, 2, 3, 10, 100, 1000, 4096):
+            for source in sources:
+                with self.subTest(limit=limit, source=source):
+                    result = self.bash(f"{{ {source}; }} | tee /dev/stderr", max_output_bytes=limit)
+                    for name in ("stdout", "stderr"):
+                        self.assertLessEqual(len(result[name].encode("utf-8")), limit)
+
+    def test_start_and_end_are_kept_and_the_whole_is_in_a_file(self) -> None:
+        result = self.bash("seq 10000", max_output_bytes=400)
+        self.assertTrue(result["stdout"].startswith("1\n2\n") and result["stdout"].endswith("9999\n10000\n"))
+        self.assertTrue(result["stdout_truncated"])
+        self.assertFalse(result["stderr_truncated"])
+        whole = Path(result["stdout_file"]).read_text()
+        self.assertEqual(whole, "".join(f"{number}\n" for number in range(1, 10001)))
+        self.assertIn(result["stdout_file"], result["notes"][0])
+
+    def test_the_file_lies_in_the_sessions_folder(self) -> None:
+        session_dir = self.workspace.parent / "session"
+        ctx = ToolContext(cwd=str(self.workspace), session_dir=str(session_dir), tool_use_id="../../evil id")
+        self.addCleanup(close_run, ctx)
+        result = BashTool(max_output_bytes=10).run_sync({"command": "seq 100"}, ctx)
+        self.assertEqual(Path(result["stdout_file"]).parent, session_dir / "outputs")
+
+    def test_what_writes_too_much_is_ended_and_the_file_stops_at_the_limit(self) -> None:
+        result = self.bash("yes", max_file_bytes=3_000_000)
+        self.assertIn("wrote more", " ".join(result["notes"]))
+        self.assertEqual(Path(result["stdout_file"]).stat().st_size, 3_000_000)
+
+    def test_much_output_costs_no_memory_here(self) -> None:
+        size = 1024**3 if IS_LARGE else 64 * 1024**2
+        before = peak_memory_bytes()
+        result = self.bash(f"head -c {size} /dev/zero | tr '\\0' x; echo end", timeout_s=300)
+        self.assertEqual(result["exit_code"], 0)
+        self.assertTrue(result["stdout"].endswith("xend\n"))
+        path = Path(result["stdout_file"])
+        self.assertEqual(path.stat().st_size, size + 4)
+        path.unlink()
+        self.assertLess(peak_memory_bytes() - before, 16 * 1024**2)
+
+    def test_text_is_cut_between_characters_and_lines(self) -> None:
+        kept = keep_text("ab€".encode()[:4], "€cd".encode()[1:], 1000, 1000)
+        self.assertEqual((kept.text, kept.is_truncated), ("abcd", True))
+        kept = keep_text(b"1\n2\n333", b"444\n5\n6\n", 1000, 15)
+        self.assertEqual(kept.text, "1\n2\n5\n6\n")
+
+
+def peak_memory_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise unittest.SkipTest("this kernel does not say how much memory a process has used")
+
+
+class WorkingDirectory(WorkspaceTestCase):
+    def test_it_is_kept_between_calls_inside_the_workspace(self) -> None:
+        (self.workspace / "sub dir").mkdir()
+        self.assertEqual(self.bash("cd 'sub dir'; export X=1")["cwd"], "sub dir")
+        self.assertEqual(self.bash('pwd; echo "[$X]"')["stdout"], f"{self.workspace}/sub dir\n[]\n")
+
+    def test_outside_the_workspace_it_is_reset_and_a_note_says_so(self) -> None:
+        result = self.bash("cd /")
+        self.assertIn("outside the workspace", result["notes"][0])
+        self.assertEqual(self.bash("pwd")["stdout"], f"{self.workspace}\n")
+
+    def test_a_folder_that_has_gone_is_left(self) -> None:
+        self.bash("mkdir gone; cd gone")
+        (self.workspace / "gone").rmdir()
+        self.assertEqual(self.bash("pwd")["stdout"], f"{self.workspace}\n")
+
+    def test_a_link_out_of_the_workspace_is_outside(self) -> None:
+        (self.workspace / "link").symlink_to("/usr")
+        self.assertIn("outside the workspace", self.bash("cd link")["notes"][0])
+
+
+class Environment(WorkspaceTestCase):
+    def test_keys_and_what_steers_programs_do_not_arrive(self) -> None:
+        hostile = {
+            "OPENAI_API_KEY": "sk-1", "GITHUB_TOKEN": "t", "DB_PASSWORD": "p", "DATABASE_URL": "postgres://u:p@h/d",
+            "BASH_ENV": "/tmp/evil", "BASH_FUNC_ls%%": "() { echo evil; }", "IFS": "x", "LD_PRELOAD": "/x.so",
+            "GIT_DIR": "/x",
+            "PROMPT_COMMAND": "evil", "PYTHONSTARTUP": "/x", "PS4": "$(evil)", "NODE_OPTIONS": "--require /x", "ENV": "/x",
+        }  # fmt: skip
+        for name, value in hostile.items():
+            self.assertTrue(is_dropped(name, value), name)
+        for name in ("HOME", "PATH", "LANG", "KEYBOARD", "MONKEY", "AUTHOR", "USER", "VIRTUAL_ENV", "SSL_CERT_FILE"):
+            self.assertFalse(is_dropped(name, "x"), name)
+        kept = command_environment(hostile, keep=("GIT_DIR",))
+        self.assertEqual(set(kept) & set(hostile), {"GIT_DIR"})
+
+    def test_the_shell_does_not_pass_on_how_it_was_started(self) -> None:
+        self.assertEqual(self.bash("env | grep -c BASH_ENV; bash -c 'trap -p'")["stdout"], "0\n")
+
+    def test_added_variables_arrive(self) -> None:
+        self.assertEqual(self.bash("echo $MINE", environment={"MINE": "yes"})["stdout"], "yes\n")
+
+
+class NothingSurvives(WorkspaceTestCase):
+    def assert_gone(self, marker: str) -> None:
+        self.assertEqual(processes_with(marker), [])
+
+    def test_a_background_child_that_holds_the_pipe_delays_nothing_and_is_ended(self) -> None:
+        marker = unique_seconds()
+        began = time.monotonic()
+        result = self.bash(f"sleep {marker} & echo started")
+        self.assertLess(time.monotonic() - began, 3)
+        self.assertEqual(result["stdout"], "started\n")
+        self.assertIn("ended with it", " ".join(result["notes"]))
+        self.assert_gone(marker)
+
+    def test_children_in_sessions_of_their_own_are_ended(self) -> None:
+        marker = unique_seconds()
+        daemon = f"setsid sh -c 'setsid sleep {marker} >/dev/null 2>&1 < /dev/null &'"
+        self.bash(f"{daemon}; (env -i setsid sleep {marker} 3>&- &); echo x")
+        self.assert_gone(marker)
+
+    def test_a_tree_that_ignores_sigterm_is_ended_at_the_time_limit(self) -> None:
+        marker = unique_seconds()
+        began = time.monotonic()
+        result = self.bash(
+            f"trap '' TERM INT HUP; (trap '' TERM; sleep {marker}) & "
+            f"setsid bash -c \"trap '' TERM; sleep {marker}; sleep {marker}\" & while :; do sleep {marker}; done",
+            timeout_s=0.3,
+        )
+        self.assertTrue(result["timed_out"])
+        self.assertLess(time.monotonic() - began, 5)
+        self.assert_gone(marker)
+
+    def test_output_before_the_time_limit_is_kept(self) -> None:
+        self.assertEqual(self.bash("echo early; sleep 60", timeout_s=0.3)["stdout"], "early\n")
+
+    def test_a_process_that_forks_as_fast_as_it_can_is_ended(self) -> None:
+        marker = unique_seconds()
+        bomb = f"f() {{ for i in 1 2 3 4 5 6 7 8; do setsid sleep {marker} & done; }}; for n in {{1..40}}; do f & done"
+        self.bash(f"{bomb}; sleep 60", timeout_s=0.3)
+        self.assert_gone(marker)
+
+    def test_killing_the_supervisor_is_reported_and_leaves_nothing(self) -> None:
+        marker = unique_seconds()
+        with self.assertRaisesRegex(ToolError, "supervisor was killed"):
+            self.bash(f"(setsid sleep {marker} &); sleep 0.1; kill -9 $PPID; sleep {marker}")
+        self.assertEqual(wait_until_gone(marker), [])
+        self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
+
+    def test_a_killed_helper_is_replaced(self) -> None:
+        self.bash("true")
+        for pid in processes_with("openagentic_sdk.tools.shell_helper"):
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
+                os.kill(pid, 9)
+        self.assertEqual(self.bash("echo again")["stdout"], "again\n")
+
+    def test_a_cancelled_call_leaves_no_process_thread_or_descriptor(self) -> None:
+        marker = unique_seconds()
+        self.bash("true")
+        threads, descriptors = threading.active_count(), open_descriptors()
+        for delay_s in (0, 0.001, 0.003, 0.01, 0.1):
+            with self.subTest(delay_s=delay_s):
+                asyncio.run(self.cancel_after(delay_s, f"setsid sleep {marker} & sleep {marker}"))
+                self.assert_gone(marker)
+        self.assertEqual(threading.active_count(), threads)
+        self.assertEqual(open_descriptors(), descriptors)
+
+    async def cancel_after(self, delay_s: float, command: str) -> None:
+        ctx = ToolContext(cwd=str(self.workspace), run_resources=self.ctx.run_resources)
+        task = asyncio.create_task(BashTool().run({"command": command}, ctx))
+        await asyncio.sleep(delay_s)
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+
+    def test_after_the_end_of_the_run_no_helper_is_left(self) -> None:
+        self.bash("true")
+        close_run(self.ctx)
+        stop_helper()
+        children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+        left = children.read_text() if children.exists() else ""
+        self.assertEqual(left, "")
+
+
+class BackgroundShells(WorkspaceTestCase):
+    def start(self, command: str) -> str:
+        result = BashTool().run_sync({"command": command, "run_in_background": True}, self.ctx)
+        self.assertEqual(result["status"], "running")
+        return str(result["shell_id"])
+
+    def test_output_is_read_piece_by_piece_until_the_end(self) -> None:
+        os.mkfifo(self.workspace / "pipe")
+        shell_id = self.start("echo one; read x < pipe; echo two; exit 4")
+        latest = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 10}, self.ctx)
+        self.assertEqual((latest["stdout"], latest["status"]), ("one\n", "running"))
+        (self.workspace / "pipe").write_text("go\n")
+        text = ""
+        while latest["status"] == "running":
+            latest = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 10}, self.ctx)
+            text += latest["stdout"]
+        self.assertEqual((text, latest["exit_code"], latest["status"]), ("two\n", 4, "exited"))
+        again = BashOutputTool().run_sync({"shell_id": shell_id}, self.ctx)
+        self.assertEqual((again["stdout"], again["status"]), ("", "exited"))
+
+    def test_much_new_output_is_cut_in_the_middle(self) -> None:
+        shell_id = self.start("seq 100000")
+        run_shells(self.ctx).get(shell_id)._running.wait(10)
+        result = BashOutputTool(max_output_bytes=1000).run_sync({"shell_id": shell_id}, self.ctx)
+        self.assertTrue(result["stdout_truncated"])
+        self.assertLessEqual(len(result["stdout"]), 1000)
+        self.assertTrue(result["stdout"].startswith("1\n") and result["stdout"].endswith("100000\n"))
+
+    def test_killing_one_ends_all_it_started(self) -> None:
+        marker = unique_seconds()
+        shell_id = self.start(f"(setsid sleep {marker} &); sleep {marker}")
+        result = KillBashTool().run_sync({"shell_id": shell_id}, self.ctx)
+        self.assertEqual(result["status"], "killed")
+        self.assertEqual(processes_with(marker), [])
+
+    def test_they_end_with_the_run(self) -> None:
+        marker = unique_seconds()
+        self.start(f"sleep {marker}")
+        self.start(f"setsid sleep {marker}")
+        close_run(self.ctx)
+        self.assertEqual(processes_with(marker), [])
+
+    def test_they_end_when_the_run_is_forgotten(self) -> None:
+        marker = unique_seconds()
+        ctx = ToolContext(cwd=str(self.workspace))
+        BashTool().run_sync({"command": f"sleep {marker}", "run_in_background": True}, ctx)
+        self.assertNotEqual(processes_with(marker), [])
+        del ctx
+        gc.collect()
+        self.assertEqual(processes_with(marker), [])
+
+    def test_they_do_not_hold_up_calls_in_the_foreground(self) -> None:
+        self.start("sleep 60")
+        self.assertEqual(self.bash("echo now")["stdout"], "now\n")
+
+    def test_an_unknown_shell_is_an_input_error_that_names_the_known_ones(self) -> None:
+        shell_id = self.start("true")
+        with self.assertRaisesRegex(ToolInputError, shell_id):
+            KillBashTool().run_sync({"shell_id": "shell_99"}, self.ctx)
+
+
+class TheHostDies(unittest.TestCase):
+    def test_its_commands_die_with_it(self) -> None:
+        import subprocess
+        import sys
+
+        marker = unique_seconds()
+        script = (
+            "import os, threading\n"
+            "from openagentic_sdk.tools.bash import BashTool\n"
+            "from openagentic_sdk.tools.base import ToolContext\n"
+            "ctx = ToolContext(cwd='/')\n"
+            f"BashTool().run_sync({{'command': 'setsid sleep {marker}', 'run_in_background': True}}, ctx)\n"
+            f"work = lambda: BashTool().run_sync({{'command': 'echo up > /dev/null; sleep {marker}'}}, ctx)\n"
+            "threading.Thread(target=work, daemon=True).start()\n"
+            "print('ready', flush=True)\n"
+            "threading.Event().wait(30)\n"
+        )
+        root = Path(__file__).parents[2]
+        with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, cwd=root) as host:
+            assert host.stdout is not None
+            self.assertEqual(host.stdout.readline(), b"ready\n")
+            host.kill()
+        # The host itself had the marker on its command line; it is collected by now.
+        self.assertEqual(wait_until_gone(marker), [])

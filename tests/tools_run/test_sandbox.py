@@ -1,0 +1,308 @@
+"""The sandbox and the dry run, for real: as this user and, when this is root, as an ordinary one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
+from openagentic_sdk.tools import sandbox_plan
+from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.sandbox import filter_program
+from openagentic_sdk.tools.sandbox_plan import SandboxReport, probe_sandbox
+
+from .support import WorkspaceTestCase, close_run, processes_with
+
+NOBODY = 65534
+
+
+def needs(rung: str) -> None:
+    reason = probe_sandbox().reasons.get(rung)
+    if reason is not None:
+        raise unittest.SkipTest(f"this machine gives no {rung}: {reason}")
+
+
+class Confined(WorkspaceTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        needs("namespaces")
+
+    def confined(self, command: str, **settings: Any) -> dict[str, Any]:
+        return self.bash(command, **{"sandbox": "require", **settings})
+
+    def test_the_workspace_and_temp_can_be_written_and_nothing_else(self) -> None:
+        result = self.confined("echo x > here; mktemp -u >/dev/null; touch /usr/x /etc/x; echo $?")
+        self.assertEqual(result["stdout"], "1\n")
+        self.assertIn("Read-only", result["stderr"])
+        self.assertEqual((self.workspace / "here").read_text(), "x\n")
+        self.assertEqual(result["sandbox"], "namespaces")
+
+    def test_a_link_out_of_the_workspace_does_not_lead_out(self) -> None:
+        outside = self.workspace.parent.parent / f"outside-{os.getpid()}"
+        (self.workspace / "link").symlink_to("/etc")
+        self.assertNotEqual(self.confined("echo x > link/evil")["exit_code"], 0)
+        self.assertFalse(outside.exists() or Path("/etc/evil").exists())
+
+    def test_git_and_settings_stay_as_they_are_even_when_they_do_not_exist_yet(self) -> None:
+        (self.workspace / ".claude").mkdir()
+        (self.workspace / ".claude" / "settings.json").write_text("{}")
+        (self.workspace / ".mcp.json").write_text("{}")
+        self.confined(
+            "echo x > .claude/settings.json; rm -rf .claude .mcp.json; mv .claude c; echo y > .mcp.json; "
+            "mkdir -p .git/hooks; echo evil > .git/hooks/pre-commit; rmdir .git; ln -s /tmp .git; mv . ../w"
+        )
+        self.assertEqual((self.workspace / ".claude" / "settings.json").read_text(), "{}")
+        self.assertEqual((self.workspace / ".mcp.json").read_text(), "{}")
+        self.assertFalse(os.path.lexists(self.workspace / ".git"))
+        self.assertEqual(sorted(entry.name for entry in self.workspace.iterdir()), [".claude", ".mcp.json"])
+
+    def test_there_is_no_network_unless_allowed(self) -> None:
+        command = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('connected')\""
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            command = command.replace("PORT", str(server.getsockname()[1])).replace("python3", sys.executable)
+            self.assertNotIn("connected", self.confined(command)["stdout"])
+            self.assertIn("connected", self.confined(command, sandbox_network=True)["stdout"])
+
+    def test_no_capability_is_left_and_none_can_be_gained(self) -> None:
+        status = self.confined("grep -E '^(Cap(Prm|Eff|Bnd|Amb)|NoNewPrivs)' /proc/self/status")["stdout"]
+        values = dict(line.split(":\t") for line in status.splitlines())
+        self.assertEqual(set(values.pop("NoNewPrivs")), {"1"})
+        self.assertEqual(set(values.values()), {"0" * 16})
+        self.assertNotEqual(self.confined("unshare -Ur true || mount -t tmpfs none /mnt")["exit_code"], 0)
+
+    def test_it_sees_and_signals_no_process_outside(self) -> None:
+        result = self.confined(f"kill -9 {os.getpid()}; kill -9 $PPID; ls /proc | grep -cE '^[0-9]+$'")
+        self.assertLess(int(result["stdout"]), 10)
+
+    def test_exit_code_output_and_working_directory_are_as_without(self) -> None:
+        (self.workspace / "sub").mkdir()
+        result = self.confined("cd sub; echo out; echo err >&2; exit 9")
+        self.assertEqual((result["stdout"], result["stderr"], result["exit_code"]), ("out\n", "err\n", 9))
+        self.assertEqual(self.confined("cat <(pwd)")["stdout"], f"{self.workspace}/sub\n")
+
+    def test_nothing_survives_it(self) -> None:
+        marker = f"1{os.getpid()}000"
+        self.confined(f"trap '' TERM; (setsid sleep {marker} &); sleep {marker}", timeout_s=0.3)
+        self.assertEqual(processes_with(f"sleep\0{marker}"), [])
+
+    def test_limits_hold(self) -> None:
+        import resource
+
+        result = self.confined("head -c 100000 /dev/zero > big", sandbox_limits=[(resource.RLIMIT_FSIZE, 5000)])
+        self.assertNotEqual(result["exit_code"], 0)
+        self.assertLessEqual((self.workspace / "big").stat().st_size, 5000)
+
+    def test_what_it_gives_is_said_once(self) -> None:
+        self.assertIn("namespaces, network off", self.confined("true", sandbox="auto")["notes"][0])
+        self.assertEqual(self.confined("true", sandbox="auto")["notes"], [])
+
+    def test_a_shell_in_the_background_is_confined_until_it_ends(self) -> None:
+        tool = BashTool(sandbox="require")
+        tool.run_sync(
+            {"command": "touch /etc/x; mkdir .git/x; touch done; sleep 60", "run_in_background": True}, self.ctx
+        )
+        close_run(self.ctx)
+        self.assertFalse(Path("/etc/x").exists() or (self.workspace / ".git").exists())
+
+    def test_several_at_once_do_not_trip_over_each_other(self) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(4) as pool:
+            results = list(
+                pool.map(lambda number: self.confined(f"sleep 0.0{number}; echo {number} > f{number}"), range(8))
+            )
+        self.assertEqual([result["exit_code"] for result in results], [0] * 8)
+        self.assertEqual(len(list(self.workspace.iterdir())), 8)
+
+
+class LandlockAlone(WorkspaceTestCase):
+    def test_writes_stay_inside_and_sockets_are_refused(self) -> None:
+        needs("landlock")
+        sandbox_plan._probed[os.geteuid()] = SandboxReport(
+            False, False, True, {"namespaces": "not tried", "overlay": "not tried"}
+        )
+        self.addCleanup(sandbox_plan._probed.clear)
+        result = self.bash(
+            "echo x > here; touch /usr/x; echo > /dev/null; exec 3<>/dev/tcp/127.0.0.1/9", sandbox="auto"
+        )
+        self.assertEqual(result["sandbox"], "landlock")
+        self.assertIn("not protected", result["notes"][0])
+        self.assertIn("Permission denied", result["stderr"])
+        self.assertTrue((self.workspace / "here").exists())
+        with self.assertRaisesRegex(ToolError, "only in a sandbox"):
+            self.bash("true", sandbox="require")
+
+
+class NoSandbox(WorkspaceTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        reasons = dict.fromkeys(("namespaces", "overlay", "landlock"), "for this test")
+        sandbox_plan._probed[os.geteuid()] = SandboxReport(False, False, False, reasons)
+        self.addCleanup(sandbox_plan._probed.clear)
+
+    def test_auto_runs_and_says_so_and_require_does_not_run(self) -> None:
+        self.assertIn("no sandbox", self.bash("touch ran", sandbox="auto")["notes"][0])
+        (self.workspace / "ran").unlink()
+        with self.assertRaisesRegex(ToolError, "for this test"):
+            self.bash("touch ran", sandbox="require")
+        with self.assertRaisesRegex(ToolError, "cannot be previewed"):
+            self.bash("touch ran", bash_effects="preview")
+        self.assertFalse((self.workspace / "ran").exists())
+        self.assertIn("not listed", self.bash("touch ran", bash_effects="commit")["notes"][0])
+
+    def test_words_that_are_no_mode_are_refused(self) -> None:
+        with self.assertRaises(OptionsError):
+            BashTool(sandbox="on")  # type: ignore[arg-type]
+        with self.assertRaises(OptionsError):
+            BashTool(bash_effects="maybe")  # type: ignore[arg-type]
+
+
+COMMANDS = """
+rm -rf gone kept; mkdir kept; echo new > kept/new
+echo changed > file; chmod 600 mode; touch same
+mv old renamed; ln -s file link; mkdir -p deep/er; echo x > deep/er/x
+rm swap; mkdir swap; echo y > swap/y; rm -r folder; echo z > folder
+printf 'a\\nb' > "na me,:=\\\\x"
+"""
+
+
+class Effects(WorkspaceTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        needs("overlay")
+        for name in ("file", "mode", "same", "old", "swap"):
+            (self.workspace / name).write_text(name)
+        for name in ("gone", "kept", "folder"):
+            (self.workspace / name).mkdir()
+            (self.workspace / name / "inside").write_text(name)
+
+    def state(self) -> dict[str, str]:
+        return {
+            str(path.relative_to(self.workspace)): f"{path.lstat().st_mode:o} "
+            + (os.readlink(path) if path.is_symlink() else path.read_text() if path.is_file() else "")
+            for path in sorted(self.workspace.rglob("*"))
+        }
+
+    def test_a_preview_lists_everything_and_changes_nothing(self) -> None:
+        before = self.state()
+        result = self.bash(COMMANDS, bash_effects="preview")
+        self.assertEqual(self.state(), before)
+        effects = result["effects"]
+        self.assertFalse(effects["applied"])
+        self.assertEqual(
+            effects["created"],
+            [
+                "deep/",
+                "deep/er/",
+                "deep/er/x",
+                "folder",
+                "kept/new",
+                "link",
+                "na me,:=\\x",
+                "renamed",
+                "swap/",
+                "swap/y",
+            ],
+        )
+        self.assertEqual(effects["changed"], ["file", "mode"])
+        self.assertEqual(effects["deleted"], ["folder/", "gone/", "kept/inside", "old", "swap"])
+        self.assertIn("dry run", " ".join(result["notes"]))
+
+    def test_a_commit_leaves_what_the_command_alone_would_have_left(self) -> None:
+        twin = self.workspace.parent / "twin"
+        shutil.copytree(self.workspace, twin, symlinks=True)
+        self.assertTrue(self.bash(COMMANDS, bash_effects="commit")["effects"]["applied"])
+        committed = self.state()
+        subprocess.run(["bash", "-c", COMMANDS], cwd=twin, check=True)
+        self.workspace = twin
+        self.assertEqual(committed, self.state())
+
+    def test_the_command_sees_its_own_writes(self) -> None:
+        self.assertEqual(
+            self.bash("echo 1 > n; cat n; ls gone; rm -r gone; ls gone 2>&1 | wc -l", bash_effects="preview")["stdout"],
+            "1\ninside\n1\n",
+        )
+
+    def test_nothing_outside_the_workspace_is_written_and_temp_is_its_own(self) -> None:
+        result = self.bash('echo x > "$TMPDIR/t" && cat "$TMPDIR/t"; touch ../outside', bash_effects="preview")
+        self.assertEqual(result["stdout"], "x\n")
+        self.assertNotEqual(result["exit_code"], 0)
+        self.assertFalse((self.workspace.parent / "outside").exists())
+
+    def test_no_scratch_folder_is_left(self) -> None:
+        before = set(Path(tempfile.gettempdir()).glob("openagentic-effects-*"))
+        self.bash("echo x > y", bash_effects="preview")
+        self.assertEqual(set(Path(tempfile.gettempdir()).glob("openagentic-effects-*")) - before, set())
+
+    def test_a_link_that_took_a_folders_place_stops_the_commit(self) -> None:
+        from openagentic_sdk.tools.overlay import Effect, apply_effects
+
+        upper = self.workspace.parent / "upper"
+        (upper / "kept").mkdir(parents=True)
+        (upper / "kept" / "evil").write_text("x")
+        elsewhere = self.workspace.parent / "elsewhere"
+        elsewhere.mkdir()
+        shutil.rmtree(self.workspace / "kept")
+        (self.workspace / "kept").symlink_to(elsewhere)
+        with self.assertRaises(OSError):
+            apply_effects(str(self.workspace), str(upper), [Effect("created", "kept/evil")])
+        self.assertEqual(list(elsewhere.iterdir()), [])
+
+    def test_with_a_sandbox_the_protected_paths_hold(self) -> None:
+        (self.workspace / ".git").mkdir()
+        result = self.bash("echo x > .git/config; echo y > ok", sandbox="auto", bash_effects="commit")
+        self.assertEqual(result["effects"]["created"], ["ok"])
+
+    def test_the_background_is_refused(self) -> None:
+        with self.assertRaises(ToolInputError):
+            BashTool(bash_effects="preview").run_sync({"command": "true", "run_in_background": True}, self.ctx)
+
+
+class Filter(unittest.TestCase):
+    def test_jumps_stay_inside_the_program_and_it_ends_with_a_verdict(self) -> None:
+        for machine in ("x86_64", "aarch64"):
+            for allow_network in (True, False):
+                program = filter_program(machine, allow_network=allow_network)
+                for index, (_, true, false, _) in enumerate(program):
+                    self.assertLess(index + 1 + max(true, false), len(program) + (index == len(program) - 1))
+                self.assertEqual(program[-1], (0x06, 0, 0, 0x7FFF0000))
+
+
+class AsAnOrdinaryUser(unittest.TestCase):
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become an ordinary user for this test")
+    def test_the_same_tests_pass(self) -> None:
+        python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
+        if (
+            python is None
+            or subprocess.run([python, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]).returncode
+        ):
+            self.skipTest("there is no Python 3.11 that other users may run")
+        with tempfile.TemporaryDirectory(prefix="openagentic-nobody-") as folder:
+            os.chmod(folder, 0o777)
+            root = Path(__file__).parents[2]
+            for name in ("openagentic_sdk", "tests", "fixtures/tools_run"):
+                shutil.copytree(root / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
+            subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+            temp = Path(folder) / "tmp"
+            temp.mkdir()
+            temp.chmod(0o777)
+            done = subprocess.run(
+                [python, "-m", "unittest", "tests.tools_run.test_sandbox"],
+                cwd=folder,
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+                env={"PATH": "/usr/bin:/bin", "TMPDIR": str(temp), "HOME": str(temp)},
+                capture_output=True,
+                text=True,
+                timeout=120,
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
