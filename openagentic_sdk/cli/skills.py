@@ -17,7 +17,8 @@ from ..skills.files import list_resources
 from ..skills.frontmatter import Diagnostic
 from ..skills.index import IndexResult, SkillIndex, SkillInfo, load_skill
 from ..skills.lint import check_path
-from ..skills.parse import SkillDoc, name_key
+from ..skills.names import name_key
+from ..skills.parse import SkillDoc
 from .exits import FAILED, OK
 from .terminal import Screen, on_one_line, printable
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..skills.fields import Fields
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
-from ..skills.parse import Fields, name_key, one_line, printable
+from ..skills.names import name_key
+from ..skills.text import one_line, printable
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 
 MAX_AGENT_BYTES = 256 * 1024

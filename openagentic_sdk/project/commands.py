@@ -11,11 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.index import SkillInfo
-from ..skills.parse import Fields, name_key, one_line, printable, read_outline
+from ..skills.names import name_key
+from ..skills.outline import read_outline
 from ..skills.render import fill_arguments
+from ..skills.text import one_line, printable
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 from .memory import import_targets
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
-from ..skills.parse import Fields, printable
+from ..skills.text import printable
 from .claude import ClaudeFolders, MarkdownFile, markdown_below
 from .globs import expand_braces, matches_glob
 

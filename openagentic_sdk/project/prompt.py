@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..events import SkillActivated
 from ..skills.index import SkillInfo
-from ..skills.parse import one_line, printable
+from ..skills.text import one_line, printable
 from .memory import Memory
 
 INDEX_BUDGET_CHARS = 8000

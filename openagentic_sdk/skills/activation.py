@@ -7,13 +7,16 @@ whether or not the file is still there; a file that changed is reported and neve
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..events import Event, SessionRewound, SkillActivated, SkillDeactivated, SkillDrifted, UserMessage
 from .index import SkillInfo
-from .parse import SkillDoc, name_key, printable
+from .names import name_key
+from .parse import SkillDoc
 from .render import fill_variables
+from .text import printable
 
 
 def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
@@ -155,7 +158,7 @@ def filled_rules(info: SkillInfo, rules: Sequence[str], variables: Mapping[str, 
 
 def skill_variables(info: SkillInfo, variables: Mapping[str, str]) -> dict[str, str]:
     """What `${...}` may stand for in this skill's text."""
-    return {**variables, "CLAUDE_SKILL_DIR": info.path.rpartition("/")[0]}
+    return {**variables, "CLAUDE_SKILL_DIR": os.path.dirname(info.path)}
 
 
 def sha256_text(text: str) -> str:

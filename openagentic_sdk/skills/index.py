@@ -15,7 +15,9 @@ from ..clock import Clock, SystemClock
 from ..errors import FileRefusedError, SkillNotFoundError
 from .files import Bounds, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic
-from .parse import SkillDoc, name_key, parse_skill_markdown
+from .names import name_key
+from .parse import SkillDoc, parse_skill_markdown
+from .text import one_line
 
 MAX_SKILL_BYTES = 1024 * 1024
 PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
@@ -243,7 +245,7 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
     """What the index keeps of a skill's text."""
     return SkillInfo(
         name=doc.name,
-        summary=doc.summary,
+        summary=f"{doc.summary} {one_line(doc.when_to_use)}".strip(),
         path=path,
         scope=root.scope,
         folder=os.path.basename(os.path.dirname(path)),

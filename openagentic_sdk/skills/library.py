@@ -13,7 +13,8 @@ from ..events import Event, SkillActivated, SkillDrifted, UserMessage
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import tree_sha256
 from .index import SkillIndex, SkillInfo, load_skill
-from .parse import SkillDoc, name_key
+from .names import name_key
+from .parse import SkillDoc
 
 
 def trust_nobody(skill: SkillInfo) -> bool:

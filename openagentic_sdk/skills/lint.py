@@ -9,14 +9,9 @@ from collections.abc import Iterator
 from .files import Bounds, read_text, walk_files
 from .frontmatter import Diagnostic
 from .index import MAX_SKILL_BYTES
-from .parse import (
-    MAX_COMPATIBILITY_CHARS,
-    MAX_DESCRIPTION_CHARS,
-    SkillDoc,
-    lines_outside_fences,
-    parse_skill_markdown,
-    printable,
-)
+from .outline import lines_outside_fences
+from .parse import MAX_COMPATIBILITY_CHARS, MAX_DESCRIPTION_CHARS, SkillDoc, parse_skill_markdown
+from .text import printable
 
 MAX_BODY_LINES = 500
 _LINK = re.compile(r"\]\(([^()\s#?]+)(?:#[^()\s]*)?\)")

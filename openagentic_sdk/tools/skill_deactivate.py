@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import SkillNotFoundError
 from ..events import SkillActivated, SkillDeactivated
 from ..skills.activation import active_skills
-from ..skills.parse import name_key
+from ..skills.names import name_key
 from .base import Tool, ToolContext
 from .skill_activate import active_names, record_event, session_events
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ToolError
 from ..skills.index import SkillIndex, SkillInfo
 from ..skills.library import SkillLibrary
-from ..skills.parse import name_key
+from ..skills.names import name_key
 from .base import Tool, ToolContext
 
 PROJECT_DIR_SCHEMA = {"type": "string", "description": "The project to look in; the current one when left out."}

@@ -10,7 +10,7 @@ from ..errors import FileRefusedError, ToolError
 from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
 from ..skills.library import SkillLibrary
-from ..skills.parse import printable
+from ..skills.text import printable
 from .base import Tool, ToolContext
 from .skill_list import PROJECT_DIR_SCHEMA, find_index
 

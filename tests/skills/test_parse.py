@@ -9,15 +9,11 @@ import time
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.skills.fields import split_rules
 from openagentic_sdk.skills.frontmatter import read_frontmatter
-from openagentic_sdk.skills.parse import (
-    broken_name_rule,
-    name_key,
-    one_line,
-    parse_skill_markdown,
-    printable,
-    split_rules,
-)
+from openagentic_sdk.skills.names import broken_name_rule, name_key
+from openagentic_sdk.skills.parse import parse_skill_markdown
+from openagentic_sdk.skills.text import one_line, printable
 
 CASES = Path(__file__).parents[2] / "fixtures" / "skills" / "parse"
 
@@ -98,7 +94,7 @@ class RecoveryTest(unittest.TestCase):
         'description: "Fill in PDF forms when a document has fields."\nname: "pdf-forms"\nmetadata: {"a": {"b": ["c"]}}\n',
         "name: pdf-forms\nversion: 1\ndescription: |\n  Fill in PDF forms when a document has fields.\ntags:\n- a\n- b\n",
     )
-    breaks = (*": |'|\"| [|{|]|}|	|@|`|*|&|%|{{x}}|- |#|>|,|!|? ".split("|"), "|")
+    breaks = (*"'\"[{]}\t@`*&%#|>,!", ": ", "{{x}}", "- ", "? ")
     lines = ("<<<<<<< HEAD\n", "=======\n", "not a key\n", "[a] [b]\n", "\tindented: x\n", "{{template}}\n", "@x: y\n")
 
     def broken(self, source: random.Random) -> str:

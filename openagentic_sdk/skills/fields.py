@@ -1,0 +1,110 @@
+"""Frontmatter values as the kinds that their keys call for: text, lists of words, permission rules, flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .frontmatter import Diagnostic, Frontmatter
+from .text import one_line, printable
+from .yaml_subset import Value
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+class Fields:
+    """Frontmatter values as the kinds that their keys call for; what does not fit leaves a diagnostic and its text."""
+
+    def __init__(self, front: Frontmatter) -> None:
+        self._front = front
+        self.diagnostics: list[Diagnostic] = []
+
+    def line(self, key: str) -> int:
+        source = self._front.sources.get(key)
+        return source.line if source else 0
+
+    def text(self, key: str) -> str:
+        """Text; of a list or map its source, since that is what the author wrote."""
+        value = self._front.data.get(key)
+        if not value:
+            return ""
+        if isinstance(value, str):
+            return printable(value).strip()
+        self._misfit(key, "text is expected here: put the value in quotes")
+        return self.source(key)
+
+    def source(self, key: str) -> str:
+        """The value as it stands in the file: `[a] [b]` is no YAML, and `[a]` means the brackets."""
+        source = self._front.sources.get(key)
+        value = self._front.data.get(key)
+        if isinstance(value, str) and not value.startswith("["):
+            return one_line(value)
+        return one_line(source.text) if source else ""
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """A list, or text with spaces or commas between the words."""
+        return self._parts(key, lambda text: [part for part in re.split(r"[\s,]+", text) if part])
+
+    def globs(self, key: str) -> tuple[str, ...]:
+        """A list, or text with commas between the patterns; a comma inside braces belongs to its pattern."""
+        return self._parts(key, lambda text: _split_outside(text, "{", "}", ","))
+
+    def rules(self, key: str) -> tuple[str, ...]:
+        """Permission rules: a list, or text with spaces or commas, which do not count inside parentheses."""
+        return self._parts(key, split_rules)
+
+    def flag(self, key: str, default: bool) -> bool:
+        """true/false, yes/no, on/off, 1/0 in any case."""
+        value = self._front.data.get(key)
+        word = value.strip().casefold() if isinstance(value, str) else None
+        if word in _TRUE or word in _FALSE:
+            return word in _TRUE
+        if value not in (None, ""):
+            self._misfit(key, f"{value!r} is neither true nor false: {str(default).lower()} is assumed")
+        return default
+
+    def map(self, key: str) -> Mapping[str, Any]:
+        """A map; anything else is {}."""
+        value = self._front.data.get(key)
+        if isinstance(value, dict):
+            return value
+        if value:
+            self._misfit(key, "a map of names to values is expected here")
+        return {}
+
+    def _parts(self, key: str, split: Callable[[str], list[str]]) -> tuple[str, ...]:
+        value = self._front.data.get(key)
+        if not value:
+            return ()
+        items: list[Value] = value if isinstance(value, list) else [value]
+        parts: list[str] = []
+        for item in items:
+            if isinstance(item, str):
+                parts.extend(split(printable(item)))
+            else:
+                self._misfit(key, "a list of texts is expected here; what is none was left out")
+        return tuple(parts)
+
+    def _misfit(self, key: str, reason: str) -> None:
+        self.diagnostics.append(Diagnostic("field-kind", f"{key}: {reason}", self.line(key)))
+
+
+def split_rules(text: str) -> list[str]:
+    """`Read, Bash(git add:*) Grep` as its three rules."""
+    return _split_outside(text, "(", ")", ", \t\n")
+
+
+def _split_outside(text: str, opener: str, closer: str, separators: str) -> list[str]:
+    parts, start, depth = [], 0, 0
+    for i, char in enumerate(text):
+        if char == opener:
+            depth += 1
+        elif char == closer:
+            depth = max(depth - 1, 0)
+        elif depth == 0 and char in separators:
+            parts.append(text[start:i])
+            start = i + 1
+    parts.append(text[start:])
+    return [part.strip() for part in parts if part.strip()]

@@ -1,0 +1,115 @@
+"""What the Markdown of a body says about itself: its title, its first paragraph and its checklist."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from .text import one_line
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a body's Markdown says about itself."""
+
+    title: str = ""
+    paragraph: str = ""
+    checklist: list[str] = field(default_factory=list)
+
+
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
+_HEADING = re.compile(r"[ ]{0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*)|$)")
+_BOX = re.compile(r"\[[ xX]?\](?:\s+|$)")
+_NO_TEXT = re.compile(r"\s*(?:[-*+]\s|[-*_=]{3,}\s*$|\d{1,9}[.)]\s|>|\||<!--|<[/a-zA-Z])")
+
+
+def read_outline(body: str) -> Outline:
+    """The first heading of level 1, the first paragraph outside of lists, tables and code, and the checklist."""
+    reading = _OutlineReading()
+    for line in lines_outside_fences(body):
+        reading.take(line)
+    return reading.outline()
+
+
+class _OutlineReading:
+    """A body's lines, one after the other. In a section that is a checklist every list item counts, elsewhere those with a
+    box; the latter are the checklist when there is no such section.
+    """
+
+    def __init__(self) -> None:
+        self._title = ""
+        self._paragraph: list[str] = []
+        self._paragraph_ended = False
+        self._checklist_level = 0
+        self._listed, self._boxes = _Items(), _Items()
+
+    def take(self, line: str) -> None:
+        heading = _HEADING.match(line)
+        if heading:
+            self._take_heading(len(heading[1]), heading[2] or "")
+        elif self._checklist_level:
+            self._listed.add(line, any_item=True)
+        else:
+            self._boxes.add(line, any_item=False)
+            self._take_text(line)
+
+    def outline(self) -> Outline:
+        return Outline(self._title, one_line(" ".join(self._paragraph)), self._listed.texts() or self._boxes.texts())
+
+    def _take_heading(self, level: int, text: str) -> None:
+        if level == 1 and not self._title:
+            self._title = one_line(text)
+        if not self._checklist_level or level <= self._checklist_level:
+            self._checklist_level = level if "checklist" in text.casefold() else 0
+        self._paragraph_ended = bool(self._paragraph)
+        self._listed.close()
+        self._boxes.close()
+
+    def _take_text(self, line: str) -> None:
+        is_code = not self._paragraph and line.startswith(("    ", "\t"))
+        if not line.strip() or _NO_TEXT.match(line) or is_code:
+            self._paragraph_ended = bool(self._paragraph)
+        elif not self._paragraph_ended:
+            self._paragraph.append(line)
+
+
+class _Items:
+    """List items as they come, line by line; an indented line behind an item goes on with it."""
+
+    def __init__(self) -> None:
+        self._items: list[list[str]] = []
+        self._open = False
+
+    def add(self, line: str, *, any_item: bool) -> None:
+        item = _ITEM.match(line)
+        text = (item[1] or "") if item else ""
+        if item and (any_item or _BOX.match(text)):
+            self._items.append([_BOX.sub("", text, count=1)])
+            self._open = True
+        elif item or not line.strip() or not line.startswith((" ", "\t")):
+            self._open = False
+        elif self._open:
+            self._items[-1].append(line)
+
+    def close(self) -> None:
+        self._open = False
+
+    def texts(self) -> list[str]:
+        return [text for text in (one_line(" ".join(parts)) for parts in self._items) if text]
+
+
+def lines_outside_fences(body: str) -> list[str]:
+    """The body's lines, those of fenced code as blank ones."""
+    kept: list[str] = []
+    fence = ""
+    for line in body.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+            kept.append("")
+        else:
+            fence = mark[1] if mark else ""
+            kept.append("" if mark else line)
+    return kept
