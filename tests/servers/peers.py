@@ -2,7 +2,8 @@
 
     python3 -m tests.servers.peers aimock         npm, seconds
     python3 -m tests.servers.peers litellm        pip into a virtual environment, a minute or two
-    python3 -m tests.servers.peers llama-server   builds llama.cpp from the sdist of llama-cpp-python, a quarter of an hour
+    python3 -m tests.servers.peers llama-server   builds llama.cpp from the sdist of llama-cpp-python, a quarter of an hour,
+                                                  and writes its tiny models (`tiny-models` does that alone)
 
 Tests never install anything: they use what is in the cache and skip with a sentence otherwise. OPENAGENTIC_TEST_CACHE names
 the cache's folder. Telemetry and downloads of the servers are switched off where they have a switch.
@@ -27,6 +28,9 @@ CACHE = Path(os.environ.get("OPENAGENTIC_TEST_CACHE") or Path.home() / ".cache" 
 AIMOCK = CACHE / "aimock" / "node_modules" / ".bin" / "llmock"
 LITELLM = CACHE / "litellm" / "bin" / "litellm"
 LLAMA_SERVER = CACHE / "llama" / "build" / "bin" / "llama-server"
+
+LLAMA_MODELS = {name: CACHE / "llama" / f"tiny-{name}.gguf" for name in ("mix", "call", "text")}
+_BIASES = {"mix": "3.0", "call": "12", "text": "-30"}
 
 LLAMA_SDIST = "llama-cpp-python==0.3.36"
 LLAMA_FLAGS = (
@@ -67,6 +71,17 @@ def install_llama_server() -> None:
     subprocess.run(["cmake", "-B", str(folder / "build"), "-S", str(source), *LLAMA_FLAGS], check=True)
     build = ["cmake", "--build", str(folder / "build"), "--target", "llama-server", "-j2"]
     subprocess.run(build, check=True)
+    install_tiny_models()
+
+
+def install_tiny_models() -> None:
+    """Models of half a megabyte with random weights, written by `tiny_model.py` in an environment that has numpy."""
+    python = CACHE / "llama" / "python" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", str(CACHE / "llama" / "python")], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", "numpy", "gguf"], check=True)
+    script = Path(__file__).with_name("tiny_model.py")
+    for name, path in LLAMA_MODELS.items():
+        subprocess.run([str(python), str(script), str(path), _BIASES[name]], check=True)
 
 
 @dataclass
@@ -131,6 +146,15 @@ def aimock(fixtures: Path, *flags: str) -> Peer:
     return Peer(command, "/__aimock/journal")
 
 
+def llama_server(model: str) -> Peer:
+    """llama.cpp's server with one of the tiny models and a chat template that knows tools."""
+    templates = next((CACHE / "llama").glob("llama_cpp_python-*/vendor/llama.cpp/models/templates"))
+    template = str(templates / "Qwen-Qwen2.5-7B-Instruct.jinja")
+    place = ["--host", "127.0.0.1", "--port", "{port}", "--alias", "tiny", "-m", str(LLAMA_MODELS[model])]
+    size = ["-c", "32768", "-np", "4", "-t", "2", "--jinja", "--no-webui", "--offline"]
+    return Peer([str(LLAMA_SERVER), *place, *size, "--chat-template-file", template], "/health", start_s=60.0)
+
+
 def litellm(upstream: str, folder: Path) -> Peer:
     """The LiteLLM proxy in front of another server; `relay` is the model that it passes on."""
     config: dict[str, Any] = {
@@ -158,7 +182,12 @@ def free_port() -> int:
 
 
 if __name__ == "__main__":
-    installers = {"aimock": install_aimock, "litellm": install_litellm, "llama-server": install_llama_server}
+    installers = {
+        "aimock": install_aimock,
+        "litellm": install_litellm,
+        "llama-server": install_llama_server,
+        "tiny-models": install_tiny_models,
+    }
     chosen = installers.get(sys.argv[1] if len(sys.argv) == 2 else "")
     if chosen is None:
         sys.exit(f"usage: python3 -m tests.servers.peers {'|'.join(installers)}")
