@@ -45,8 +45,9 @@ _REASONING = (
 def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     """The normal form of what an endpoint sent, or None when it says neither what went in nor what came out.
 
-    The Messages API counts cached tokens beside `input_tokens`, all others within. xAI leaves reasoning out of
-    `completion_tokens` but not out of `total_tokens`; whatever the total has above the parts was output.
+    The Messages API counts cached tokens beside `input_tokens`, all others within; LiteLLM gives its names to sums of the
+    other kind. xAI and Gemini leave reasoning out of `completion_tokens` but not out of `total_tokens`; whatever the total
+    has above the parts was output.
     """
     if not isinstance(raw, Mapping):
         return None
@@ -55,7 +56,8 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
         return None
     prompt, answer = prompt or 0, answer or 0
     cached, written = _first(raw, _CACHED) or 0, _first(raw, _WRITTEN) or 0
-    if "cache_read_input_tokens" in raw or "cache_creation_input_tokens" in raw:
+    beside = "cache_read_input_tokens" in raw or "cache_creation_input_tokens" in raw
+    if beside and "prompt_tokens" not in raw:
         prompt += cached + written
     answer = max(answer, (_count(raw.get("total_tokens")) or 0) - prompt)
     cached = min(cached, prompt)

@@ -60,6 +60,11 @@ class NormalForm(unittest.TestCase):
                 },
                 normal(10, 4, cached=6, written=2),
             ),
+            # LiteLLM in front of it: the same names, but within the prompt.
+            (
+                {"prompt_tokens": 10, "completion_tokens": 4, "cache_read_input_tokens": 6, "total_tokens": 14},
+                normal(10, 4, cached=6),
+            ),
             # xAI: completion_tokens without the reasoning, total_tokens with it.
             (
                 {
