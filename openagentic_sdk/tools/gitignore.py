@@ -41,11 +41,12 @@ class NameRules:
 
     def verdicts(self, names: list[str]) -> dict[str, bool]:
         """True for names that are left out, False for those taken back in; names that no rule speaks of are missing."""
-        literals, endings, others = self._literals, self._endings, self._others
-        if others is None:
-            concerned = [name for name in names if name in literals or name.endswith(endings)]
-        else:
-            concerned = [name for name in names if name in literals or name.endswith(endings) or others(name)]
+        endings, others = self._endings, self._others
+        concerned = [name for name in names if name.endswith(endings)] if endings else []
+        if not self._literals.isdisjoint(names):
+            concerned += self._literals.intersection(names)
+        if others:
+            concerned += [name for name in names if others(name)]
         if self._in_order is None:
             return dict.fromkeys(concerned, True)
         return {name: next(rule.ignores for rule in self._in_order if rule.fits(name)) for name in concerned}

@@ -60,30 +60,37 @@ class GlobTool(Tool):
         self, root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext, permits: Callable[[str], bool] | None
     ) -> dict[str, Any]:
         check_folder(root, ctx)
-        matches = _matches(root, _relative_pattern(input["pattern"], root), input, ctx)
+        limit = min(int(input.get("limit") or self._max_matches), self._max_matches)
+        needs_all = permits is not None or input.get("sort") == "modified"
+        matches, total = _matches(root, input, ctx, keep=None if needs_all else limit)
         if permits is not None:
             matches = [path for path in matches if permits(os.path.join(root.lexical, path))]
+            total = len(matches)
         if input.get("sort") == "modified":
             matches.sort(key=lambda path: -_modified_ns(os.path.join(root.real, path)))
-        limit = min(int(input.get("limit") or self._max_matches), self._max_matches)
         shown = shown_path(root.lexical, ctx.cwd)
         prefix = "" if shown == "." else shown.rstrip("/") + "/"
         return {
             "root": shown,
             "matches": [prefix + path for path in matches[:limit]],
-            "total": len(matches),
-            "truncated": len(matches) > limit,
-            "note": _note(len(matches), limit, input),
+            "total": total,
+            "truncated": total > limit,
+            "note": _note(total, limit, input),
         }
 
 
-def _matches(root: ResolvedPath, pattern: str, input: Mapping[str, Any], ctx: ToolContext) -> list[str]:
+def _matches(
+    root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext, *, keep: int | None
+) -> tuple[list[str], int]:
+    """The first matches, at least `keep` of them if there are so many (None: all), and how many there are in all."""
+    pattern = _relative_pattern(input["pattern"], root)
     glob = GlobPattern(pattern)
     suffixes = type_suffixes(input["type"]) if input.get("type") else None
     options = WalkOptions(
         bool(input.get("include_ignored")), input.get("include_hidden", True), _worth_entering(pattern)
     )
     found: list[str] = []
+    total = 0
     for folder in walk(root, options, ctx):
         pick = glob.in_folder(folder.prefix)
         if pick is None:
@@ -91,10 +98,10 @@ def _matches(root: ResolvedPath, pattern: str, input: Mapping[str, Any], ctx: To
         names = pick([entry.name for entry in folder.files])
         if suffixes is not None:
             names = [name for name in names if name.endswith(suffixes)]
-        names.sort()
-        prefix = folder.prefix
-        found += [prefix + name for name in names]
-    return found
+        total += len(names)
+        if keep is None or len(found) < keep:
+            found += [folder.prefix + name for name in sorted(names)]
+    return found, total
 
 
 def _relative_pattern(pattern: str, root: ResolvedPath) -> str:
