@@ -21,6 +21,8 @@ from openagentic_sdk.providers.base import Done, ModelOutput, Retrying, StreamEv
 from openagentic_sdk.providers.breaker import BreakingProvider, CircuitBreaker, State, shared_breaker
 from openagentic_sdk.providers.failures import http_error
 from openagentic_sdk.providers.fallback import Fallback, FallbackProvider
+from openagentic_sdk.providers.guarded import guarded
+from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy, retry_after_s
 from openagentic_sdk.testing.clock import FakeClock
 
@@ -232,6 +234,31 @@ class Breaking(unittest.IsolatedAsyncioTestCase):
         await anext(stream)
         await stream.aclose()
         self.assertIs(breaker.state, State.CLOSED)
+
+
+class Guarded(unittest.IsolatedAsyncioTestCase):
+    async def test_retries_come_first_then_the_shared_breaker_then_the_next_model(self) -> None:
+        chunk = b'data: {"choices": [{"delta": {"content": "hello"}, "finish_reason": "stop"}]}\n\n'
+        asked: list[str] = []
+
+        def transport(url: str, headers: dict[str, str], payload: dict[str, Any]) -> list[bytes]:
+            asked.append(payload["model"])
+            if payload["model"] == "big":
+                raise ProviderConnectionError("refused")
+            return [chunk]
+
+        broken = OpenAICompatibleProvider(base_url="http://broken.invalid/v1", stream_transport=transport)
+        other = OpenAICompatibleProvider(base_url="http://other.invalid/v1", stream_transport=transport)
+        policy, clock = RetryPolicy(max_retries=1), FakeClock()
+        provider = guarded(broken, retry=policy, fallback=[Fallback("small", other)], clock=clock)
+        for _ in range(6):
+            output = await provider.complete(model="big", messages=[{"role": "user", "content": "hi"}])
+            self.assertEqual(output.assistant_text, "hello")
+        self.assertIs(shared_breaker(broken.endpoint).state, State.OPEN)
+        self.assertEqual((asked.count("big"), asked.count("small")), (10, 6))
+
+    async def test_a_provider_without_an_endpoint_has_no_breaker(self) -> None:
+        self.assertIsInstance(guarded(Answers("hello")), RetryingProvider)
 
 
 class Fallbacks(unittest.IsolatedAsyncioTestCase):

@@ -1,0 +1,46 @@
+"""Put around a provider what an unattended run needs, in the order that works: retries, then the breaker, then fallbacks.
+
+A call that was asked again three times is one failure of the endpoint, and another model is asked only when the first one's
+endpoint gave up or is not asked any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..clock import Clock
+from .base import Provider
+from .breaker import BreakingProvider, shared_breaker
+from .endpoint import EndpointProvider
+from .fallback import Fallback, FallbackProvider
+from .retry import RetryingProvider, RetryPolicy
+
+
+def guarded(
+    provider: Provider,
+    *,
+    retry: RetryPolicy | None = None,
+    fallback: Sequence[Fallback | str] = (),
+    clock: Clock | None = None,
+) -> Provider:
+    """The provider with retries, with the breaker that this process shares for its endpoint, and with fallback models.
+
+    `retry` None is the default policy. A fallback that names a provider gets retries and a breaker too. Providers without
+    an endpoint have no breaker.
+    """
+    first = _watched(provider, retry, clock)
+    if not fallback:
+        return first
+    others = [Fallback(item) if isinstance(item, str) else item for item in fallback]
+    ready = [
+        one if one.provider is None else Fallback(one.model, _watched(one.provider, retry, clock), one.api_key)
+        for one in others
+    ]
+    return FallbackProvider(first, ready)
+
+
+def _watched(provider: Provider, retry: RetryPolicy | None, clock: Clock | None) -> Provider:
+    retrying = RetryingProvider(provider, policy=retry, clock=clock)
+    if not isinstance(provider, EndpointProvider):
+        return retrying
+    return BreakingProvider(retrying, shared_breaker(provider.endpoint), clock=clock)
