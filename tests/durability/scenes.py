@@ -27,6 +27,8 @@ from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.sessions.verify import verify_session
 from openagentic_sdk.testing.clock import FakeClock
 
+# A disk in memory, where there is one: most tests here look at thousands of states of a file and at none of the hardware.
+IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 
 
@@ -80,9 +82,10 @@ class SceneTest(unittest.TestCase):
     """A folder of its own, and a store that does not wait for the hardware."""
 
     durability = "barrier"
+    medium = IN_MEMORY
 
     def setUp(self) -> None:
-        place = tempfile.TemporaryDirectory(prefix="durability-")
+        place = tempfile.TemporaryDirectory(prefix="durability-", dir=self.medium)
         self.addCleanup(place.cleanup)
         self.place = Path(place.name)
         self.clock = FakeClock()
@@ -100,10 +103,12 @@ class SceneTest(unittest.TestCase):
 
     def restore(self, content: bytes) -> None:
         """Make the log hold these bytes, and nothing else stand beside it."""
-        for path in self.path.parent.iterdir():
-            if path.name.startswith(LOG_NAME + ".torn"):
-                path.unlink()
-        self.path.write_bytes(content)
+        folder = str(self.path.parent)
+        for name in os.listdir(folder):
+            if name.startswith(LOG_NAME + ".torn"):
+                os.unlink(os.path.join(folder, name))
+        with open(self.path, "wb", buffering=0) as file:
+            file.write(content)
 
     def assert_goes_on(self, expected: Sequence[Event], store: FileSessionStore | None = None) -> list[Event]:
         """The session opens with exactly these events, takes another, and is whole after that."""

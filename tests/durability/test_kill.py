@@ -51,6 +51,7 @@ class Writer:
 @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
 class KillTest(SceneTest):
     durability = "flush"
+    medium = None
 
     def setUp(self) -> None:
         super().setUp()
