@@ -226,9 +226,14 @@ def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Posit
 def find_seq(disk: Disk, fd: int, seq: int) -> Position:
     """The place behind line `seq`, or behind one before it: the start of the log unless `seq` is near the end."""
     size = disk.fstat(fd).st_size
-    start = max(0, size - _NEAR_BYTES)
-    window = read_range(disk, fd, start, size) if seq > 0 else b""
-    return _line_of(window, start, FORMAT_VERSION, seq) or START
+    window_bytes = _FIRST_WINDOW_BYTES
+    while seq > 0 and window_bytes <= _NEAR_BYTES:
+        start = max(0, size - window_bytes)
+        found = _line_of(read_range(disk, fd, start, size), start, FORMAT_VERSION, seq)
+        if found or start == 0:
+            return found or START
+        window_bytes *= 4
+    return START
 
 
 def read_range(disk: Disk, fd: int, start: int, end: int) -> bytes:
