@@ -22,7 +22,7 @@ COMMANDS = {
     "replay": "play a session again from its log and compare every request",
     "whatif": "go on with a copy of a session under other conditions",
     "skills": "list, read and check skills",
-    "doctor": "say what this machine and project offer, and what is missing",
+    "doctor": "say what an endpoint can do, and which options to set for it",
 }
 _EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted"
 

@@ -89,6 +89,9 @@ class Readme(unittest.TestCase):
         links = re.findall(r"\]\(([^)#:]+)\)", README)
         self.assertEqual([link for link in links if not (ROOT / link).exists()], [])
 
+    def test_every_subcommand_is_named(self) -> None:
+        self.assertEqual([name for name in COMMANDS if f"\nopenagentic-sdk {name} " not in README], [])
+
     def test_every_subcommand_answers_for_help(self) -> None:
         for name in COMMANDS:
             with self.subTest(name), contextlib.redirect_stdout(io.StringIO()) as help_text:
