@@ -85,7 +85,7 @@ class BashTool(BlockingTool):
             effects=bash_effects,
         )
         self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
-        self.description = _describe(timeout_s)
+        self.description = _describe(timeout_s) + self._sandbox.description
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         validate(input, self.input_schema)
@@ -96,7 +96,7 @@ class BashTool(BlockingTool):
         timeout_s = float(input.get("timeout_s", self._timeout_s))
         cwd = _working_dir(shells, ctx)
         roots = [str(root) for root in _roots(ctx)]
-        with self._sandbox.confine(cwd, roots) as confinement:
+        with self._sandbox.confine(cwd, roots, ctx.session_dir) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
             effects = self._sandbox.settle(confinement, roots[0])
@@ -116,7 +116,8 @@ class BashTool(BlockingTool):
             )
         cwd = _working_dir(shells, ctx)
         with ExitStack() as stack:
-            confinement = stack.enter_context(self._sandbox.confine(cwd, [str(root) for root in _roots(ctx)]))
+            roots = [str(root) for root in _roots(ctx)]
+            confinement = stack.enter_context(self._sandbox.confine(cwd, roots, ctx.session_dir))
             spec = self._spec(command, cwd, ctx, confinement, is_background=True)
             # What the sandbox stands on stays until the shell has ended.
             shell = shells.start(command, spec, on_end=stack.pop_all().close)

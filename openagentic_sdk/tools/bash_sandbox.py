@@ -65,9 +65,23 @@ class BashSandbox:
         if self.effects not in (None, "commit", "preview"):
             raise OptionsError(f"bash_effects={self.effects!r}: it is None, 'commit' or 'preview'")
 
+    @property
+    def description(self) -> str:
+        """What a model should know of it before it tries."""
+        parts = []
+        if self.mode != "off":
+            network = "" if self.network else " There is no network."
+            parts.append(f" Only the workspace and temp can be written, and not .git and settings in it.{network}")
+        if self.effects == "preview":
+            parts.append(" This is a dry run: what a command writes is listed and then dropped.")
+        return "".join(parts)
+
     @contextmanager
-    def confine(self, cwd: str, roots: Sequence[str]) -> Iterator[Confinement]:
-        """Prepare one command's confinement; raises `ToolError` when what is required is not to be had here."""
+    def confine(self, cwd: str, roots: Sequence[str], session_dir: str | None = None) -> Iterator[Confinement]:
+        """Prepare one command's confinement; raises `ToolError` when what is required is not to be had here.
+
+        `session_dir` is protected too: no command writes its own record.
+        """
         if self.mode == "off" and self.effects is None:
             yield Confinement()
             return
@@ -75,12 +89,13 @@ class BashSandbox:
         self._check(report)
         with ExitStack() as stack:
             outermost = _outermost(roots)
+            kept = (*self.protected, *_existing([session_dir] if session_dir else []))
             if self.effects is not None and report.overlay:
-                yield self._overlaid(stack, cwd, outermost)
+                yield self._overlaid(stack, cwd, outermost, kept)
             elif self.mode == "off" or report.level == "none":
                 yield Confinement(notes=[self._nothing_note(report)])
             else:
-                yield self._confined(stack, cwd, outermost, report)
+                yield self._confined(stack, cwd, outermost, kept, report)
 
     def _check(self, report: SandboxReport) -> None:
         if self.mode == "require" and not report.namespaces:
@@ -97,13 +112,15 @@ class BashSandbox:
             return f"the command wrote directly, its effects are not listed: {report.reasons.get('overlay', '')}"
         return f"this machine gives no sandbox, the command ran without: {report.reasons.get('namespaces', '')}"
 
-    def _confined(self, stack: ExitStack, cwd: str, roots: list[str], report: SandboxReport) -> Confinement:
+    def _confined(
+        self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str], report: SandboxReport
+    ) -> Confinement:
         is_mounted = report.namespaces
         plan = sandbox_plan(
             report.level,
             cwd=cwd,
             writable=_existing([*roots, tempfile.gettempdir(), *self.writable]),
-            protected=stack.enter_context(protected_paths(roots, self.protected)) if is_mounted else (),
+            protected=stack.enter_context(protected_paths(roots, kept)) if is_mounted else (),
             network=self.network,
             limits=self.limits,
         )
@@ -113,7 +130,7 @@ class BashSandbox:
             report.level, plan, notes=[f"commands run in a sandbox ({report.level}, {network}{guarded})"]
         )
 
-    def _overlaid(self, stack: ExitStack, cwd: str, roots: list[str]) -> Confinement:
+    def _overlaid(self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str]) -> Confinement:
         scratch = tempfile.mkdtemp(prefix="openagentic-effects-")
         stack.callback(_remove_scratch, scratch)
         overlays = []
@@ -131,7 +148,7 @@ class BashSandbox:
             "namespaces",
             cwd=cwd,
             writable=_existing([temp, *self.writable]),
-            protected=() if is_off else [path for path in _protected_here(roots) if os.path.exists(path)],
+            protected=() if is_off else [path for path in (*_protected_here(roots), *kept) if os.path.exists(path)],
             overlays=overlays,
             network=self.network or is_off,
             limits=self.limits,
@@ -180,7 +197,7 @@ def _protected_here(roots: list[str]) -> list[str]:
 def _outermost(roots: Sequence[str]) -> list[str]:
     """The folders that lie in no other of them."""
     found: list[str] = []
-    for root in sorted({os.path.realpath(root) for root in roots}):
+    for root in sorted({os.path.realpath(root) for root in roots if os.path.isdir(root)}):
         if not any(os.path.commonpath((root, outer)) == outer for outer in found):
             found.append(root)
     return found

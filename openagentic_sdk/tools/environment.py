@@ -5,6 +5,7 @@ A name is dropped when it looks like a secret, or when a shell, loader or progra
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -53,6 +54,11 @@ _QUIET: Mapping[str, str] = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_P
 
 def is_dropped(name: str, value: str = "") -> bool:
     """Whether a variable is kept from commands: a secret by its name, a URL with a password, or one that steers programs."""
+    return _is_dropped_name(name) or _DATABASE_URL.match(value) is not None
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_dropped_name(name: str) -> bool:
     if _STEERING.match(name) or name.startswith(_STEERING_PREFIXES):
         return True
-    return _SECRET.search(name) is not None or _DATABASE_URL.match(value) is not None
+    return _SECRET.search(name) is not None

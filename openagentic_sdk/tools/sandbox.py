@@ -5,7 +5,8 @@ as a plan, a plain dict made by `sandbox_plan`:
 
 `level`: `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only) or `landlock`
 (the kernel's path rules only); `writable`: folders; `protected`: paths in them that stay read-only; `overlays`:
-`(folder, upper, work)` whose writes go to `upper`; `network`; `cwd`; `limits`: `(rlimit, value)` pairs.
+`(folder, upper, work)` whose writes go to `upper`; `hidden`: sockets that lead nowhere; `network`; `cwd`; `limits`: pairs
+`(rlimit, value)`.
 
 Whatever the kernel refuses raises OSError, and then the command does not start: a sandbox has no half.
 """
@@ -104,6 +105,8 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
     _set_read_only("/", True)
     for path in writable:
         _set_read_only(path, False)
+    for path in plan["hidden"]:
+        _mount(os.devnull, path, None, MS_BIND)
     for path in plan["protected"]:
         _mount(path, path, None, MS_BIND | MS_REC)
         _set_read_only(path, True)

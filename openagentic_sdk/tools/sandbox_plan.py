@@ -21,6 +21,17 @@ from .shell_process import CommandSpec, run_command
 PROTECTED_FOLDERS = (".git", ".claude", ".vscode", ".husky")
 PROTECTED_FILES = (".mcp.json", ".gitmodules", ".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc")
 PROBE_LIMIT_S = 10.0
+_CONTROL_SOCKETS = (
+    "docker.sock",
+    "containerd/containerd.sock",
+    "crio/crio.sock",
+    "podman/podman.sock",
+    "dbus/system_bus_socket",
+    "systemd/private",
+    "snapd.socket",
+    "libvirt/libvirt-sock",
+)
+_USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", "keyring/control", "gnupg/S.gpg-agent")
 # A mode that nobody gives a folder: an empty one that has it was made here, and goes even when its maker was killed.
 PLACEHOLDER_MODE = 0o1500
 
@@ -109,8 +120,9 @@ def sandbox_plan(
     overlays: Sequence[tuple[str, ...]] = (),
     network: bool = False,
     limits: Sequence[tuple[int, int]] = (),
+    hidden: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """A plan as `sandbox` reads it; only what `marshal` can carry."""
+    """A plan as `sandbox` reads it; only what `marshal` can carry. `hidden` is `control_sockets()` when None."""
     return {
         "level": level,
         "cwd": cwd,
@@ -119,7 +131,15 @@ def sandbox_plan(
         "overlays": [tuple(overlay) for overlay in overlays],
         "network": network,
         "limits": [tuple(limit) for limit in limits],
+        "hidden": control_sockets() if hidden is None else list(hidden),
     }
+
+
+def control_sockets() -> list[str]:
+    """Sockets of services that would do outside the sandbox what the command asks for."""
+    paths = [os.path.join("/run", name) for name in _CONTROL_SOCKETS]
+    paths += [os.path.join("/run/user", str(os.geteuid()), name) for name in _USER_SOCKETS]
+    return [path for path in paths if os.path.exists(path)]
 
 
 @contextmanager

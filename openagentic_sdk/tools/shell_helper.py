@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import _socket
 import ctypes
+import gc
 import marshal
 import os
 import select
@@ -43,10 +44,15 @@ ORPHAN_CHECK_S = 0.5
 IS_LINUX = sys.platform == "linux"
 
 _libc = ctypes.CDLL(None, use_errno=True)
+# One for all reading: a new object for each piece would be fetched from the kernel and given back each time.
+_buffer = bytearray(PIPE_BYTES)
+_buffer_view = memoryview(_buffer)
 
 
 def serve(channel_fd: int) -> None:
     """Start a supervisor for each request until the host closes the channel, or lets go of it and stays silent."""
+    # What a fork shares with this process stays shared: a collection would write to every page of it.
+    gc.disable()
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT), SIG_IGN)
     _become_subreaper()
     channel = _socket.socket(fileno=channel_fd)
@@ -178,7 +184,7 @@ class _Supervisor:
         self._captures = [
             Capture(fd, keep, path, limit, spool) for fd, path in zip((out_r, err_r), spec["paths"], strict=True)
         ]
-        self._pidfd = os.pidfd_open(self._pid) if IS_LINUX else -1
+        self._pidfd = _open_pidfd(self._pid)
 
     def _watch(self) -> None:
         """Read output and listen to the host until the command's shell has ended or is to be killed."""
@@ -323,6 +329,7 @@ class Capture:
         self._file_bytes = file_bytes
         self._file = -1
         self.is_file_lost = False
+        self._is_cut = False
         os.set_blocking(fd, False)
         if spool:
             self._open_file()
@@ -338,25 +345,24 @@ class Capture:
     def read(self) -> bool:
         """Take one piece from the pipe; False at its end."""
         try:
-            data = os.read(self.fd, PIPE_BYTES)
+            count = os.readv(self.fd, [_buffer])
         except BlockingIOError:
             return True
-        if data:
-            self._take(data)
-        return bool(data)
+        self._take(_buffer_view[:count])
+        return count > 0
 
     def drain(self) -> None:
         """Take what is there, and wait for nothing. A pipe that is still written to is left after one pipe's worth."""
         for _ in range(64):
             try:
-                data = os.read(self.fd, PIPE_BYTES)
+                count = os.readv(self.fd, [_buffer])
             except BlockingIOError:
                 return
-            if not data:
+            if count == 0:
                 return
-            self._take(data)
+            self._take(_buffer_view[:count])
 
-    def _take(self, data: bytes) -> None:
+    def _take(self, data: memoryview) -> None:
         room = self._file_bytes - self.total
         self.total += len(data)
         if self.total <= self._keep_bytes:
@@ -369,7 +375,7 @@ class Capture:
         self._save(data[: max(0, room)])
         self._keep(data)
 
-    def _save(self, data: bytes | bytearray) -> None:
+    def _save(self, data: memoryview | bytearray) -> None:
         if self._file < 0 or self.is_file_lost:
             return
         try:
@@ -377,11 +383,12 @@ class Capture:
         except OSError:  # the disk is full: the command goes on, what is kept in memory is reported
             self.is_file_lost = True
 
-    def _keep(self, data: bytes) -> None:
+    def _keep(self, data: memoryview) -> None:
         head_bytes = self._keep_bytes - self._tail_bytes
-        if not self.tail:
+        if not self._is_cut:
+            self._is_cut = True
             whole = self.head + data
-            self.head, data = whole[:head_bytes], bytes(whole[head_bytes:])
+            self.head, data = whole[:head_bytes], memoryview(whole)[head_bytes:]
         if len(data) >= self._tail_bytes:
             self.tail = bytearray(data[len(data) - self._tail_bytes :])
             return
@@ -507,6 +514,14 @@ def send_signal(pid: int, number: int) -> None:
         return
 
 
+def _open_pidfd(pid: int) -> int:
+    """A descriptor that becomes readable when the process ends; -1 where there is no such thing (before Linux 5.3)."""
+    try:
+        return os.pidfd_open(pid) if IS_LINUX else -1
+    except OSError:
+        return -1
+
+
 def _become_subreaper() -> None:
     if IS_LINUX:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -560,7 +575,7 @@ def _read_available(fd: int) -> bytes:
         return b""
 
 
-def _write_all(fd: int, data: bytes | bytearray) -> None:
+def _write_all(fd: int, data: memoryview | bytearray) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -90,11 +90,11 @@ class CommandReport:
 class RunningCommand:
     """A command that was started; closing it kills it."""
 
-    def __init__(self, call: socket.socket, pid: int) -> None:
+    def __init__(self, call: socket.socket, pid: int, received: bytes = b"") -> None:
         self.pid = pid
         self._owner_pid = os.getpid()
         self._call = call
-        self._received = bytearray()
+        self._received = bytearray(received)
         self.report: CommandReport | None = None
 
     def is_running(self) -> bool:
@@ -209,10 +209,11 @@ class _Helper:
                 socket.send_fds(self._channel, [b"C"], [theirs.fileno()])
             packed = spec.packed()
             call.sendall(len(packed).to_bytes(8, "big") + packed)
-            word, _, detail = _read_line(call).partition(b" ")
+            line, rest = _read_line(call)
+            word, _, detail = line.partition(b" ")
             if word != b"started":
                 raise ToolError(_start_failure(detail))
-            command = RunningCommand(call, int(detail))
+            command = RunningCommand(call, int(detail), rest)
             _state.commands.add(command)
             return command
         except OSError as error:
@@ -345,14 +346,16 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
     return bool(watched.poll(timeout_s * 1000))
 
 
-def _read_line(call: socket.socket) -> bytes:
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        data = call.recv(1)
+def _read_line(call: socket.socket) -> tuple[bytes, bytes]:
+    """The first line, and what has come behind it already."""
+    received = bytearray()
+    while b"\n" not in received:
+        data = call.recv(65536)
         if not data:
             raise _HelperGoneError("it closed the connection")
-        line += data
-    return bytes(line[:-1])
+        received += data
+    line, _, rest = bytes(received).partition(b"\n")
+    return line, rest
 
 
 def _start_failure(detail: bytes) -> str:

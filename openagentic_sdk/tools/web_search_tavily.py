@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ToolError
-from .base import BlockingTool, ToolContext
+from .base import BlockingTool, ToolContext, run_in_thread
 from .schema import validate
+from .web_transport import FetchSignal
 
 SEARCH_URL = "https://api.tavily.com/search"
 KEY_VARIABLE = "TAVILY_API_KEY"
@@ -53,14 +55,28 @@ class WebSearchTool(BlockingTool):
         max_results: int = 5,
         timeout_s: float = 30.0,
     ) -> None:
-        self._transport = transport or _PlainTransport(timeout_s)
+        self._transport = transport
+        self._timeout_s = timeout_s
         self._api_key = api_key
         self._max_results = max_results
 
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        # As in WebFetch: setting the signal also wakes a thread that waits at the socket.
+        signal = FetchSignal(ctx.cancelled)
+        return await run_in_thread(lambda: self._search(input, signal), signal)
+
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        return self._search(input, FetchSignal(ctx.cancelled))
+
+    def _search(self, input: Mapping[str, Any], signal: FetchSignal) -> dict[str, Any]:
         validate(input, self.input_schema)
         max_results = input.get("max_results", self._max_results)
-        answer = self._transport(SEARCH_URL, self._headers(), _payload(input, max_results))
+        payload = _payload(input, max_results)
+        signal.deadline = time.monotonic() + self._timeout_s
+        if self._transport is not None:
+            answer = self._transport(SEARCH_URL, self._headers(), payload)
+        else:
+            answer = _post(SEARCH_URL, self._headers(), payload, signal)
         return {"query": input["query"], "results": _hits(answer)[:max_results]}
 
     def _headers(self) -> dict[str, str]:
@@ -106,27 +122,26 @@ def _excerpt(answer: Any) -> str:
     return text if len(text) <= 200 else text[:200] + "..."
 
 
-class _PlainTransport:
+def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], signal: FetchSignal) -> Mapping[str, Any]:
     """POST with the standard library; certificates are checked against the system's roots."""
+    import http.client
+    from urllib.parse import urlsplit
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-
-    def __call__(self, url: str, headers: Mapping[str, str], payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        import http.client
-        from urllib.parse import urlsplit
-
-        parts = urlsplit(url)
-        connection = http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=self._timeout_s)
-        try:
-            connection.request("POST", parts.path, json.dumps(payload).encode("utf-8"), dict(headers))
-            response = connection.getresponse()
-            body = response.read(MAX_ANSWER_BYTES)
-        except (OSError, http.client.HTTPException) as error:
-            raise ToolError(f"the search service cannot be reached ({error}): try again later") from error
-        finally:
-            connection.close()
-        return _parse_answer(response.status, body)
+    parts = urlsplit(url)
+    connection = http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=signal.remaining_s())
+    try:
+        connection.connect()
+        signal.watch(connection.sock)
+        connection.request("POST", parts.path, json.dumps(payload).encode("utf-8"), dict(headers))
+        response = connection.getresponse()
+        body = response.read(MAX_ANSWER_BYTES)
+    except (OSError, http.client.HTTPException) as error:
+        signal.remaining_s()  # says that it was cancelled or too slow, when that is why
+        raise ToolError(f"the search service cannot be reached ({error}): try again later") from error
+    finally:
+        signal.watch(None)
+        connection.close()
+    return _parse_answer(response.status, body)
 
 
 def _parse_answer(status: int, body: bytes) -> Mapping[str, Any]:

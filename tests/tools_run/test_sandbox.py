@@ -13,6 +13,7 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
 from openagentic_sdk.tools import sandbox_plan
+from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.sandbox import filter_program
 from openagentic_sdk.tools.sandbox_plan import SandboxReport, probe_sandbox
@@ -81,6 +82,41 @@ class Confined(WorkspaceTestCase):
     def test_it_sees_and_signals_no_process_outside(self) -> None:
         result = self.confined(f"kill -9 {os.getpid()}; kill -9 $PPID; ls /proc | grep -cE '^[0-9]+$'")
         self.assertLess(int(result["stdout"]), 10)
+
+    def test_a_hidden_socket_leads_nowhere(self) -> None:
+        import socket
+
+        from openagentic_sdk.tools.sandbox_plan import sandbox_plan as make_plan
+        from openagentic_sdk.tools.shell_process import CommandSpec, run_command
+
+        path = str(self.workspace / "control.sock")
+        script = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r}); print('connected')"
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            for hidden, expected in (((), b"connected\n"), ((path,), b"")):
+                plan = make_plan("namespaces", cwd="/", writable=[str(self.workspace)], hidden=hidden)
+                spec = CommandSpec(
+                    argv=(sys.executable, "-c", script),
+                    env={},
+                    cwd="/",
+                    keep_bytes=1000,
+                    paths=(os.devnull, os.devnull),
+                    file_bytes=1000,
+                    sandbox=plan,
+                )
+                self.assertEqual(run_command(spec, timeout_s=20).stdout.head, expected)
+
+    def test_the_sessions_folder_is_protected_inside_the_workspace_too(self) -> None:
+        session_dir = self.workspace / ".sessions" / "one"
+        session_dir.mkdir(parents=True)
+        (session_dir / "events.jsonl").write_text("{}")
+        ctx = ToolContext(cwd=str(self.workspace), session_dir=str(session_dir))
+        self.addCleanup(close_run, ctx)
+        command = "echo x >> .sessions/one/events.jsonl; seq 1000"
+        result = BashTool(sandbox="require", max_output_bytes=50).run_sync({"command": command}, ctx)
+        self.assertEqual((session_dir / "events.jsonl").read_text(), "{}")
+        self.assertTrue(Path(result["stdout_file"]).is_relative_to(session_dir))
 
     def test_exit_code_output_and_working_directory_are_as_without(self) -> None:
         (self.workspace / "sub").mkdir()
