@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from ..errors import OptionsError, ProviderResponseError
+from ..errors import OptionsError, ProviderError, ProviderResponseError
 from .base import Done, Message, ModelOutput, StreamEvent, ToolCallReady, ToolSpec
 from .chat_request import RequestSettings, ToolNames
 from .exchange import StreamTransport, Transport, Whole, Wire
-from .failures import error_in_body
+from .failures import error_in_body, hide_secrets_in, secrets_of
 from .http import HttpTransport
 from .sse import SSEEvent
 
@@ -217,17 +217,21 @@ class EndpointProvider(ABC):
     ) -> AsyncGenerator[StreamEvent, None]:
         stream = self._wire.will_stream(stream)
         payload, reading, names = self.prepare(model, messages, tools, stream=stream)
-        exchange = await self._wire.open(self.url(model), self.request_headers(api_key), payload, stream=stream)
+        headers = self.request_headers(api_key)
+        exchange = await self._wire.open(self.url(model), headers, payload, stream=stream)
         try:
             while (batch := await exchange.read()) is not None:
                 for event in reading.take(batch):
                     yield event
                 if reading.linger_s is not None and batch:  # comments do not prolong it
                     exchange.end_soon(reading.linger_s, extends=not reading.is_over)
+            reading.check_answered()
+            rest, output = reading.finish()
+        except ProviderError as error:
+            hide_secrets_in(error, secrets_of(headers))
+            raise
         finally:
             await exchange.aclose()
-        reading.check_answered()
-        rest, output = reading.finish()
         for event in (*rest, *_ending(with_real_names(output, names))):
             yield event
 

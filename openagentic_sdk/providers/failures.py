@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import ContextLengthError, ProviderHTTPError
+from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 MAX_MESSAGE_CHARS = 1000
@@ -40,7 +40,7 @@ _CONTEXT = re.compile(
     r"|maximum prompt length|longer than the model's context|ContextWindowExceeded|request_too_large",
     re.I,
 )
-_SENSIBLE_NAMES = re.compile(r"authorization|api-?key|token|secret|cookie", re.I)
+_SECRET_HEADERS = re.compile(r"authorization|key|token|secret|cookie|password", re.I)
 
 
 def http_error(
@@ -82,9 +82,16 @@ def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
+def hide_secrets_in(error: ProviderError, secrets: tuple[str, ...]) -> None:
+    """Take the secrets out of an error that repeats what an endpoint said."""
+    error.args = tuple(hide_secrets(part, secrets) if isinstance(part, str) else part for part in error.args)
+    if isinstance(error, ProviderHTTPError):
+        error.body = hide_secrets(error.body, secrets)
+
+
 def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     """What of the headers of a request must never be shown."""
-    values = [value for name, value in headers.items() if _SENSIBLE_NAMES.search(name)]
+    values = [value for name, value in headers.items() if _SECRET_HEADERS.search(name)]
     return tuple(
         sorted({part for value in values for part in (value, value.rpartition(" ")[2])}, key=len, reverse=True)
     )

@@ -143,7 +143,7 @@ class Silence(HostileCase):
             while not connection.closing.wait(0.02):
                 connection.send(b": keep-alive\n\n")
 
-        error = await self.ends_with(script, ProviderTimeoutError, timeouts=Timeouts(first_byte_s=0.3, idle_s=0.2))
+        error = await self.ends_with(script, ProviderTimeoutError, timeouts=Timeouts(first_byte_s=0.3, idle_s=3))
         self.assertEqual(error.phase, "first_byte")
 
     async def test_after_the_end_marker_nobody_waits_for_the_server_to_close(self) -> None:
@@ -340,6 +340,15 @@ class ErrorsInPlaceOfAnswers(HostileCase):
         self.assertNotIn(KEY, error.body)
         self.assertNotIn(KEY, repr(vars(error)))
 
+    async def test_a_key_that_is_repeated_inside_an_accepted_answer_is_hidden_too(self) -> None:
+        body = json.dumps({"error": {"message": f"Incorrect API key provided: {KEY}"}}).encode()
+        for script in (
+            lambda c, r: c.reply(body),
+            lambda c, r: c.stream([b"data: " + body + b"\n\n"]),
+            lambda c, r: c.reply(b'{"you sent": "' + KEY.encode() + b'"}'),
+        ):
+            await self.ends_with(script, ProviderError, "hidden")
+
     async def test_every_form_of_retry_after_is_waited_for(self) -> None:
         forms = [
             ({"Retry_After": "3"}, 3.0),
@@ -478,10 +487,10 @@ class Connections(HostileCase):
     async def test_a_consumer_that_is_slow_slows_the_server_down_and_loses_nothing(self) -> None:
         with Server(lambda c, r: c.stream(THREE_MEGABYTES)) as server:
             length = 0
-            async for event in provider_for(server, timeouts=Timeouts(idle_s=0.1)).stream(model="m", messages=HELLO):
+            async for event in provider_for(server, timeouts=Timeouts(idle_s=0.4)).stream(model="m", messages=HELLO):
                 if isinstance(event, TextDelta):
                     if length in (0, 100_000):
-                        await asyncio.sleep(0.25)  # longer than the idle timeout, which is about the server
+                        await asyncio.sleep(0.6)  # longer than the idle timeout, which is about the server
                     length += len(event.delta)
         self.assertEqual(length, 3_000_000)
 
@@ -503,7 +512,7 @@ class Connections(HostileCase):
                 now = time.monotonic()
                 longest, last = max(longest, now - last), now
             self.assertEqual({task.result().assistant_text for task in tasks}, {"Hello" * 10})
-        self.assertLess(longest, 0.25)
+        self.assertLess(longest, 0.5)
 
 
 class Addresses(HostileCase):
