@@ -8,7 +8,6 @@ what was written, `commit` runs on an overlay and then applies it, None writes d
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -115,6 +114,8 @@ class BashSandbox:
     def _confined(
         self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str], report: SandboxReport
     ) -> Confinement:
+        import tempfile
+
         is_mounted = report.namespaces
         plan = sandbox_plan(
             report.level,
@@ -131,6 +132,8 @@ class BashSandbox:
         )
 
     def _overlaid(self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str]) -> Confinement:
+        import tempfile
+
         scratch = tempfile.mkdtemp(prefix="openagentic-effects-")
         stack.callback(_remove_scratch, scratch)
         overlays = []

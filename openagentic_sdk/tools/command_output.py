@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import re
-import secrets
 import threading
 from dataclasses import dataclass
 
@@ -109,7 +108,7 @@ def output_paths(session_dir: str | None, tool_use_id: str | None) -> tuple[str,
     os.makedirs(folder, 0o700, exist_ok=True)
     # The id came from a model's provider: as part of a file name it is hostile.
     name = re.sub(r"[^A-Za-z0-9_-]", "_", tool_use_id or "command")[:64]
-    base = os.path.join(os.path.abspath(folder), f"{name}-{secrets.token_hex(4)}")
+    base = os.path.join(os.path.abspath(folder), f"{name}-{os.urandom(4).hex()}")
     return f"{base}.stdout.txt", f"{base}.stderr.txt"
 
 

@@ -7,7 +7,6 @@ attribute `user.overlay.opaque` hides everything that was below it, anything els
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -114,7 +113,7 @@ def _put(source: str, target: str) -> None:
     import shutil
 
     status = os.lstat(source)
-    temporary = f"{target}.{secrets.token_hex(6)}.tmp"
+    temporary = f"{target}.{os.urandom(6).hex()}.tmp"
     try:
         if stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(source), temporary)

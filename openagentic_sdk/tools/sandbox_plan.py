@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -75,6 +74,8 @@ def _probe() -> SandboxReport:
     if sys.platform != "linux":
         reason = f"a sandbox needs Linux, this is {sys.platform}"
         return SandboxReport(False, False, False, dict.fromkeys(("namespaces", "overlay", "landlock"), reason))
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="openagentic-probe-") as folder:
         for name in ("lower", "upper", "work"):
             os.mkdir(os.path.join(folder, name))

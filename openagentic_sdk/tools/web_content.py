@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import ToolError
-from .html_markdown import html_to_markdown
 
 MAX_BODY_BYTES = 5 * 1024 * 1024
 _SNIFF_BYTES = 2048
@@ -55,6 +54,8 @@ def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, 
     text = data.decode(charset, "replace").removeprefix("\ufeff")
     title = ""
     if not is_raw and kind in ("text/html", "application/xhtml+xml"):
+        from .html_markdown import html_to_markdown
+
         page = html_to_markdown(text, url)
         title, text, is_cut = page.title, page.markdown, is_cut or page.is_cut
     return PageText(kind, charset, title, text, is_cut, (note,) if note else ())
