@@ -35,7 +35,7 @@ _HELLO = [{"role": "user", "content": "hi"}]
 
 
 def rows() -> list[Row]:
-    found = [_parse_row()]
+    found = [_parse_row(), _long_line_row()]
     other = "openai" if importlib.util.find_spec("openai") else "bare"
     floor = "the openai package" if other == "openai" else "asyncio streams and json.loads"
     with _server() as url:
@@ -64,6 +64,22 @@ def _parse_row() -> Row:
     return Row(
         "delta lines parsed and assembled", per_second, "/s", took / floor, "json.loads of the lines", "ratio <= 5"
     )
+
+
+def _long_line_row() -> Row:
+    """A line of eight megabytes must cost what eight lines of one do: nothing may look at its beginning again and again."""
+    from openagentic_sdk.providers.sse import SSEDecoder
+
+    def decode(lines: int) -> None:
+        decoder, piece = SSEDecoder(), b"x" * 4096
+        for _ in range(lines):
+            decoder.feed(b"data: ")
+            for _ in range(8 * 1024 * 1024 // 4096 // lines):
+                decoder.feed(piece)
+            decoder.feed(b"\n\n")
+
+    took, floor = best_s(lambda: decode(1)), best_s(lambda: decode(8))
+    return Row("an event line of 8 MB", took * 1000, "ms", took / floor, "eight lines of 1 MB", "ratio <= 3")
 
 
 def _stream_rows(url: str, concurrency: int, other: str, floor: str) -> list[Row]:
