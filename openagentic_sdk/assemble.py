@@ -14,9 +14,11 @@ from typing import Any
 from .clock import SystemClock
 from .errors import OptionsError, SessionNotFoundError, ToolInputError
 from .events import Event, SystemNotice
+from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
 from .options import AgentDefinition, OpenAgenticOptions
 from .permissions.gate import PermissionGate
+from .permissions.redact import Redactor
 from .project.agents import AgentFile, read_agents
 from .project.claude import claude_folders
 from .project.commands import expand_prompt, read_commands
@@ -101,8 +103,13 @@ class _Builder:
         self._prices = _prices(options.prices)
         self._project = _Project(options)
         self._agents = {**self._project.agents, **options.agents}
-        self._hooks = _hooks(options.hooks or HookEngine(clock=self._clock), self._project)
         self._gate = _gate(options, self._project)
+        self._hooks, self._project.hook_problems = with_command_hooks(
+            options.hooks or HookEngine(clock=self._clock),
+            self._project.settings.hooks,
+            project_dir=self._project.root,
+            permission_mode=self._gate.mode,
+        )
         self._tools = self._all_tools()
 
     def agent(self) -> Agent:
@@ -138,7 +145,7 @@ class _Builder:
             blob_bytes=options.blob_bytes,
             continue_unsaved=options.on_storage_error == "continue",
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
-            redact=options.redact,
+            redact=_redact(options.redact),
             session_dir=self._session_dir,
         )
 
@@ -209,6 +216,7 @@ class _Project:
             trusts=skill_trust(self.root, is_trusted=self.trusted),
         )
         self.agents = {file.name: _definition(file) for file in read_agents(self.folders).agents}
+        self.hook_problems: Sequence[str] = ()
         self._commands = read_commands(self.folders)
         self._lists_skills = bool(options.skill_paths) or bool({"user", "project"} & set(options.setting_sources))
         more = [*options.additional_dirs, *(rule.text for rule in self.settings.additional_dirs)]
@@ -252,6 +260,7 @@ class _Project:
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
         """What a run says at its start: settings that were left out, skills whose files changed."""
         notes: list[Event] = [SystemNotice("settings.withheld", text) for text in self.settings.withheld]
+        notes += [SystemNotice("settings.hook", text) for text in self.hook_problems]
         notes += [SystemNotice(f"settings.{note.code}", note.message) for note in self.settings.diagnostics]
         return [*notes, *self.library.find_drift(view.skill_events, project_dir=self.root, session_id=session_id)]
 
@@ -298,9 +307,10 @@ def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
     return with_prices(prices) if isinstance(prices, str) else {**built_in_prices(), **prices}
 
 
-def _hooks(engine: HookEngine, project: _Project) -> HookEngine:
-    """The program's own hooks, and behind them the commands that settings name."""
-    return engine
+def _redact(redact: Callable[[str], str] | bool) -> Callable[[str], str] | None:
+    if redact is True:
+        return Redactor.from_environment(os.environ)
+    return None if redact is False else redact
 
 
 def _gate(options: OpenAgenticOptions, project: _Project) -> PermissionGate:

@@ -55,7 +55,7 @@ class OpenAgenticOptions:
         model               the model's name there
         api_key             passed to the provider with each call; None leaves it to the provider and its environment
         output_schema       JSON schema, dataclass or TypedDict that the final answer must fit, see `structured_output`
-        output_form         how it is asked for: by the endpoint's "response_format", the call of a last "tool", or as "text";
+        output_form         how it is asked for: by the endpoint's "response_format", a last "tool", or as "text";
                             "auto" takes the first that the provider has
         output_repair_turns how often a final answer that does not fit is sent back
         prices              prices that replace or add to the built-in table: {model: {...}}, or a path to such a file
@@ -86,6 +86,8 @@ class OpenAgenticOptions:
         session_metadata    more keys for meta.json
         request_id          names this prompt: sent again after a crash, it does not run twice
         on_storage_error    "stop" ends the run when an event cannot be stored, "continue" goes on unsaved and says so
+        redact              masks secrets in what is stored: True for the values of secret-looking environment variables and
+                            known token forms, or a function of your own (`permissions.redact.Redactor`)
         blob_bytes          tool outputs above this size are stored beside the log, and the model sees a cut
 
     Limits
@@ -132,7 +134,7 @@ class OpenAgenticOptions:
     request_id: str | None = None
     on_storage_error: Literal["stop", "continue"] = "stop"
     blob_bytes: int = BLOB_BYTES
-    redact: Callable[[str], str] | None = None
+    redact: Callable[[str], str] | bool = False
 
     max_steps: int = MAX_STEPS
     timeout_s: float | None = None

@@ -5,15 +5,14 @@ Nothing is written here but a new session's metadata, so a refusal changes nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-from ..events import Event
 from ..sessions.base import SessionWriter
 from ..sessions.view import SessionView
 from .agent import Agent, Run, RunRequest, Spawn
 from .channel import EventChannel
 from .limits import Budget, Deadline
+from .masking import mask_event
 from .recorder import Recorder, off_loop
 
 
@@ -40,7 +39,7 @@ async def open_run(
         continue_unsaved=agent.continue_unsaved,
         parent_tool_use_id=parent_tool_use_id,
         agent_name=agent.name,
-        redact=_redact_events(agent.redact),
+        mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
     )
     deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     budget = parent.budget if parent else _budget(request, view)
@@ -83,24 +82,3 @@ def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter
 
 def _budget(request: RunRequest, view: SessionView) -> Budget:
     return Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
-
-
-def _redact_events(redact: Callable[[str], str] | None) -> Callable[[Event], Event] | None:
-    if redact is None:
-        return None
-
-    def redact_event(event: Event) -> Event:
-        changed = {name: _redact_value(redact, value) for name, value in vars(event).items()}
-        return type(event)(**changed)
-
-    return redact_event
-
-
-def _redact_value(redact: Callable[[str], str], value: Any) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {key: _redact_value(redact, item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_redact_value(redact, item) for item in value]
-    return value

@@ -31,7 +31,7 @@ class Recorder:
         continue_unsaved: bool = False,
         parent_tool_use_id: str | None = None,
         agent_name: str | None = None,
-        redact: Callable[[Event], Event] | None = None,
+        mask: Callable[[Event], Event] | None = None,
     ) -> None:
         self.channel = channel
         self.saved = True
@@ -41,7 +41,7 @@ class Recorder:
         self._continue_unsaved = continue_unsaved
         self._parent_tool_use_id = parent_tool_use_id
         self._agent_name = agent_name
-        self._redact = redact
+        self._mask = mask
         self._said_unsaved = False
 
     async def append(self, *events: Event) -> list[Event]:
@@ -86,8 +86,8 @@ class Recorder:
             raise cancelled
 
     def _stamp(self, event: Event) -> Event:
-        if self._redact is not None:
-            event = self._redact(event)
+        if self._mask is not None:
+            event = self._mask(event)
         if self._parent_tool_use_id is None and self._agent_name is None:
             return event
         return replace(event, parent_tool_use_id=self._parent_tool_use_id, agent_name=self._agent_name)

@@ -19,6 +19,7 @@ from .skill_list import SkillListTool
 from .skill_load import SkillLoadTool
 from .task import TaskTool
 from .todo_write import TodoWriteTool
+from .web_fetch import WebFetchTool
 from .web_search_tavily import WebSearchTool
 from .write import WriteTool
 
@@ -45,6 +46,7 @@ def default_tools(
             BashTool(environment=environment),
             BashOutputTool(),
             KillBashTool(),
+            WebFetchTool(),
             WebSearchTool(),
             TodoWriteTool(),
             AskUserQuestionTool(),

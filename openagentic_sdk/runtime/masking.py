@@ -1,0 +1,44 @@
+"""Keep secrets out of the log: mask texts before they are stored, and say what was masked.
+
+What people, models and tools said is masked; the input of a call is not, since exactly what is stored is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..events import AssistantMessage, AssistantReasoning, Event, ToolResult, UserMessage
+from ..permissions.redact import Redactor
+
+
+def mask_event(event: Event, redact: Callable[[str], str]) -> Event:
+    """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name."""
+    if isinstance(event, UserMessage | AssistantMessage | AssistantReasoning):
+        return replace(event, text=redact(event.text))
+    return _mask_result(event, redact) if isinstance(event, ToolResult) else event
+
+
+def _mask_result(result: ToolResult, redact: Callable[[str], str]) -> ToolResult:
+    before = dict(redact.counts) if isinstance(redact, Redactor) else {}
+    message = result.error_message
+    masked = replace(
+        result,
+        output=_mask_value(result.output, redact),
+        error_message=None if message is None else redact(message),
+    )
+    if not isinstance(redact, Redactor):
+        return masked
+    counts = {name: n - before.get(name, 0) for name, n in redact.counts.items() if n > before.get(name, 0)}
+    return replace(masked, meta={**(result.meta or {}), "masked": counts}) if counts else masked
+
+
+def _mask_value(value: Any, redact: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: _mask_value(item, redact) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mask_value(item, redact) for item in value]
+    return value

@@ -1,0 +1,140 @@
+"""Runs in a project folder: what its files say takes effect through the real loop, as far as it is trusted."""
+
+import json
+import tempfile
+import unittest
+from dataclasses import replace
+from pathlib import Path
+
+from openagentic_sdk.api import run
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+from .support import assert_closed, events_of, options_for, result_of
+
+SKILL = """---
+name: greet
+description: Greet people.
+allowed-tools: Bash(echo:*)
+---
+Say hello to everybody.
+"""
+
+
+class ProjectTest(unittest.IsolatedAsyncioTestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name)
+        self.write("CLAUDE.md", "Always whisper.")
+        self.write(".claude/skills/greet/SKILL.md", SKILL)
+        self.write(".claude/commands/sum.md", "Add up $ARGUMENTS.")
+        self.write(".claude/agents/helper.md", "---\nname: helper\ndescription: helps\n---\nYou help quietly.")
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def options(self, turns, **changes):
+        settings = {
+            "cwd": str(self.root),
+            "setting_sources": ["project"],
+            "home": str(self.root / "home"),
+            "tools": None,
+            "system_prompt": None,
+            "permission_gate": PermissionGate(),
+        }
+        return options_for(turns, **{**settings, **changes})
+
+    async def test_memory_and_skills_are_in_the_prompt_only_when_the_project_is_asked_for(self):
+        asked = ScriptedProvider(["ok"])
+        await events_of("hi", self.options(asked))
+        prompt = asked.requests[0]["messages"][0]["content"]
+        self.assertIn("Always whisper.", prompt)
+        self.assertIn("greet: Greet people.", prompt)
+        silent = ScriptedProvider(["ok"])
+        await events_of("hi", self.options(silent, setting_sources=[]))
+        self.assertNotIn("whisper", silent.requests[0]["messages"][0]["content"])
+
+    async def test_a_command_becomes_its_text_and_a_skill_becomes_active(self):
+        provider = ScriptedProvider(["5", "Hello!"])
+        options = self.options(provider)
+        first = await run(prompt="/sum 2 and 3", options=options)
+        self.assertEqual(provider.requests[0]["messages"][1]["content"], "Add up 2 and 3.")
+        second = await run(prompt="/greet Ann", options=replace(options, resume=first.session_id))
+        self.assertIn("Say hello to everybody.", provider.requests[1]["messages"][0]["content"])
+        activated = next(event for event in second.events if event.type == "skill.activated")
+        self.assertEqual((activated.requested_by, list(activated.grants)), ("user", []), "an untrusted skill grants nothing")
+
+    async def test_a_skill_stays_active_after_a_resume_though_its_file_is_gone(self):
+        activate = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "greet"}}]}
+        options = self.options([activate, "ok"])
+        first = await run(prompt="hi", options=options)
+        (self.root / ".claude/skills/greet/SKILL.md").unlink()
+        again = ScriptedProvider(["ok"])
+        second = await run(prompt="more", options=replace(options, provider=again, resume=first.session_id))
+        self.assertIn("Say hello to everybody.", again.requests[0]["messages"][0]["content"])
+        self.assertIn("skill.drifted", [event.type for event in second.events])
+        assert_closed(self, options.session_store, first.session_id)
+
+    async def test_a_trusted_skill_grants_for_the_turn_and_an_untrusted_one_does_not(self):
+        turns = [
+            {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "greet"}}]},
+            {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo hello > hello.txt; echo done"}}]},
+            {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo hello"}}]},
+            "ok",
+        ]
+        for trusted in (True, False):
+            events = await events_of("hi", self.options(turns, trust_project=trusted))
+            activated = next(event for event in events if event.type == "skill.activated")
+            self.assertEqual(bool(activated.grants), trusted)
+
+    async def test_an_agent_file_is_a_subagent(self):
+        turns = [
+            {"tool_calls": [{"name": "Task", "arguments": {"agent": "helper", "prompt": "help me"}}]},
+            {"agent": "You help quietly.", "text": "psst"},
+            "ok",
+        ]
+        events = await events_of("hi", self.options(turns, allowed_tools=["Task"]))
+        result = next(e for e in events if e.type == "tool.result" and e.parent_tool_use_id is None)
+        self.assertEqual(result.output["final_text"], "psst", result)
+
+    async def test_settings_restrict_at_once_and_grant_only_with_trust(self):
+        settings = {
+            "permissions": {"allow": ["Bash(touch:*)"], "deny": ["Read(./secret.txt)"]},
+            "hooks": {
+                "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "echo ran >> hooks.txt"}]}]
+            },
+        }
+        self.write(".claude/settings.json", json.dumps(settings))
+        self.write("secret.txt", "hidden")
+        turns = [
+            {"tool_calls": [{"name": "Read", "arguments": {"file_path": "secret.txt"}}]},
+            {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made.txt"}}]},
+            "ok",
+        ]
+        events = await events_of("hi", self.options(turns))
+        self.assertEqual([e.outcome for e in events if e.type == "tool.result"], ["denied", "denied"])
+        self.assertIn("settings.withheld", [e.code for e in events if e.type == "system.notice"])
+        self.assertFalse((self.root / "hooks.txt").exists())
+        events = await events_of("hi", self.options(turns, trust_project=True))
+        self.assertEqual([e.outcome for e in events if e.type == "tool.result"], ["denied", "ok"])
+        self.assertTrue((self.root / "made.txt").exists())
+        self.assertEqual((self.root / "hooks.txt").read_text(), "ran\n")
+        self.assertEqual(result_of(events).stop_reason, "end")
+
+    async def test_secrets_are_masked_before_they_are_stored_and_the_result_says_so(self):
+        key = "sk-proj-" + "a1B2" * 12
+        self.write("env.txt", f"OPENAI_API_KEY={key}")
+        turns = [{"tool_calls": [{"name": "Read", "arguments": {"file_path": "env.txt"}}]}, "ok"]
+        options = self.options(turns, redact=True)
+        events = await events_of("hi", options)
+        stored = options.session_store.read_events(result_of(events).session_id)
+        self.assertFalse(any(key in str(event) for event in stored))
+        result = next(event for event in stored if event.type == "tool.result")
+        self.assertTrue(result.meta["masked"])
+
+
+if __name__ == "__main__":
+    unittest.main()
