@@ -1,0 +1,60 @@
+"""Real endpoints from the command line: a server on 127.0.0.1, and whose key goes where."""
+
+from __future__ import annotations
+
+import json
+import os
+import unittest
+
+from openagentic_sdk.cli.exits import FAILED, OK
+from tests.providers.server import Connection, Request, Server
+
+from .test_main import CommandCase
+
+
+def answer(connection: Connection, request: Request) -> None:
+    """A streamed answer of two words."""
+    pieces = [
+        {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]} for text in ("Good ", "day.")
+    ]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    lines = [f"data: {json.dumps(piece)}\n\n".encode() for piece in (*pieces, end)]
+    connection.stream([*lines, b"data: [DONE]\n\n"])
+
+
+class Endpoints(CommandCase):
+    def setUp(self) -> None:
+        super().setUp()
+        os.environ["OPENAI_API_KEY"] = "sk-not-for-strangers"
+        os.environ["LOCAL_KEY"] = "local-secret"
+
+    def test_a_base_url_is_asked_and_gets_no_key_that_was_not_named(self) -> None:
+        with Server(answer) as server:
+            code, out, err = self.command("run", "--base-url", f"{server.url}/v1", "--model", "m", "Hello")
+        self.assertEqual((code, err), (OK, ""), out)
+        self.assertIn("Good day.", out)
+        self.assertNotIn("authorization", server.requests[0].headers)
+        self.assertNotIn(b"sk-not", server.requests[0].body)
+
+    def test_a_key_goes_where_its_variable_is_named_and_into_no_log(self) -> None:
+        with Server(answer) as server:
+            flags = ("--base-url", f"{server.url}/v1", "--model", "m", "--api-key-env", "LOCAL_KEY")
+            self.command("run", *flags, "Hello")
+        self.assertEqual(server.requests[0].headers["authorization"], "Bearer local-secret")
+        logs = [path.read_bytes() for path in self.store.rglob("*") if path.is_file()]
+        self.assertTrue(logs)
+        self.assertFalse(any(b"local-secret" in log for log in logs))
+
+    def test_a_refused_key_is_one_closing_line(self) -> None:
+        def refuse(connection: Connection, request: Request) -> None:
+            connection.reply(b'{"error": {"message": "no such key"}}', status="401 Unauthorized")
+
+        with Server(refuse) as server:
+            code, out, _ = self.command("run", "--base-url", f"{server.url}/v1", "--model", "m", "Hello")
+        self.assertEqual(code, FAILED)
+        self.assertIn("no such key", out)
+        self.assertEqual(len(server.requests), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
