@@ -9,6 +9,7 @@ before it. A write that fails is taken back; a disk whose state cannot be known 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import threading
@@ -261,7 +262,7 @@ def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, cloc
         )
     if end.torn_bytes:
         _cut_torn_tail(disk, fd, path, end)
-    unreported = _unreported_tails(path, end.position.offset)
+    unreported = _unreported_tails(path, end.position.finished().offset)
     if not end.position.terminated:
         end = _add_newline(disk, fd, end)
     writer = LogWriter(disk, fd, end, session_id=session_id, durability=durability, clock=clock)
@@ -273,10 +274,10 @@ def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, cloc
 
 def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> None:
     """Move what stands behind the last good line into a file of its own, on disk before the log is cut."""
-    offset = end.position.offset
-    torn = read_range(disk, fd, offset, end.size)
-    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)
-    disk.ftruncate(fd, offset)
+    torn = read_range(disk, fd, end.position.offset, end.size)
+    place = end.position.finished().offset
+    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)
+    disk.ftruncate(fd, end.position.offset)
     disk.fdatasync(fd)
 
 
@@ -300,8 +301,13 @@ def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> 
     Without `sync`, only the death of the process counts as a crash.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    write_new_file(disk, unfinished, [data], sync=sync)
-    disk.replace(str(unfinished), str(path))
+    try:
+        write_new_file(disk, unfinished, [data], sync=sync)
+        disk.replace(str(unfinished), str(path))
+    except BaseException:  # whatever happened, nothing unfinished should fill a disk that may be full already
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
     if sync:
         disk.fsync_folder(str(path.parent))
 
@@ -313,7 +319,10 @@ def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: boo
         for block in blocks:
             view = memoryview(block)
             while view:
-                view = view[disk.write(fd, view) :]
+                written = disk.write(fd, view)
+                if not written:
+                    raise OSError(errno.ENOSPC, "nothing more can be written")
+                view = view[written:]
         if sync:
             disk.fdatasync(fd)
     finally:

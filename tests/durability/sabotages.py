@@ -50,17 +50,17 @@ SABOTAGES = (
     Sabotage(
         "a torn tail is thrown away",
         "sessions/log.py",
-        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)\n',
+        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
         "",
         (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
     ),
     Sabotage(
         "a torn tail is cut before it is kept",
         "sessions/log.py",
-        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)\n'
-        "    disk.ftruncate(fd, offset)\n",
-        "    disk.ftruncate(fd, offset)\n"
-        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{offset}-{crc32(torn):08x}"), torn)\n',
+        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n'
+        "    disk.ftruncate(fd, end.position.offset)\n",
+        "    disk.ftruncate(fd, end.position.offset)\n"
+        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
         (TAIL + "test_a_repair_that_is_killed_at_any_step_is_finished_by_the_next",),
     ),
     Sabotage(
