@@ -48,6 +48,26 @@ def fixtures() -> Iterator[tuple[str, str, dict[str, Any], bytes]]:
         yield path.parent.name, path.stem, row, "".join(row["body"]).encode()
 
 
+def as_one_body(output: ModelOutput) -> dict[str, Any]:
+    """The answer as the endpoint would have sent it to a request without a stream."""
+    calls = [
+        {
+            **{key: value for key, value in (call.extras or {}).items() if key != "origin"},
+            "id": call.tool_use_id,
+            "type": "function",
+            "function": {
+                "name": call.name,
+                "arguments": json.dumps(call.arguments) if call.raw_arguments is None else call.raw_arguments,
+            },
+        }
+        for call in output.tool_calls
+    ]
+    said = {"refusal": output.assistant_text} if output.refusal else {"content": output.assistant_text}
+    message = {"role": "assistant", **said, "reasoning_content": output.reasoning, "tool_calls": calls}
+    choice = {"index": 0, "message": message, "finish_reason": output.finish_reason}
+    return {"model": output.model, "choices": [choice], "usage": output.usage}
+
+
 class Deviations(unittest.TestCase):
     def test_there_is_a_fixture_for_every_deviation(self) -> None:
         rows = list(fixtures())
@@ -75,6 +95,24 @@ class Deviations(unittest.TestCase):
             with self.subTest(f"{protocol}/{name}"):
                 for place in range(0, len(body), 1 if LARGE else 5):
                     self.check_broken_off(protocol, row, body[:place])
+
+    def test_the_same_answer_in_one_piece_reads_the_same(self) -> None:
+        for protocol, name, row, body in fixtures():
+            if protocol != "chat" or "error" in row["expected"]:
+                continue
+            with self.subTest(name):
+                _, streamed = read(reading_for("chat", row.get("used_ids", ())), [body])
+                _, whole = read(reading_for("chat"), [json.dumps(as_one_body(streamed)).encode()])
+                for field in (
+                    "assistant_text",
+                    "tool_calls",
+                    "finish_reason",
+                    "refusal",
+                    "usage",
+                    "model",
+                    "reasoning",
+                ):
+                    self.assertEqual(getattr(whole, field), getattr(streamed, field), field)
 
     def check(self, protocol: str, row: dict[str, Any], chunks: list[bytes]) -> None:
         expected = row["expected"]

@@ -515,6 +515,39 @@ class Connections(HostileCase):
         self.assertLess(longest, 0.5)
 
 
+@unittest.skipUnless(
+    os.path.isdir("/proc/self/fd"), "only Linux is known to leave connections to a full backlog waiting"
+)
+class NobodyAccepts(HostileCase):
+    """A listener whose backlog is full: connecting neither succeeds nor fails."""
+
+    def setUp(self) -> None:
+        listener = self.enterContext(socket.create_server(("127.0.0.1", 0), backlog=0))
+        self.address = listener.getsockname()
+        for _ in range(3):
+            waiting = self.enterContext(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(self.address)
+
+    def provider(self, connect_s: float) -> OpenAICompatibleProvider:
+        http = HttpTransport(timeouts=Timeouts(connect_s=connect_s), proxies={})
+        return OpenAICompatibleProvider(base_url=f"http://127.0.0.1:{self.address[1]}/v1", http=http)
+
+    async def test_connecting_ends_at_its_timeout(self) -> None:
+        with self.assertRaises(ProviderTimeoutError) as raised:
+            await ask(self.provider(0.3))
+        self.assertEqual(raised.exception.phase, "connect")
+
+    async def test_cancelling_while_connecting_ends_at_once(self) -> None:
+        task = asyncio.create_task(ask(self.provider(30)))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await task
+        self.assertLess(time.monotonic() - began, 1.5)
+
+
 class Addresses(HostileCase):
     async def test_what_cannot_be_a_request_is_refused_before_anything_is_sent(self) -> None:
         for base_url in ("ftp://x/v1", "x/v1", "http://", "http://a b/v1", "http://u:p@x/v1", "http://x:99999/v1"):
