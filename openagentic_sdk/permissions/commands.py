@@ -56,11 +56,21 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 def could_be_anything(subject: Subject) -> bool:
     """Whether a command of the line has a name that only bash can work out, so that no rule about names can be excluded."""
-    if isinstance(subject.line, CommandLine):
-        return False
-    if len(subject.command or "") > MAX_COMMAND_CHARS:
-        return True
-    return any(word.starts and word.open for word in loose_words(subject.command or ""))
+    command, line = subject.command or "", subject.line
+    if not isinstance(line, CommandLine):
+        return len(command) > MAX_COMMAND_CHARS or _has_open_command(command)
+    return any(_has_open_command(word) for part in line.commands if takes_code(part.argv) for word in part.argv[1:])
+
+
+def _has_open_command(text: str) -> bool:
+    """Whether a word that only bash can finish stands where a command begins, or behind a program that runs others."""
+    wrapped = False
+    for word in loose_words(text):
+        wrapped = not word.starts and wrapped
+        if word.open and (word.starts or wrapped):
+            return True
+        wrapped = wrapped or takes_code((word.text,))
+    return False
 
 
 def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule | None:

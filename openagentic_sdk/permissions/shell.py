@@ -306,6 +306,7 @@ _ANSI_ESCAPE = re.compile(
 _QUOTES = re.compile(r"\$?[\"']|\\")
 _LOOSE = re.compile(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
 _IN_BRACES = re.compile(r"[;&|()\n{},!]+|[^\s;&|(){}<>,!]+")
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _REDIRECTED = re.compile(r"[0-9]*[<>]+[&|]?[ \t]*[^\s;&|()`<>]+")
 _WRITTEN_BLANK = re.compile(r"\\+[nt]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
@@ -324,10 +325,13 @@ class LooseWord:
 def loose_words(text: str) -> list[LooseWord]:
     """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
     text = _CONTINUED.sub("", text)
-    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", " $(")
+    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(")
     text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
     bare = _QUOTES.sub("", text)
     words = _split_loosely(bare, _LOOSE)
+    if "=" in bare:
+        whole = _QUOTED.sub(lambda match: re.sub(r"\s", "_", match[0]), text)
+        words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
     if "{" in bare:
         words += _split_loosely(bare, _IN_BRACES)
     if "<" in bare or ">" in bare:

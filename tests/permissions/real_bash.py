@@ -15,7 +15,7 @@ BASH = shutil.which("bash")
 _RECORDER = r"""
 PATH=/nonexistent
 set -o pipefail
-log=$1 status=$2 scratch=$3 list=$4
+log=$1 status=$2 scratch=$3 list=$4 kept=$5
 command_not_found_handle() {
   local args=("${@//$'\n'/$'\x1d'}")  # a line feed would cut the record into two writes
   builtin printf '%s\0' "$#" "${args[@]}" >> "$log"
@@ -24,7 +24,7 @@ command_not_found_handle() {
 cd "$scratch" || exit 9
 exec 8< "$list"
 for name in $(compgen -b); do
-  case $name in builtin|printf|enable|read|eval|return|local|exec|wait|:) ;; *) enable -n "$name" ;; esac
+  case " builtin printf enable read eval return local exec wait : $kept " in *" $name "*) ;; *) enable -n "$name" ;; esac
 done
 while IFS= builtin read -r -d '' line <&8; do
   builtin printf '%s\0' 'LINE' >> "$log"
@@ -33,8 +33,11 @@ done
 """
 
 
-def recorded(lines: list[str], status: int) -> list[list[tuple[str, ...]]]:
-    """For each line, the argument lists that bash would run when every command ends with `status`."""
+def recorded(lines: list[str], status: int, kept: str = "") -> list[list[tuple[str, ...]]]:
+    """For each line, the argument lists that bash would run when every command ends with `status`.
+
+    `kept` are the names of builtins that stay what they are.
+    """
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder, "scratch")
         scratch.mkdir()
@@ -43,9 +46,9 @@ def recorded(lines: list[str], status: int) -> list[list[tuple[str, ...]]]:
         listing.write_bytes(b"".join(line.encode() + b"\0" for line in lines))
         command = [BASH or "bash", "--noprofile", "--norc", "-c", _RECORDER, "bash"]
         subprocess.run(
-            [*command, str(log), str(status), str(scratch), str(listing)],
+            [*command, str(log), str(status), str(scratch), str(listing), kept],
             check=True,
-            timeout=300,
+            timeout=120,
             env={"LC_ALL": "C.UTF-8"},
             stdout=subprocess.DEVNULL,
         )
@@ -314,3 +317,110 @@ def _random_piece(rng: random.Random, trick: float) -> str:
     if rng.random() < trick:
         return rng.choice(_TRICKS)
     return rng.choice(rng.choice((_WORDS, _WORDS, _QUOTED, _ESCAPES)))
+
+
+# How a word can be written so that bash makes "evil" of it.
+_DISGUISES = (
+    *(
+        "evil",
+        "'evil'",
+        '"evil"',
+        "e'v'il",
+        'ev""il',
+        "\\evil",
+        "e\\vil",
+        "$'evil'",
+        "$'\\x65vil'",
+        "$'e\\166il'",
+        '$"evil"',
+        "ev\\\nil",
+    ),
+    *(
+        "${x:-evil}",
+        "$(echo evil)",
+        "`echo evil`",
+        "$X",
+        '"$X"',
+        "${X}",
+        "${X:0:4}",
+        "e${x}vil",
+        "e$(echo vi)l",
+        "{evil,}",
+        "${X,,}",
+    ),
+    *("ev$'i'l", "$'\\145\\x76il'", "${Y/a/e}", "$(echo ev)il", "ev`echo i`l", 'e"vi"l', "$'\\u0065vil'"),
+)
+_SETTINGS = (
+    *(
+        "{}",
+        "{} a b",
+        "ok; {} a",
+        "ok && {}",
+        "no || {}",
+        "ok | {}",
+        "ok |& {} x",
+        "ok & {}",
+        "ok\n{} x",
+        "ok;{}",
+        "! {}",
+        "({} a)",
+    ),
+    *(
+        "{{ {} a; }}",
+        "if {}; then ok; fi",
+        "if ok; then {} x; fi",
+        "for i in a; do {} $i; done",
+        "while {}; do ok; break; done",
+    ),
+    *(
+        "f() {{ {} a; }}; f",
+        "function g {{ {}; }}; g",
+        "case a in a) {} x;; esac",
+        "echo $({} a)",
+        "echo `{} a`",
+        'echo "$({} a)"',
+    ),
+    *(
+        "A=b {} c",
+        "A=b B='c d' {} e",
+        ">out {} a",
+        "2>&1 {} a",
+        "{} >out",
+        "eval {} a",
+        "eval '{} a'",
+        "builtin eval {} x",
+        "command {} a",
+    ),
+    *(
+        "time {}",
+        "coproc {}",
+        "[[ -n $({}) ]]",
+        "echo ${{x:-$({})}}",
+        "cat <({} a)",
+        "ok <<E\n$({} a)\nE",
+        "ok <<< $({})",
+        "until {}; do break; done",
+    ),
+    *(
+        "\t{}\ta",
+        "ok;\n\n{}",
+        "ok # c\n{} a",
+        "{} # c",
+        "a[$({})]=1",
+        "(( x = $({}) 0 ))",
+        "trap '{} a' EXIT",
+        "select s in a; do {}; break; done",
+    ),
+)
+
+
+# A loop around something that runs in the background, or around another loop, may never end.
+_ENDING = tuple(setting for setting in _SETTINGS if "break" not in setting)
+
+
+def disguised_line(rng: random.Random) -> str:
+    """A line in which bash may come to run a command named evil."""
+    line = rng.choice(_SETTINGS).format(rng.choice(_DISGUISES))
+    while rng.random() < 0.3:
+        line = rng.choice(_ENDING).format(line) if "\n" not in line else f"ok; {line}"
+    return rng.choice(("", "", "X=evil; ", "X=evil Y=avil; ", "Y=avil\n")) + line

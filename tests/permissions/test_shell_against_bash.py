@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import unittest
 
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.shell import CommandLine, SimpleCommand, parse_command
 
-from .real_bash import BASH, files_made, random_line, recorded
+from .real_bash import BASH, disguised_line, files_made, random_line, recorded
 
 LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 LINES = 15_000 if LARGE else 2_400
+DISGUISED_LINES = 3_000 if LARGE else 500
 FILE_LINES = 1_000 if LARGE else 60
 
 
@@ -73,6 +76,19 @@ class ParserAgainstBash(unittest.TestCase):
         for text, line in lines[:FILE_LINES]:
             with self.subTest(line=text):
                 self.assertEqual(files_made(text), written_files(line))
+
+    def test_no_disguise_gets_a_denied_command_past_the_gate(self) -> None:
+        rng = random.Random(8)
+        lines = list({disguised_line(rng) for _ in range(DISGUISED_LINES)})
+        gate = PermissionGate(permission_mode="bypass", deny=["Bash(evil:*)"], cwd="/")
+        ran = 0
+        for status in (0, 1):
+            for line, calls in zip(lines, recorded(lines, status, kept="echo command break trap"), strict=True):
+                if any(argv[0] == "evil" for argv in calls):
+                    ran += 1
+                    with self.subTest(line=line):
+                        self.assertFalse(asyncio.run(gate.approve("Bash", {"command": line}, {"cwd": "/"})))
+        self.assertGreater(ran, len(lines) / 2)
 
     def test_plain_lines_are_understood(self) -> None:
         rng = random.Random(7)
