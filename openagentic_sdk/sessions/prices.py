@@ -9,6 +9,7 @@ LiteLLM's keys (`input_cost_per_token` ...) load too, without their `above` tier
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -80,19 +81,28 @@ def find_price(model: str | None, prices: PriceTable) -> Price | None:
 @cache
 def built_in_prices() -> PriceTable:
     """The table that comes with the package; each entry's source and date stand in the file."""
-    return load_prices(Path(__file__).with_name("prices.json"))
+    data = pkgutil.get_data(__package__, "prices.json")  # also inside of a zip
+    assert data is not None, "prices.json is part of the package"
+    return _read_table(data, "the built-in table")
 
 
 def load_prices(path: str | Path) -> PriceTable:
     """A table from a file of the form above. Raises `OptionsError` when it cannot be read or an entry is no price."""
     try:
-        data = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
+        return _read_table(Path(path).read_bytes(), str(path))
+    except OSError as error:
         raise OptionsError(f"prices cannot be read from {str(path)!r}: {error}") from error
+
+
+def _read_table(text: bytes, path: str) -> PriceTable:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise OptionsError(f"prices cannot be read from {path!r}: {error}") from error
     models = data.get("models", data) if isinstance(data, dict) else None
     if not isinstance(models, dict):
-        raise OptionsError(f"prices in {str(path)!r} must be an object with models as its keys")
-    return {name: price for name, entry in models.items() if (price := _read_price(name, entry, str(path)))}
+        raise OptionsError(f"prices in {path!r} must be an object with models as its keys")
+    return {name: price for name, entry in models.items() if (price := _read_price(name, entry, path))}
 
 
 def with_prices(path: str | Path) -> PriceTable:

@@ -1,0 +1,54 @@
+"""`openagentic-sdk bundle -o FILE.pyz`: the whole library as one file that a bare Python runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import zipapp
+from pathlib import Path
+
+from ..errors import OptionsError
+from .exits import OK
+from .terminal import Screen
+
+_MAIN = "openagentic_sdk.cli.main:main"
+_SHIPPED = (".py", ".json", ".typed", ".html", ".css", ".js")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("bundle", description="Write everything to one file: python3 FILE.pyz run ...")
+    parser.add_argument("-o", "--output", metavar="FILE", default="openagentic.pyz", help="default: %(default)s")
+
+
+def run(args: argparse.Namespace) -> int:
+    target = Path(args.output)
+    size = write_bundle(target)
+    Screen(sys.stdout).line(f"wrote {target}, {size:,} bytes; to run it: python3 {target} --help")
+    return OK
+
+
+def write_bundle(target: Path) -> int:
+    """Write the zipapp; returns its size in bytes. Raises `OptionsError` when this package is inside a zip itself."""
+    package = Path(__file__).resolve().parent.parent
+    if not package.is_dir():
+        raise OptionsError("a bundle cannot bundle itself: copy the file")
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(package, Path(folder, "files", package.name), ignore=_left_out)
+        unfinished = Path(folder, "bundle.pyz")
+        zipapp.create_archive(
+            Path(folder, "files"), unfinished, interpreter="/usr/bin/env python3", main=_MAIN, compressed=True
+        )
+        data = unfinished.read_bytes()
+    target.write_bytes(data)
+    os.chmod(target, 0o755)
+    return len(data)
+
+
+def _left_out(folder: str, names: list[str]) -> list[str]:
+    """What is neither source nor data."""
+    return [
+        name for name in names if name == "__pycache__" or not (Path(folder, name).is_dir() or name.endswith(_SHIPPED))
+    ]

@@ -1,0 +1,78 @@
+"""`openagentic-sdk export ID`: a session in the form that another program reads, with secrets masked on request."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..errors import OptionsError
+from ..events import Event
+from ..permissions.redact import Redactor
+from ..sessions.export import to_json, to_markdown, to_messages, to_otlp
+from .exits import OK
+from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+
+FORMATS = ("markdown", "json", "messages", "otlp")
+_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("export", description="Write a session for people or for other programs.")
+    add_id(parser, default=NEWEST)
+    parser.add_argument(
+        "--format", choices=FORMATS, default="markdown", help="otlp is OpenTelemetry's JSON (default: %(default)s)"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: standard output)")
+    parser.add_argument("--content", action="store_true", help="otlp: with the arguments and results of tools")
+    parser.add_argument("--redact", action="store_true", help="mask keys, tokens, secrets of this environment, e-mails")
+    parser.add_argument(
+        "--mask", metavar="REGEX", action="append", default=[], help="mask what matches too; may be given again"
+    )
+    add_store_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_session_store(args.store)
+    events = store.read_events(find_session(store, args.id))
+    text = _written(events, args, build_mask(args.redact, args.mask))
+    if args.output:
+        Path(args.output).write_text(text, encoding="utf-8", errors="backslashreplace")
+    else:
+        sys.stdout.write(text)
+    return OK
+
+
+def _written(events: Sequence[Event], args: argparse.Namespace, mask: Callable[[str], str] | None) -> str:
+    if args.format == "markdown":
+        return to_markdown(events, mask)
+    if args.format == "otlp":
+        return json.dumps(to_otlp(events, mask=mask, with_content=args.content)) + "\n"
+    value = to_messages(events, mask) if args.format == "messages" else to_json(events, mask)
+    return json.dumps(value, ensure_ascii=True, indent=1) + "\n"
+
+
+def build_mask(redact: bool, patterns: Sequence[str]) -> Callable[[str], str] | None:
+    """What masks a text; None when nothing is to be masked. Raises `OptionsError` for a pattern that is none."""
+    own = []
+    for pattern in patterns:
+        try:
+            own.append(re.compile(pattern))
+        except re.error as error:
+            raise OptionsError(f"--mask {pattern!r} is no regular expression: {error}") from None
+    if not redact and not own:
+        return None
+    known = Redactor.from_environment(os.environ) if redact else None
+
+    def mask(text: str) -> str:
+        if known is not None:
+            text = _EMAIL.sub("[masked: e-mail]", known(text))
+        for pattern in own:
+            text = pattern.sub("[masked]", text)
+        return text
+
+    return mask
