@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ToolInputError
+from ..errors import ToolError, ToolInputError
 from .base import BlockingTool, ToolContext
 from .command_output import keep_text, trim_incomplete
 from .schema import validate
@@ -71,24 +71,28 @@ class BackgroundShell:
         self._running = running
         self._lock = threading.Lock()
         self._was_killed = False
+        self.is_lost = False
         self._on_end = on_end
 
     def report(self) -> CommandReport | None:
-        """How it ended; None while it runs."""
+        """How it ended; None while it runs, and when its supervisor was killed (`is_lost`), so that nobody knows."""
         with self._lock:
-            self._running.wait(0)
+            try:
+                self._running.wait(0)
+            except ToolError:
+                self.is_lost = True
             return self._running.report
 
     @property
     def status(self) -> str:
-        """`running`, `exited` or `killed`."""
+        """`running`, `exited`, `killed` or `lost`."""
         report = self.report()
         if report is None:
-            return "running"
+            return "lost" if self.is_lost else "running"
         return "killed" if self._was_killed or report.ended_by else "exited"
 
     def has_news(self) -> bool:
-        return any(stream.size() > stream.offset for stream in (self.stdout, self.stderr)) or self.report() is not None
+        return self.status != "running" or any(stream.size() > stream.offset for stream in (self.stdout, self.stderr))
 
     def kill(self) -> None:
         """End it with everything it started; returns when that is done."""
@@ -112,7 +116,7 @@ class RunShells:
 
     def start(self, command: str, spec: CommandSpec, on_end: Callable[[], None]) -> BackgroundShell:
         """Run a command in the background, `on_end` when it is closed. Raises `ToolInputError` past `MAX_SHELLS`."""
-        running = [shell.shell_id for shell in self._shells.values() if shell.report() is None]
+        running = [shell.shell_id for shell in self._shells.values() if shell.status == "running"]
         if len(running) >= MAX_SHELLS:
             raise ToolInputError(
                 f"{len(running)} background shells run already ({', '.join(running)}): KillBash one first"
@@ -235,12 +239,14 @@ def describe_shell(shell: BackgroundShell, max_bytes: int) -> dict[str, Any]:
     notes: list[str] = []
     texts = {}
     for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):
-        head, tail, new_bytes = stream.take(max_bytes, is_last=report is not None)
+        head, tail, new_bytes = stream.take(max_bytes, is_last=report is not None or shell.is_lost)
         texts[name] = keep_text(head, tail, new_bytes, max_bytes)
         if texts[name].is_truncated:
             notes.append(
                 f"{name}: {texts[name].omitted_bytes:,} new bytes are left out here; all of it is in {stream.path}"
             )
+    if shell.is_lost:
+        notes.append("its supervisor was killed, so how it ended is not known; what it left was killed too")
     if report is not None and report.ended_by == "output_limit":
         notes.append("the shell was ended because it wrote more than a command may")
     return {

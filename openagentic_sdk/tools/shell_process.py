@@ -188,15 +188,19 @@ class _Helper:
                 str(theirs.fileno()),
                 str(_PACKAGE_DIR),
             ]
-            self._process = subprocess.Popen(
-                command,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                env={"PATH": os.defpath},
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    cwd="/",
+                    env={"PATH": os.defpath},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._channel.close()
+                raise ToolError(f"commands need {command[0]} as a helper, which cannot be started: {error}") from error
 
     def is_alive(self) -> bool:
         return self.owner_pid == os.getpid() and self._process.poll() is None

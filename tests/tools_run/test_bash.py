@@ -311,6 +311,14 @@ class BackgroundShells(WorkspaceTestCase):
         self.start("sleep 60")
         self.assertEqual(self.bash("echo now")["stdout"], "now\n")
 
+    def test_one_whose_supervisor_was_killed_is_lost_and_the_run_still_closes(self) -> None:
+        marker = unique_seconds()
+        shell_id = self.start(f"kill -9 $PPID; sleep {marker}")
+        result = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 10}, self.ctx)
+        self.assertEqual((result["status"], result["exit_code"]), ("lost", None))
+        close_run(self.ctx)
+        self.assertEqual(wait_until_gone(marker), [])
+
     def test_an_unknown_shell_is_an_input_error_that_names_the_known_ones(self) -> None:
         shell_id = self.start("true")
         with self.assertRaisesRegex(ToolInputError, shell_id):
