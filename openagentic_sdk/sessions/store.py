@@ -19,10 +19,10 @@ import stat
 import sys
 import threading
 import uuid
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ from .line import BadLineError, decode_line
 from .lock import lock_holder, try_lock, wait_for_lock
 from .log import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably, write_new_file
 from .scan import START, LogReader, cut_block, find_end, find_seq, offset_of, split_lines
-from .summary import SessionSummary, fold_session_summary, start_summary
+from .summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
 
 __all__ = ["FileSessionStore", "SessionStore"]
 
@@ -185,13 +185,29 @@ class FileSessionStore(SessionStore):
         return fresh.summary
 
     def list_sessions(self) -> list[str]:
-        written = list(self._written_at())
-        ticks = Counter(tick for tick, _ in written)
-        # A file's time moves in steps of milliseconds: within one step, the last event's time decides.
-        order = sorted(
-            ((tick, self._last_ts(name) if ticks[tick] > 1 else 0.0, name) for tick, name in written), reverse=True
-        )
-        return [name for *_, name in order]
+        return list(self._newest_first())
+
+    def list_session_summaries(
+        self,
+        *,
+        cwd: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        query: str | None = None,
+        include_children: bool = False,
+    ) -> list[SessionSummary]:
+        rows = (self._row(session_id) for session_id in self._newest_first())
+        wanted = (row for row in rows if summary_matches(row, cwd=cwd, query=query, include_children=include_children))
+        return page_of(wanted, limit=limit, offset=offset)
+
+    def _newest_first(self) -> Iterator[str]:
+        """Ids by the time of the last write, found as far as the caller reads on.
+
+        A file's time moves in steps of milliseconds: within one step, the time of the last event decides.
+        """
+        for _, written in groupby(sorted(self._written_at(), reverse=True), key=itemgetter(0)):
+            names = [name for _, name in written]
+            yield from names if len(names) == 1 else sorted(names, key=self._last_ts, reverse=True)
 
     def session_exists(self, session_id: str) -> bool:
         return is_session_id(session_id) and _is_session(self._folder(session_id))
