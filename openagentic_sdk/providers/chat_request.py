@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionsError
@@ -315,11 +316,22 @@ def function_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
 def _arguments_text(arguments: Any) -> str:
     if isinstance(arguments, Mapping):
         return json.dumps(arguments, ensure_ascii=False)
-    try:
-        is_object = isinstance(json.loads(arguments), dict)
-    except (TypeError, ValueError, RecursionError):
-        is_object = False
+    if not isinstance(arguments, str):
+        return "{}"
+    is_object = _is_object_seen(arguments) if len(arguments) <= _MAX_REMEMBERED else _is_object(arguments)
     return arguments if is_object else "{}"
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+# Every request repeats the calls of all requests before it.
+_MAX_REMEMBERED = 4096
+_is_object_seen = lru_cache(maxsize=2048)(_is_object)
 
 
 def _digest9(text: str) -> str:
