@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import OptionsError, SessionNotFoundError
 from ..sessions.base import SessionStore
-from ..sessions.locate import open_store
+from ..sessions.locate import ENVIRONMENT_NAME, HOME_NAME, open_store
 from ..sessions.store import FileSessionStore
 
-STORE_VARIABLE = "OPENAGENTIC_SDK_STORE"
-HOME_VARIABLE = "OPENAGENTIC_SDK_HOME"
 NEWEST = "newest"
 ID_HELP = f"a session's id or the start of it; {NEWEST} is the one last written to"
 
@@ -28,7 +25,7 @@ def add_store_flag(parser: argparse._ActionsContainer) -> None:
         "--store",
         metavar="DIR",
         help="where sessions live: a folder, or an address such as sqlite:///path "
-        f"(default: ${STORE_VARIABLE}, else ${HOME_VARIABLE}, else ~/.openagentic-sdk)",
+        f"(default: ${ENVIRONMENT_NAME}, else ${HOME_NAME}, else ~/.openagentic-sdk)",
     )
 
 
@@ -56,10 +53,9 @@ class ActionList:
         return parser
 
 
-def open_session_store(named: str | None, environ: Mapping[str, str] = os.environ) -> SessionStore:
-    """The store that `--store` or the environment names; what has no scheme is a folder of session files."""
-    named = named or environ.get(STORE_VARIABLE) or environ.get(HOME_VARIABLE) or "~/.openagentic-sdk"
-    if _ADDRESS.match(named):
+def open_session_store(named: str | None) -> SessionStore:
+    """The store that `--store` names, else the environment; what has no scheme is a folder of session files."""
+    if named is None or _ADDRESS.match(named):
         return open_store(named)
     return FileSessionStore(Path(named).expanduser().absolute())
 

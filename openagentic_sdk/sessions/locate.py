@@ -23,13 +23,15 @@ FORMS = "file:FOLDER, sqlite:FILE, postgresql://USER@HOST/DATABASE, redis://HOST
 def open_store(url: str | None = None) -> SessionStore:
     """The store that `url` names; None is what `OPENAGENTIC_SDK_STORE` names.
 
-    When that is not set either: files in `OPENAGENTIC_SDK_HOME`, else in `~/.openagentic-sdk`. A path may begin with `~`;
-    `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. Files and SQLite take `?durability=flush|barrier|fsync`.
-    Nothing is connected or made yet. Raises `OptionsError`.
+    When that is not set either: files in `OPENAGENTIC_SDK_HOME`, else in `~/.openagentic-sdk`. What begins with `/`, `~` or
+    `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. `file:` and
+    `sqlite:` take `?durability=flush|barrier|fsync`. Nothing is connected or made yet. Raises `OptionsError`.
     """
     url = url or os.environ.get(ENVIRONMENT_NAME)
     if not url:
         return _file_store(Path(os.environ.get(HOME_NAME) or DEFAULT_HOME).expanduser())
+    if url.startswith(("/", "~", ".")):
+        return _file_store(Path(url).expanduser())
     scheme, colon, _ = url.partition(":")
     opener = _OPENERS.get(scheme.lower()) if colon else None
     if opener is None:

@@ -14,6 +14,7 @@ from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.sqlite import MIGRATIONS, SqliteSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
 
 
 class SqliteTest(unittest.TestCase):
@@ -144,6 +145,10 @@ class SqliteTest(unittest.TestCase):
         for url in ("sqlite:", "sqlite:x?speed=fast", "nothing", "ftp://x", "sqlite:x?durability=never"):
             with self.assertRaises(OptionsError):
                 open_store(url)
+        for folder in ("/tmp/x:y%20", "./x", "~/x"):
+            store = open_store(folder)
+            assert isinstance(store, FileSessionStore)
+            self.assertEqual(store.root_dir, Path(folder).expanduser())
         for url, path in (
             ("sqlite:x.db", "x.db"),
             ("sqlite:///tmp/x.db", "/tmp/x.db"),
