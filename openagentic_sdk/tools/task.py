@@ -5,11 +5,12 @@ How a subagent is built and run is the runtime's business: this tool only checks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
-from .base import Tool, ToolContext, ToolOutput
+from .background_tasks import describe_result, run_tasks
+from .base import SubagentResult, Tool, ToolContext, ToolOutput
 from .schema import validate
 
 
@@ -17,42 +18,43 @@ class TaskTool(Tool):
     """Returns `{"agent", "child_session_id", "final_text", "result", "stop_reason"}`; `result` is `final_text` again.
 
     `agents` maps the names that may be asked for to what each is for. A subagent that ended with an error gives an error
-    result with the same fields.
+    result with the same fields. With `background` a model may also start one and go on: the call then returns
+    `{"agent", "task_id", "status"}` at once, and `TaskOutputTool` fetches the rest.
     """
 
     name = "Task"
     effect = "unsafe"
 
-    def __init__(self, agents: Mapping[str, str] | None = None) -> None:
+    def __init__(self, agents: Mapping[str, str] | None = None, *, background: bool = False) -> None:
         self.agents = dict(agents or {})
+        self._offers_background = background
         self.description = _describe(self.agents)
-        self.input_schema = _schema(self.agents)
+        self.input_schema = _schema(self.agents, background)
 
     @property
     def parallel(self) -> bool:
         return True
 
-    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         self._check_agent(input.get("agent"))
         validate(input, self.input_schema)
         if ctx.spawn is None:
             raise ToolError("no subagent can be started here: do the work yourself, in this conversation")
-        done = await ctx.spawn(input["agent"], input["prompt"])
-        output = {
-            "agent": input["agent"],
-            "child_session_id": done.child_session_id,
-            "final_text": done.final_text,
-            "result": done.final_text,
-            "stop_reason": done.stop_reason,
-        }
-        if done.error_message is not None:
-            output["error_message"] = done.error_message
-        return ToolOutput(output, is_error=done.stop_reason == "error")
+        work = ctx.spawn(input["agent"], input["prompt"])
+        if self._offers_background and input.get("background", False):
+            task_id = run_tasks(ctx).start(input["agent"], _as_coroutine(work))
+            return {"agent": input["agent"], "task_id": task_id, "status": "running"}
+        done = await work
+        return ToolOutput(describe_result(input["agent"], done), is_error=done.stop_reason == "error")
 
     def _check_agent(self, agent: Any) -> None:
         if isinstance(agent, str) and agent not in self.agents:
             known = ", ".join(sorted(self.agents)) or "(none)"
             raise ToolInputError(f"there is no agent {agent!r}: the agents are {known}", path="agent")
+
+
+async def _as_coroutine(work: Awaitable[SubagentResult]) -> SubagentResult:
+    return await work
 
 
 def _describe(agents: Mapping[str, str]) -> str:
@@ -65,9 +67,13 @@ def _describe(agents: Mapping[str, str]) -> str:
     return "\n".join(lines) if agents else f"{lines[0]}\nThere are no agents here."
 
 
-def _schema(agents: Mapping[str, str]) -> dict[str, Any]:
+def _schema(agents: Mapping[str, str], offers_background: bool) -> dict[str, Any]:
     agent: dict[str, Any] = {"type": "string", "description": "The agent's name."}
     if agents:
         agent["enum"] = list(agents)
     prompt = {"type": "string", "minLength": 1, "description": "The work, with all that the agent must know."}
-    return {"type": "object", "properties": {"agent": agent, "prompt": prompt}, "required": ["agent", "prompt"]}
+    properties: dict[str, Any] = {"agent": agent, "prompt": prompt}
+    if offers_background:
+        text = "Return at once with a `task_id`, and fetch the result with TaskOutput; what still works ends with this run."
+        properties["background"] = {"type": "boolean", "description": text}
+    return {"type": "object", "properties": properties, "required": ["agent", "prompt"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import unittest
 from collections.abc import Mapping
@@ -9,7 +10,8 @@ from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
-from openagentic_sdk.tools.base import SubagentResult, ToolContext, ToolOutput
+from openagentic_sdk.tools.background_tasks import TaskOutputTool
+from openagentic_sdk.tools.base import SubagentResult, ToolContext, ToolOutput, run_in_thread
 from openagentic_sdk.tools.task import TaskTool
 from openagentic_sdk.tools.web_search_tavily import WebSearchTool
 
@@ -86,6 +88,52 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
     async def test_the_description_lists_the_agents(self) -> None:
         self.assertIn("- reader: reads things", TaskTool({"reader": "reads things"}).description)
         self.assertTrue(TaskTool({}).parallel)
+
+    async def test_one_in_the_background_returns_at_once_and_its_result_is_fetched_later(self) -> None:
+        release = asyncio.Event()
+
+        async def slow(agent: str, prompt: str) -> SubagentResult:
+            await release.wait()
+            return await self.spawn(agent, prompt)
+
+        ctx = ToolContext(spawn=slow)
+        tool = TaskTool({"reader": "reads"}, background=True)
+        started = await tool.run({"agent": "reader", "prompt": "it", "background": True}, ctx)
+        self.assertEqual(started, {"agent": "reader", "task_id": "task_1", "status": "running"})
+        self.assertEqual((await TaskOutputTool().run({"task_id": "task_1"}, ctx))["status"], "running")
+        release.set()
+        done = await TaskOutputTool().run({"task_id": "task_1", "wait_s": 10}, ctx)
+        self.assertEqual(
+            (done["status"], done["final_text"], done["child_session_id"]), ("done", "reader did it", "child-1")
+        )
+        with self.assertRaisesRegex(ToolInputError, "task_1"):
+            await TaskOutputTool().run({"task_id": "task_9"}, ctx)
+
+    async def test_one_that_fails_says_why(self) -> None:
+        async def refused(agent: str, prompt: str) -> SubagentResult:
+            raise ToolError("a hook blocked this subagent")
+
+        ctx = ToolContext(spawn=refused)
+        await TaskTool({"reader": ""}, background=True).run({"agent": "reader", "prompt": "p", "background": True}, ctx)
+        result = await TaskOutputTool().run({"task_id": "task_1", "wait_s": 10}, ctx)
+        self.assertEqual((result["status"], result["error_message"]), ("failed", "a hook blocked this subagent"))
+
+    async def test_one_that_still_works_when_the_run_ends_is_cancelled_and_waited_for(self) -> None:
+        ended: list[str] = []
+
+        async def endless(agent: str, prompt: str) -> SubagentResult:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(agent)
+            raise AssertionError
+
+        ctx = ToolContext(spawn=endless)
+        await TaskTool({"reader": ""}, background=True).run({"agent": "reader", "prompt": "p", "background": True}, ctx)
+        await asyncio.sleep(0)
+        await run_in_thread(ctx.run_resources["tasks"].close, ctx.cancelled)
+        self.assertEqual(ended, ["reader"])
 
     async def test_without_a_runtime_it_says_so(self) -> None:
         with self.assertRaisesRegex(ToolError, "no subagent"):

@@ -1,0 +1,136 @@
+"""Subagents that work while the conversation goes on, and the tool that fetches what came of them.
+
+They belong to the run: what has not ended when it ends is cancelled, and the end of the run waits until that is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import OpenAgentSdkError, ToolInputError
+from .base import SubagentResult, Tool, ToolContext
+from .schema import validate
+
+RESOURCE_KEY = "tasks"
+MAX_WAIT_S = 600.0
+END_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class BackgroundTask:
+    """One subagent at work."""
+
+    agent: str
+    task: asyncio.Task[SubagentResult]
+
+
+class RunTasks:
+    """The background subagents of one run."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, BackgroundTask] = {}
+
+    def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult]) -> str:
+        """Start one and return its id."""
+        task_id = f"task_{len(self._tasks) + 1}"
+        self._tasks[task_id] = BackgroundTask(agent, asyncio.create_task(work, name=f"{agent} ({task_id})"))
+        return task_id
+
+    def get(self, task_id: str) -> BackgroundTask:
+        if task_id not in self._tasks:
+            known = ", ".join(self._tasks) or "(none)"
+            raise ToolInputError(f"there is no task {task_id!r}: the tasks of this run are {known}", path="task_id")
+        return self._tasks[task_id]
+
+    def close(self) -> None:
+        """Cancel what still works and wait for its end. Called from a thread beside the event loop, or after the loop."""
+        tasks = [background.task for background in self._tasks.values() if not background.task.done()]
+        self._tasks.clear()
+        for task in tasks:
+            loop = task.get_loop()
+            if loop.is_running() and not _is_current(loop):
+                asyncio.run_coroutine_threadsafe(_end(task), loop).result(END_LIMIT_S)
+            elif not loop.is_closed():
+                task.cancel()
+
+
+def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+async def _end(task: asyncio.Task[SubagentResult]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # it is nobody's any more
+
+
+def run_tasks(ctx: ToolContext) -> RunTasks:
+    """The background subagents of the run that `ctx` belongs to."""
+    tasks = ctx.run_resources.setdefault(RESOURCE_KEY, RunTasks())
+    assert isinstance(tasks, RunTasks)
+    return tasks
+
+
+def describe_result(agent: str, done: SubagentResult) -> dict[str, Any]:
+    """What a subagent gave back, as the model reads it; `result` is `final_text` again."""
+    output = {
+        "agent": agent,
+        "child_session_id": done.child_session_id,
+        "final_text": done.final_text,
+        "result": done.final_text,
+        "stop_reason": done.stop_reason,
+    }
+    if done.error_message is not None:
+        output["error_message"] = done.error_message
+    return output
+
+
+class TaskOutputTool(Tool):
+    """Returns `{"task_id", "agent", "status"}`: `running`, `failed` with `error_message`, `done` with what Task returns."""
+
+    name = "TaskOutput"
+    description = (
+        "Fetch the result of a subagent that was started in the background, or learn that it still works. With `wait_s` "
+        "the call waits that long for the end."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "task_id": {"type": "string", "description": "What Task returned as `task_id`."},
+            "wait_s": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": MAX_WAIT_S,
+                "description": "Seconds to wait for the end; 0 when left out.",
+            },
+        },
+        "required": ["task_id"],
+    }
+    effect = "read"
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        background = run_tasks(ctx).get(input["task_id"])
+        # Not awaited itself: when this call is cancelled, the subagent goes on.
+        await asyncio.wait({background.task}, timeout=input.get("wait_s", 0))
+        return {"task_id": input["task_id"], "agent": background.agent, **_state(background)}
+
+
+def _state(background: BackgroundTask) -> dict[str, Any]:
+    if not background.task.done():
+        return {"status": "running"}
+    if background.task.cancelled():
+        return {"status": "failed", "error_message": "the subagent was cancelled"}
+    error = background.task.exception()
+    if error is None:
+        return {"status": "done", **describe_result(background.agent, background.task.result())}
+    if isinstance(error, OpenAgentSdkError):
+        return {"status": "failed", "error_message": str(error)}
+    raise error
