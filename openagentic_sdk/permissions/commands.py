@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from .policy import READING_MODES, Policy, permits_access
-from .programs import WILDCARD_PROOF, WRITERS, Reads, hazard, inner_commands, read_only, takes_code
+from .program_tables import WILDCARD_PROOF, WRITERS
+from .programs import Reads, hazard, inner_commands, read_only, takes_code
 from .rules import Rule, RuleBook
 from .shell import (
     GLOB_LETTERS,

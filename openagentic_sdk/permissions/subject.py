@@ -14,7 +14,8 @@ from functools import cached_property
 from typing import Any
 
 from .paths import Places
-from .programs import WRITERS, hazard, read_only, takes_code
+from .program_tables import WRITERS
+from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
 from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, SimpleCommand, loose_words, parse_command
 

@@ -1,0 +1,628 @@
+"""Tables of programs: what runs other commands, what takes code, which options run or write, and what only reads.
+
+Data only; `programs` asks the questions. A program that is missing from a table of hazards is taken for what it seems, so
+these lists err on the long side; a program that is missing from `READERS` is never run without a rule or a question.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Programs whose arguments are, or hold, another command.
+WRAPPERS = frozenset(
+    {
+        *("env", "sudo", "doas", "su", "runuser", "timeout", "nice", "ionice", "chrt", "taskset", "nohup", "stdbuf"),
+        *("setsid", "setarch", "linux32", "linux64", "flock", "chroot", "unshare", "nsenter", "bwrap", "firejail"),
+        *("xargs", "parallel", "watch", "time", "strace", "ltrace", "gdb", "perf", "valgrind", "script", "expect"),
+        *("ssh", "sshpass", "mosh", "busybox", "toybox", "systemd-run", "pkexec", "at", "batch", "crontab", "entr"),
+        *("command", "builtin", "exec", "eval", "trap", "coproc", "noglob", "unbuffer", "rlwrap", "dbus-run-session"),
+        *("xvfb-run", "fakeroot", "proot", "prlimit", "numactl", "cgexec", "ld.so", "ld-linux-x86-64.so.2", "setpriv"),
+        *(
+            "capsh",
+            "hyperfine",
+            "tmux",
+            "screen",
+            "dtach",
+            "abduco",
+            "daemonize",
+            "start-stop-daemon",
+            "choom",
+            "uclampset",
+        ),
+    }
+)
+
+SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh", "nu"})
+
+# Builtins that change what later commands mean.
+STATE_BUILTINS = frozenset(
+    {
+        *(
+            ".",
+            "source",
+            "alias",
+            "unalias",
+            "export",
+            "declare",
+            "typeset",
+            "readonly",
+            "local",
+            "set",
+            "unset",
+            "shopt",
+        ),
+        *(
+            "enable",
+            "hash",
+            "read",
+            "mapfile",
+            "readarray",
+            "let",
+            "bind",
+            "complete",
+            "compgen",
+            "compopt",
+            "fc",
+            "jobs",
+        ),
+        *(
+            "history",
+            "pushd",
+            "popd",
+            "dirs",
+            "umask",
+            "ulimit",
+            "wait",
+            "disown",
+            "suspend",
+            "getopts",
+            "caller",
+            "logout",
+        ),
+        *("exit", "return", "break", "continue", "shift", "fg", "bg", "help"),
+    }
+)
+
+# Programs that run what a person types, or open files that do.
+INTERACTIVE = frozenset(
+    {
+        *(
+            "vi",
+            "vim",
+            "nvim",
+            "view",
+            "ex",
+            "ed",
+            "red",
+            "emacs",
+            "nano",
+            "pico",
+            "joe",
+            "less",
+            "more",
+            "most",
+            "man",
+        ),
+        *("info", "lldb", "ftp", "sftp", "telnet", "mail", "mutt", "top", "htop", "lynx", "w3m", "links", "elinks"),
+        *("mc", "ranger", "nnn", "tig", "lazygit", "dialog", "whiptail", "rlogin", "rsh", "bc", "dc", "ghci", "irb"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match as they
+    stand (`-exec`)."""
+
+    short: str = ""
+    long: tuple[str, ...] = ()
+    words: frozenset[str] = frozenset()
+
+
+# What an interpreter takes as code on its command line.
+INTERPRETERS: dict[str, Options] = {
+    "python": Options("ci", ("command",)),
+    "pypy": Options("ci"),
+    "ipython": Options("c"),
+    "node": Options("epri", ("eval", "print", "require", "import", "interactive", "loader", "experimental-loader")),
+    "nodejs": Options("epri", ("eval", "print", "require", "import", "interactive", "loader")),
+    "bun": Options("eprc", ("eval", "print", "preload", "config"), frozenset({"x", "repl", "exec"})),
+    "deno": Options("", ("import-map", "preload"), frozenset({"eval", "repl"})),
+    "perl": Options("eEiMmIdx"),
+    "ruby": Options("erIix"),
+    "php": Options("rBREFdz", ("run", "process-begin", "process-code", "process-end", "define", "interactive")),
+    "lua": Options("eil"),
+    "luajit": Options("eilb"),
+    "R": Options("ef", ("expression", "exec", "args")),
+    "Rscript": Options("e"),
+    "julia": Options("eEiLp", ("eval", "print", "load", "sysimage")),
+    "tclsh": Options(),
+    "osascript": Options("e"),
+    "groovy": Options("e"),
+    "scala": Options("e"),
+    "elixir": Options("e", ("eval", "require", "rpc-eval")),
+    "erl": Options("", ("eval",), frozenset({"-eval", "-run", "-s"})),
+    "racket": Options("ei", ("eval",)),
+    "guile": Options("cel"),
+    "sbcl": Options("", ("eval", "load")),
+    "clojure": Options("eiX", ("eval", "init")),
+    "gawk": Options(
+        "fEileo", ("file", "exec", "include", "load", "source", "profile", "pretty-print", "dump-variables")
+    ),
+    "awk": Options(
+        "fEileo", ("file", "exec", "include", "load", "source", "profile", "pretty-print", "dump-variables")
+    ),
+    "mawk": Options("fWE", ("exec",)),
+    "nawk": Options("f"),
+    "sqlite3": Options("", ("init", "cmd"), frozenset({"-init", "-cmd", "-A", "-interactive"})),
+    "psql": Options("cfoLv", ("command", "file", "output", "log-file", "set", "variable")),
+    "mysql": Options("eP", ("execute", "pager", "tee", "init-command")),
+}
+
+GIT_ANYWHERE = (
+    *("output", "ext-diff", "textconv", "upload-pack", "receive-pack", "exec", "open-files-in-pager", "config"),
+    *("config-env", "template", "git-dir", "work-tree", "namespace", "paginate", "run", "output-directory", "add-file"),
+    *("upload-archive", "show-signature", "git-completion-helper", "tool", "extcmd", "interactive", "edit-description"),
+)
+
+# What makes a shell run something else than the script that it names.
+SHELL_OPTIONS = Options("csilO", ("rcfile", "init-file", "login", "command"))
+
+# Options that run a program or write a file, of programs that are otherwise what they seem.
+OPTIONS: dict[str, Options] = {
+    "find": Options(
+        words=frozenset(
+            {"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls", "-files0-from"}
+        )
+    ),
+    "fd": Options("xX", ("exec", "exec-batch")),
+    "fdfind": Options("xX", ("exec", "exec-batch")),
+    "sort": Options("oT", ("output", "compress-program", "temporary-directory", "files0-from")),
+    "shuf": Options("o", ("output", "random-source")),
+    "rg": Options("zf", ("pre", "pre-glob", "search-zip", "hostname-bin", "file", "ignore-file")),
+    "grep": Options("f", ("file", "exclude-from")),
+    "egrep": Options("f", ("file", "exclude-from")),
+    "fgrep": Options("f", ("file", "exclude-from")),
+    "ag": Options("z", ("pager", "search-zip")),
+    "ack": Options("", ("pager", "output", "ackrc")),
+    "bat": Options("", ("pager", "config-file", "diff"), frozenset({"cache"})),
+    "tree": Options("o", ("fromfile", "output")),
+    "xxd": Options("r", ("revert",)),
+    "base64": Options("o", ("output",)),
+    "date": Options("sf", ("set", "file")),
+    "file": Options("Cmfz", ("compile", "magic-file", "files-from", "uncompress")),
+    "hostname": Options("bF", ("file", "boot")),
+    "wc": Options("", ("files0-from",)),
+    "du": Options("X", ("files0-from", "exclude-from")),
+    "tar": Options(
+        "IFP",
+        (
+            *(
+                "to-command",
+                "use-compress-program",
+                "checkpoint-action",
+                "info-script",
+                "new-volume-script",
+                "rsh-command",
+            ),
+            *("rmt-command", "absolute-names", "index-file", "volno-file"),
+        ),
+    ),
+    "zip": Options("T", ("test", "unzip-command")),
+    "rsync": Options("e", ("rsh", "rsync-path", "daemon", "files-from", "log-file", "write-batch", "remote-option")),
+    "scp": Options("SFo"),
+    "curl": Options(
+        "oOJKcDTQEw",
+        (
+            *("output", "output-dir", "remote-name", "remote-name-all", "remote-header-name", "config", "cookie-jar"),
+            *("dump-header", "upload-file", "trace", "trace-ascii", "stderr", "etag-save", "hsts", "alt-svc", "quote"),
+            *("libcurl", "write-out", "create-dirs", "engine", "unix-socket", "ftp-create-dirs"),
+        ),
+    ),
+    "wget": Options(
+        "oOaPei", ("output-file", "output-document", "append-output", "execute", "use-askpass", "input-file")
+    ),
+    "make": Options("fEIC", ("file", "makefile", "eval", "include-dir", "directory")),
+    "go": Options(words=frozenset({"-exec", "-toolexec", "-vettool", "-overlay", "-modfile"})),
+    "cargo": Options("Z", ("config",), frozenset({"install"})),
+    "gcc": Options("B", ("wrapper",), frozenset({"-wrapper", "-specs"})),
+    "cc": Options("B", (), frozenset({"-wrapper", "-specs"})),
+    "npm": Options(
+        "c", ("script-shell", "prefix", "userconfig", "call"), frozenset({"exec", "x", "explore", "config", "set"})
+    ),
+    "npx": Options("cp", ("call", "package")),
+    "yarn": Options("", ("cwd", "use-yarnrc"), frozenset({"exec", "dlx", "node"})),
+    "pnpm": Options("C", ("dir", "shell-mode", "config"), frozenset({"exec", "dlx"})),
+    "pip": Options(
+        "", ("python", "log", "config-settings", "global-option", "target", "prefix", "root"), frozenset({"config"})
+    ),
+    "pytest": Options("pc", ("basetemp", "rootdir", "junit-xml", "junitxml", "debug", "override-ini", "pastebin")),
+    "split": Options("", ("filter",)),
+    "iconv": Options("o", ("output",)),
+    "jq": Options("fL", ("from-file", "rawfile", "slurpfile")),
+    "yq": Options("is", ("inplace", "split-exp")),
+    "diff": Options("", ("to-file", "from-file")),
+    "ps": Options("eE"),
+    "journalctl": Options("", ("vacuum-size", "vacuum-time", "vacuum-files", "rotate", "flush", "sync", "cursor-file")),
+    "dmesg": Options("cCDEn", ("clear", "read-clear", "console-off", "console-on", "console-level")),
+    "ip": Options("b", ("batch",), frozenset({"netns", "exec", "vrf"})),
+    "docker": Options(
+        "H", ("host", "config", "context"), frozenset({"exec", "run", "cp", "build", "buildx", "compose"})
+    ),
+    "kubectl": Options(
+        "", ("kubeconfig", "kuberc"), frozenset({"exec", "cp", "run", "debug", "plugin", "edit", "proxy"})
+    ),
+    "openssl": Options("", ("engine", "provider"), frozenset({"-engine", "-out", "-keyout", "-writerand", "s_client"})),
+    "gpg": Options("o", ("output", "photo-viewer", "exec-path", "homedir", "agent-program")),
+    "cmake": Options("PE"),
+    "rustc": Options("CZ"),
+    "javac": Options("J"),
+    "ruff": Options("", ("config", "output-file"), frozenset({"clean"})),
+    "mypy": Options("", ("python-executable", "install-types", "config-file", "cache-dir")),
+    "eslint": Options("o", ("output-file", "rulesdir", "resolve-plugins-relative-to", "config", "plugin", "parser")),
+}
+
+# Subcommands of git that run programs, open editors or change what git runs; and short options that do.
+GIT_COMMANDS = frozenset(
+    {
+        *(
+            "bisect",
+            "filter-branch",
+            "submodule",
+            "difftool",
+            "mergetool",
+            "daemon",
+            "shell",
+            "credential",
+            "send-email",
+        ),
+        *("instaweb", "gui", "gitk", "help", "citool", "web--browse", "remote-ext", "remote-fd", "hook", "maintenance"),
+        *(
+            "fast-import",
+            "cvsserver",
+            "http-backend",
+            "svn",
+            "p4",
+            "archimport",
+            "quiltimport",
+            "for-each-repo",
+            "scalar",
+        ),
+    }
+)
+GIT_SHORT = {
+    "clone": "uc",
+    "ls-remote": "u",
+    "rebase": "xi",
+    "archive": "o",
+    "format-patch": "o",
+    "grep": "Of",
+    "init": "",
+}
+GIT_GLOBAL_HARMLESS = frozenset(
+    {"--no-pager", "--version", "--no-optional-locks", "--literal-pathspecs", "--no-replace-objects"}
+)
+
+# Programs that write what their operands name; a prefix rule for one of them does not reach protected files.
+WRITERS = frozenset(
+    {
+        *("cp", "mv", "rm", "rmdir", "mkdir", "touch", "ln", "tee", "install", "chmod", "chown", "chgrp", "truncate"),
+        *(
+            "unlink",
+            "link",
+            "mkfifo",
+            "mknod",
+            "rsync",
+            "dd",
+            "shred",
+            "patch",
+            "unzip",
+            "tar",
+            "gzip",
+            "gunzip",
+            "split",
+        ),
+        *("csplit", "sponge", "setfacl", "xz", "bzip2", "zstd"),
+    }
+)
+
+
+# Modules of Python that run code from their arguments or input.
+CODE_MODULES = frozenset(
+    {"timeit", "pdb", "code", "cProfile", "profile", "trace", "runpy", "IPython", "asyncio", "idlelib"}
+)
+
+
+# --- the set that only reads ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A program of the reading set: its harmless options, and which of its operands are paths.
+
+    `short` letters stand alone, `valued` ones take a value; `long` and `long_valued` likewise. The first `skip` operands
+    are no paths; `names_only` means that no operand is. `most` bounds the operands. `recursive` letters read whole trees,
+    `always_recursive` programs do so anyway, `here` ones read the current folder when they are given none. `takes_all`
+    programs have no options.
+    """
+
+    short: str = ""
+    valued: str = ""
+    long: tuple[str, ...] = ()
+    long_valued: tuple[str, ...] = ()
+    skip: int = 0
+    names_only: bool = False
+    most: int | None = None
+    recursive: str = ""
+    here: bool = False
+    always_recursive: bool = False
+    takes_all: bool = False
+
+
+# Programs of which no option writes or runs anything, so that a wildcard may become one.
+WILDCARD_PROOF = frozenset(
+    {
+        *(
+            "cat",
+            "head",
+            "tail",
+            "wc",
+            "ls",
+            "stat",
+            "nl",
+            "tac",
+            "rev",
+            "cut",
+            "paste",
+            "comm",
+            "cmp",
+            "diff",
+            "fold",
+            "expand",
+        ),
+        *(
+            "od",
+            "md5sum",
+            "sha1sum",
+            "sha256sum",
+            "sha512sum",
+            "b2sum",
+            "cksum",
+            "readlink",
+            "realpath",
+            "grep",
+            "egrep",
+        ),
+        *("fgrep", "echo", "basename", "dirname", "test", "["),
+    }
+)
+
+
+_GREP = Reader(
+    "abcEFGhHiIlLnoPqsTvwxyzZr0123456789",
+    "ABCm",
+    (
+        *("ignore-case", "invert-match", "word-regexp", "line-regexp", "count", "files-with-matches", "no-messages"),
+        *("files-without-match", "only-matching", "quiet", "line-number", "with-filename", "no-filename", "recursive"),
+        *("extended-regexp", "fixed-strings", "basic-regexp", "perl-regexp", "no-ignore-case", "text", "null", "color"),
+    ),
+    ("after-context", "before-context", "context", "max-count", "include", "exclude", "exclude-dir", "color", "colour"),
+    skip=1,
+    recursive="r",
+)
+_SUM = Reader("btz", long=("binary", "text", "tag", "zero"))
+
+READERS: dict[str, Reader] = {
+    "cat": Reader(
+        "AbeEnstTuv", long=("number", "number-nonblank", "show-all", "show-ends", "show-tabs", "squeeze-blank")
+    ),
+    "head": Reader("qvz0123456789", "cn", ("quiet", "silent", "verbose"), ("lines", "bytes")),
+    "tail": Reader("qvz0123456789", "cn", ("quiet", "silent", "verbose"), ("lines", "bytes")),
+    "wc": Reader("clmLw", long=("bytes", "chars", "lines", "words", "max-line-length")),
+    "ls": Reader(
+        "aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1",
+        "ITw",
+        ("all", "almost-all", "human-readable", "recursive", "reverse", "directory", "inode", "size", "classify"),
+        ("sort", "time", "format", "color", "time-style", "ignore", "hide", "width"),
+        recursive="R",
+        here=True,
+    ),
+    "stat": Reader("fLt", "c", ("dereference", "file-system", "terse"), ("format", "printf")),
+    "du": Reader(
+        "abchkHlmsSx0", "dBt", ("all", "bytes", "summarize", "total", "human-readable"), ("max-depth",), here=True
+    ),
+    "file": Reader("bihkLNprs0", "", ("brief", "mime", "mime-type", "mime-encoding", "dereference")),
+    "nl": Reader("p", "bdfhilnsvw"),
+    "tac": Reader("b"),
+    "rev": Reader(),
+    "cut": Reader("sz", "bcdf", ("complement", "only-delimited"), ("bytes", "characters", "delimiter", "fields")),
+    "paste": Reader("sz", "d"),
+    "comm": Reader("123z"),
+    "cmp": Reader("bls", "n"),
+    # Not recursive: diff follows the links that it finds.
+    "diff": Reader(
+        "abBcdeEinNpqstTuwyZ0123456789",
+        "CUWx",
+        ("brief", "unified", "side-by-side", "ignore-all-space", "ignore-case", "new-file", "color"),
+        ("unified", "context", "color", "exclude"),
+    ),
+    "fold": Reader("bs", "w"),
+    "expand": Reader("i", "t"),
+    "od": Reader("abcdfilosxv", "ANjtw"),
+    "strings": Reader("af", "nte"),
+    "md5sum": _SUM,
+    "sha1sum": _SUM,
+    "sha256sum": _SUM,
+    "sha512sum": _SUM,
+    "b2sum": _SUM,
+    "cksum": Reader(),
+    "readlink": Reader("efmnqsvz"),
+    "realpath": Reader("eLmPqsz"),
+    "tr": Reader("cCdst", names_only=True),
+    "uniq": Reader("cdDiuz", "fsw", ("count", "repeated", "unique", "ignore-case"), most=1),
+    "sort": Reader("bcCdfghimMnrRsuVz", "kt", ("reverse", "unique", "numeric-sort", "human-numeric-sort"), ("key",)),
+    "grep": _GREP,
+    "egrep": _GREP,
+    "fgrep": _GREP,
+    "tree": Reader(
+        "aAdfFhinpqrsStuvx", "IPL", ("dirsfirst", "gitignore", "noreport"), here=True, always_recursive=True
+    ),
+    "echo": Reader(names_only=True, takes_all=True),
+    "printf": Reader(names_only=True, takes_all=True),
+    "pwd": Reader("LP", names_only=True),
+    "true": Reader(names_only=True),
+    "false": Reader(names_only=True),
+    "whoami": Reader(names_only=True, most=0),
+    "id": Reader("ugGnr", names_only=True),
+    "uname": Reader("asnrvmpio", names_only=True, most=0),
+    "nproc": Reader("", long=("all",), names_only=True, most=0),
+    "uptime": Reader("ps", names_only=True, most=0),
+    "arch": Reader(names_only=True, most=0),
+    "tty": Reader("s", names_only=True, most=0),
+    "basename": Reader("az", "s", names_only=True),
+    "dirname": Reader("z", names_only=True),
+    "seq": Reader("w", "fs", names_only=True),
+    "expr": Reader(names_only=True, takes_all=True),
+    "sleep": Reader(names_only=True, most=1),
+    "which": Reader("a", names_only=True),
+    "type": Reader("aptP", names_only=True),
+    "date": Reader("uRI", "dr", ("utc", "iso-8601"), ("date", "iso-8601", "rfc-3339"), names_only=True),
+    "test": Reader("bcdefgGhkLnNOprsStuwxz", skip=0),
+    "[": Reader("bcdefgGhkLnNOprsStuwxz", skip=0),
+    # Neither -e nor --files, which turn the first operand into a path, nor -L, which follows links.
+    "rg": Reader(
+        "cFhHiIlnNoPsSUvwx",
+        "ABCmgtT",
+        (
+            *("count", "files-with-matches", "files-without-match", "ignore-case", "line-number", "multiline"),
+            *(
+                "no-heading",
+                "no-filename",
+                "no-line-number",
+                "only-matching",
+                "smart-case",
+                "word-regexp",
+                "json",
+                "stats",
+            ),
+        ),
+        ("after-context", "before-context", "context", "max-count", "glob", "type", "color", "max-depth", "sort"),
+        skip=1,
+        here=True,
+        always_recursive=True,
+    ),
+}
+
+# What find may be told without running or writing anything; the valued ones take one word.
+FIND_WORDS = frozenset(
+    {
+        *(
+            "-a",
+            "-and",
+            "-o",
+            "-or",
+            "-not",
+            "!",
+            "(",
+            ")",
+            ",",
+            "-print",
+            "-print0",
+            "-ls",
+            "-prune",
+            "-empty",
+            "-true",
+        ),
+        *(
+            "-depth",
+            "-mount",
+            "-xdev",
+            "-daystart",
+            "-readable",
+            "-writable",
+            "-executable",
+            "-nouser",
+            "-nogroup",
+            "-quit",
+        ),
+        *("-H", "-P", "-noleaf"),
+    }
+)
+FIND_VALUED = frozenset(
+    {
+        *(
+            "-name",
+            "-iname",
+            "-path",
+            "-ipath",
+            "-wholename",
+            "-regex",
+            "-iregex",
+            "-type",
+            "-xtype",
+            "-size",
+            "-mtime",
+        ),
+        *(
+            "-mmin",
+            "-atime",
+            "-amin",
+            "-ctime",
+            "-cmin",
+            "-maxdepth",
+            "-mindepth",
+            "-perm",
+            "-user",
+            "-group",
+            "-links",
+        ),
+        *("-regextype", "-inum", "-printf", "-uid", "-gid", "-lname", "-ilname"),
+    }
+)
+
+# Reading subcommands of git, for trusted projects, and the options they may have.
+GIT_READS: dict[str, Reader] = {
+    "status": Reader(
+        "sbuvz", "", ("short", "branch", "porcelain", "long", "ignored", "untracked-files"), names_only=True
+    ),
+    "log": Reader(
+        "pnz0123456789",
+        "nSGL",
+        (
+            "oneline",
+            "graph",
+            "all",
+            "stat",
+            "decorate",
+            "name-only",
+            "name-status",
+            "patch",
+            "reverse",
+            "merges",
+            "no-merges",
+        ),
+        ("max-count", "since", "until", "author", "grep", "format", "pretty", "date", "after", "before", "abbrev"),
+        names_only=True,
+    ),
+    "diff": Reader(
+        "pwbz",
+        "U",
+        ("stat", "cached", "staged", "name-only", "name-status", "shortstat", "numstat", "check"),
+        names_only=True,
+    ),
+    "show": Reader(
+        "ps", "U", ("stat", "name-only", "name-status", "oneline", "no-patch"), ("format", "pretty"), names_only=True
+    ),
+    "rev-parse": Reader(
+        "", "", ("abbrev-ref", "show-toplevel", "short", "verify", "is-inside-work-tree"), names_only=True
+    ),
+    "ls-files": Reader("cdmoz", "", ("cached", "deleted", "modified", "others", "exclude-standard"), names_only=True),
+    "blame": Reader("lwest", "L", names_only=True),
+    "branch": Reader("avr", "", ("all", "list", "show-current", "remotes"), names_only=True, most=0),
+    "tag": Reader("l", "", ("list",), names_only=True, most=0),
+    "remote": Reader("v", "", ("verbose",), names_only=True, most=0),
+    "describe": Reader("", "", ("tags", "always", "dirty", "all"), ("abbrev",), names_only=True),
+    "shortlog": Reader("sne", "", ("summary", "numbered", "email"), names_only=True),
+    "merge-base": Reader(names_only=True),
+    "cat-file": Reader("pste", names_only=True),
+}
