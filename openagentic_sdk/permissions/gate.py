@@ -39,7 +39,7 @@ _NOBODY = "nobody is there to ask"
 class ApprovalResult:
     """Whether a call may run, and why; true when it may.
 
-    `category` is what decided: `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
+    `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
     `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set when a
     person or callback put others in their place, which were judged too. `details` is for the log.
     """
@@ -220,7 +220,9 @@ class PermissionGate:
 
         `context` may hold `cwd`, `project_dir`, `workspace_roots`, `protected_paths`, `session_id`, `tool_use_id`,
         `effect`, `grants` and `disallowed_tools` (rules for this turn), `hook_permission` with `hook` and `hook_reason`,
-        `trusted`, and `ask`, through which a question goes out when it is given.
+        `trusted`, and `ask`, through which a question goes out when it is given. `permission_request`, an async function of
+        name and input, is asked first: an `ApprovalResult` answers in a person's place (with `allowed`, `reason`, `hook`,
+        `updated_input`), None does not.
         """
         context = context or {}
         known: dict[str, Any] = {"mode": self.mode, "hook": context.get("hook")}
@@ -266,9 +268,29 @@ class PermissionGate:
             reason = f"{subject.tool} is denied: mode dontAsk asks nobody, and {_reason(verdict, wish)}"
             return replace(result, reason=f"{reason}. {_advice(subject)}")
         result = replace(result, reason=_reason(verdict, wish))
+        spoken = await self._ask_hooks(result, verdict, subject, context)
+        if spoken is not None:
+            return spoken
         if self.approver is not None:
             return await self._ask_callback(result, self.approver, subject, context)
         return await self._ask_person(result, subject, context)
+
+    async def _ask_hooks(
+        self, result: ApprovalResult, verdict: Verdict, subject: Subject, context: Mapping[str, Any]
+    ) -> ApprovalResult | None:
+        """What the permission_request hooks say in a person's place; an allow does not answer an ask rule."""
+        request = context.get("permission_request")
+        answer: ApprovalResult | None = None if request is None else await request(subject.tool, subject.input)
+        if answer is None or (answer.allowed and verdict.firm):
+            return None
+        said = "allowed" if answer.allowed else "denied"
+        reason = answer.reason or f"a hook {said} this call"
+        result = replace(
+            result, allowed=answer.allowed, reason=reason, category="hook", hook=answer.hook, answered_by="hook"
+        )
+        if answer.allowed and answer.updated_input is not None:
+            return self._with_input(result, answer.updated_input, subject, context)
+        return result
 
     async def _ask_callback(
         self, result: ApprovalResult, approver: Approver, subject: Subject, context: Mapping[str, Any]

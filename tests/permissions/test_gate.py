@@ -242,6 +242,30 @@ class People(WorkspaceTestCase):
         gate = self.gate(approver=changes, deny=["Bash(rm:*)"])
         self.assertFalse(self.approve(gate, "Bash", LS))
 
+    def test_a_permission_request_hook_answers_in_a_persons_place(self) -> None:
+        person = Person("yes")
+
+        def saying(answer: ApprovalResult | None) -> Any:
+            async def request(tool: str, input: Mapping[str, Any]) -> ApprovalResult | None:
+                return answer
+
+            return request
+
+        denied = self.approve(
+            self.gate(person), "Bash", LS, permission_request=saying(ApprovalResult(False, "no", hook="h"))
+        )
+        self.assertEqual((denied.allowed, denied.reason, denied.hook, denied.answered_by), (False, "no", "h", "hook"))
+        allowed = self.approve(self.gate(person), "Bash", LS, permission_request=saying(ApprovalResult(True)))
+        self.assertEqual((allowed.allowed, allowed.category), (True, "hook"))
+        changed = saying(ApprovalResult(True, updated_input={"command": "rm x"}))
+        self.assertFalse(self.approve(self.gate(person, deny=["Bash(rm:*)"]), "Bash", LS, permission_request=changed))
+        self.assertEqual(person.asked, [])
+        self.assertTrue(
+            self.approve(self.gate(person, ask=["Bash"]), "Bash", LS, permission_request=saying(ApprovalResult(True)))
+        )
+        self.assertTrue(self.approve(self.gate(person), "Bash", LS, permission_request=saying(None)))
+        self.assertEqual(len(person.asked), 2)
+
     def test_an_input_that_is_not_json_never_runs(self) -> None:
         nested: list[Any] = []
         nested.append(nested)
