@@ -221,7 +221,9 @@ class FileSessionStore(SessionStore):
                 raise SessionLockedError(session_id, lock_holder(fd))
             self._disk.rename(str(folder), str(doomed))
             self._sync_folder(folder.parent)
-            shutil.rmtree(doomed)
+            for path in folder.parent.glob(".deleted-*"):
+                # Ours, and what a process that was killed while deleting has left.
+                shutil.rmtree(path, ignore_errors=path != doomed)
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         self._refuse_when_read_only(session_id)

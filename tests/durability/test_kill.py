@@ -18,7 +18,10 @@ from openagentic_sdk.events import Event, UserMessage
 from openagentic_sdk.sessions.store import LOG_NAME
 from openagentic_sdk.sessions.verify import verify_session
 
-from .scenes import LARGE, SceneTest, bare
+from openagentic_sdk.testing.faults import KILLS as KILL_FAULTS
+from openagentic_sdk.testing.faults import FaultyOS
+
+from .scenes import LARGE, InstantDisk, SceneTest, bare, three_turns
 
 KILLS = 10_000 if LARGE else 300
 # Most kills hit small events, a few hit the big ones that take the disk longest.
@@ -133,3 +136,53 @@ class KillTest(SceneTest):
 
     def assert_numbered(self, events: Sequence[Event]) -> None:
         self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
+class KillAtEveryOperationTest(SceneTest):
+    """A three-turn tool session that is created, run and killed, once for each operation that it asks the disk for."""
+
+    def test_a_kill_at_any_operation_loses_doubles_and_bricks_nothing(self) -> None:
+        for fault in KILL_FAULTS if LARGE else ("kill middle",):
+            at, status = 0, -1
+            while status != 0:
+                at += 1
+                self.store.delete_session("s")
+                acknowledged, status = self.run_and_die(at, fault)
+                with self.subTest(fault=fault, at=at):
+                    self.check(acknowledged)
+            self.assertGreater(at, 60)
+
+    def run_and_die(self, at: int, fault: str) -> tuple[int, int]:
+        """Returns how many batches were acknowledged, and 0 when the session came to its end."""
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self.run_session(FaultyOS(at=at, fault=fault, disk=InstantDisk()), writing)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            acknowledged = len(pipe.read())
+        return acknowledged, os.waitpid(pid, 0)[1]
+
+    def run_session(self, disk: FaultyOS, pipe: int) -> None:
+        try:
+            store = self.make_store(disk=disk)
+            store.create_session(session_id="s")
+            with store.open_writer("s") as writer:
+                for batch in three_turns():
+                    writer.append(batch)
+                    os.write(pipe, b".")
+            os._exit(0)
+        finally:
+            os._exit(1)
+
+    def check(self, acknowledged: int) -> None:
+        if not self.store.session_exists("s"):
+            self.assertEqual(acknowledged, 0)
+            self.store.create_session(session_id="s")
+        expected = [event for batch in three_turns() for event in batch]
+        safe = sum(len(batch) for batch in three_turns()[:acknowledged])
+        whole = bare(self.store.read_events("s"))
+        self.assertGreaterEqual(len(whole), safe)
+        self.assertEqual(whole, expected[: len(whole)])
+        self.assert_goes_on(whole)

@@ -134,6 +134,13 @@ class FilesTest(SceneTest):
         self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
         self.assertEqual(self.store.read_summary("s").turns, 9)
 
+    def test_what_a_killed_process_left_of_a_deletion_goes_with_the_next_one(self) -> None:
+        self.store.append_event("s", UserMessage("secret"))
+        os.rename(self.path.parent, self.place / "sessions" / ".deleted-0")
+        self.store.create_session(session_id="t")
+        self.store.delete_session("t")
+        self.assertEqual(os.listdir(self.place / "sessions"), [])
+
     def test_a_folder_without_a_log_is_no_session(self) -> None:
         (self.place / "sessions" / "empty").mkdir()
         self.assertEqual(self.store.list_sessions(), ["s"])
