@@ -11,6 +11,7 @@ A session appears complete or not at all: its folder is built under another name
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -221,9 +222,11 @@ class FileSessionStore(SessionStore):
                 raise SessionLockedError(session_id, lock_holder(fd))
             self._disk.rename(str(folder), str(doomed))
             self._sync_folder(folder.parent)
+            # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
             for path in folder.parent.glob(".deleted-*"):
-                # Ours, and what a process that was killed while deleting has left.
-                shutil.rmtree(path, ignore_errors=path != doomed)
+                shutil.rmtree(path, ignore_errors=True)
+            if doomed.exists():
+                raise OSError(errno.EACCES, f"a part could not be removed and stands in {doomed}")
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         self._refuse_when_read_only(session_id)
