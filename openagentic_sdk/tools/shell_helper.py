@@ -152,7 +152,6 @@ class _Supervisor:
         self._kill_at: float | None = None
         self._leftovers = 0
         self._stubborn = 0
-        self._cwd = b""
 
     def run(self) -> None:
         spec = _read_spec(self._call_fd)

@@ -99,7 +99,7 @@ _METADATA = frozenset({ipaddress.ip_address("100.100.100.200"), ipaddress.ip_add
 
 @dataclass(frozen=True)
 class WebUrl:
-    """A URL of the one accepted form. `host` is lower case without brackets, `target` path and query as they are sent."""
+    """A URL of the one accepted form. `host` is lower case without brackets, `target` path and query or empty."""
 
     scheme: str
     host: str
@@ -113,6 +113,11 @@ class WebUrl:
             return ipaddress.ip_address(self.host)
         except ValueError:
             return None
+
+    @property
+    def request_target(self) -> str:
+        """What the request line asks for."""
+        return self.target or "/"
 
     @property
     def authority(self) -> str:
@@ -142,7 +147,7 @@ def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
     if not 0 < port < 65536:
         raise AddressRefusedError(url, f"there is no port {port}")
     host = _checked_host(url, match["host"], allow_local_names)
-    return WebUrl(scheme, host, port, _sent_target(match["target"] or "/"))
+    return WebUrl(scheme, host, port, _ascii_target(match["target"] or ""))
 
 
 def _why_no_match(url: str) -> str:
@@ -155,12 +160,12 @@ def _why_no_match(url: str) -> str:
     return "it is not of the form http(s)://host[:port]/path"
 
 
-def _sent_target(target: str) -> str:
+def _ascii_target(target: str) -> str:
     """Path and query in ASCII, without the fragment, which is never sent."""
     from urllib.parse import quote
 
     target = target.partition("#")[0]
-    if not target.startswith("/"):
+    if target.startswith("?"):
         target = "/" + target
     return quote(target, safe="!$%&'()*+,-./:;=?@[]_~|^`{}<>\"")
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
 from .base import BlockingTool, ToolContext, run_in_thread
 from .schema import validate
-from .web_address import WebUrl, check_addresses, parse_web_url, refusal_of
+from .web_address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
 from .web_content import MAX_BODY_BYTES, page_of
 from .web_transport import FetchSignal, fetch_from_address
-
-if TYPE_CHECKING:
-    from .web_address import IPAddress
 
 MAX_REDIRECTS = 5
 MAX_TEXT_CHARS = 100_000

@@ -140,7 +140,7 @@ def _exchange(
     max_bytes: int,
 ) -> tuple[int, dict[str, str], bytes, bool]:
     connected.settimeout(signal.remaining_s())
-    connection.putrequest("GET", url.target, skip_host=True, skip_accept_encoding=True)
+    connection.putrequest("GET", url.request_target, skip_host=True, skip_accept_encoding=True)
     for name, value in {"Host": url.authority, **headers, "Connection": "close"}.items():
         connection.putheader(name, value)
     connection.endheaders()

@@ -162,7 +162,17 @@ class Environment(WorkspaceTestCase):
         }  # fmt: skip
         for name, value in hostile.items():
             self.assertTrue(is_dropped(name, value), name)
-        for name in ("HOME", "PATH", "LANG", "KEYBOARD", "MONKEY", "AUTHOR", "USER", "VIRTUAL_ENV", "SSL_CERT_FILE"):
+        for name in (
+            "HOME",
+            "PATH",
+            "LANG",
+            "KEYBOARD",
+            "MONKEY",
+            "AUTHOR",
+            "USER",
+            "VIRTUAL_ENV",
+            "TOKENIZERS_PARALLELISM",
+        ):
             self.assertFalse(is_dropped(name, "x"), name)
         kept = command_environment(hostile, keep=("GIT_DIR",))
         self.assertEqual(set(kept) & set(hostile), {"GIT_DIR"})

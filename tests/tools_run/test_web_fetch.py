@@ -89,6 +89,22 @@ class Redirects(unittest.TestCase):
             fetch(lambda url: redirect("/"))
 
 
+class Urls(unittest.TestCase):
+    def test_one_is_asked_for_and_reported_as_it_was_given_but_for_case_and_default_port(self) -> None:
+        for given, asked in (
+            ("https://example.com", "https://example.com"),
+            ("HTTP://Example.COM:80/A?b=ü#part", "http://example.com/A?b=%C3%BC"),
+            ("http://example.com?q", "http://example.com/?q"),
+        ):
+            seen: list[str] = []
+
+            def answers(url: str, seen: list[str] = seen) -> Answer:
+                seen.append(url)
+                return 200, HTML, b"x"
+
+            self.assertEqual((fetch(answers, given)["url"], seen), (asked, [asked]))
+
+
 class Bodies(unittest.TestCase):
     def test_compressed_pages_are_read_and_a_bomb_is_cut(self) -> None:
         for encoding, packed in (("gzip", gzip.compress(b"hello")), ("deflate", zlib.compress(b"hello"))):
