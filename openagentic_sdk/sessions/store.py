@@ -237,7 +237,10 @@ class FileSessionStore(SessionStore):
             if not path.parent.is_dir():
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 self._sync_folder(folder)
-            if not (path.is_file() and path.read_bytes() == data):
+            if path.is_file() and path.read_bytes() == data:
+                # Whoever put it there may have died before its name was on disk.
+                self._sync_folder(path.parent)
+            else:
                 self._write_file(path, data)
         return digest
 
