@@ -81,6 +81,8 @@ def _read_prompt(screen: Screen) -> str | None:
             screen.write("\n")
             lines.clear()
             continue
+        if not sys.stdin.isatty():  # nobody echoes what comes from a pipe
+            screen.write(line + "\n")
         if not lines and line.strip() in ("/exit", "/quit"):
             return None
         lines.append(line.removesuffix("\\"))

@@ -165,6 +165,26 @@ class Running(CommandCase):
         self.assertTrue((self.folder / "made").exists(), out)
 
 
+class ChatFromAPipe(CommandCase):
+    def test_each_line_is_a_turn_and_the_end_of_input_ends_the_chat(self) -> None:
+        script = self.script("Hello.", {"text": "Again.", "expect": {"contains": "Hello."}})
+        code, out, err = self.command("chat", "--script", script, "--cwd", str(self.folder), stdin="one\n\ntwo\n")
+        self.assertEqual((code, err), (OK, ""))
+        self.assertIn("> one\nHello.\n", out)
+        self.assertIn("> two\nAgain.\n", out)
+        (session_id,) = self.session_ids()
+        self.assertTrue(out.endswith(f"Go on with: openagentic-sdk chat --resume {session_id}\n"), out)
+
+    def test_the_next_line_answers_a_question_and_the_end_of_input_allows_nothing(self) -> None:
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
+        for answer, made in (("", False), ("no\n", False), ("yes\n", True)):
+            with self.subTest(answer):
+                argv = ("chat", "--script", self.script(call, "ok"), "--cwd", str(self.folder))
+                code, out, _ = self.command(*argv, stdin="make it\n" + answer)
+                self.assertEqual(code, OK, out)
+                self.assertEqual((self.folder / "made").exists(), made, out)
+
+
 class Complaints(CommandCase):
     """Errors are one sentence on stderr that says what to do."""
 
