@@ -30,10 +30,11 @@ class Terminal:
 
     def __init__(self, argv: list[str], environ: dict[str, str]) -> None:
         self._master, slave = pty.openpty()
+        streams = {"stdin": slave, "stdout": slave, "stderr": slave}
+        # A session of its own, whose terminal this is: so that Ctrl-C reaches the command and nobody else.
         self.process = subprocess.Popen(
-            argv, cwd=ROOT, env=environ, stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-            preexec_fn=_take_terminal,
-        )  # fmt: skip
+            argv, cwd=ROOT, env=environ, start_new_session=True, preexec_fn=_take_terminal, **streams
+        )
         os.close(slave)
         os.set_blocking(self._master, False)
         self._seen = ""
@@ -70,7 +71,7 @@ def _take_terminal() -> None:
     import fcntl
     import termios
 
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches the command
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @unittest.skipIf(pty is None, "this system has no pseudo terminals")
