@@ -87,7 +87,7 @@ def _repeated_key(key: str, line: int) -> Diagnostic:
 
 _LINE_BREAKS = re.compile(r"\r\n?|\x85")
 # What may stand before the opening line: blank lines, one comment, one fence or one heading.
-_BEFORE = re.compile(r"\s*+(?:(?:<!--.*?-->|`{3,}[^\n`]*|#{1,6} [^\n]*)[ \t\r]*\n\s*+)?", re.DOTALL)
+_BEFORE = re.compile(r"\s*+(?:(?:<!--.*?-->[ \t\r]*+|`{3,}+[^\n`]*+|#{1,6} [^\n]*+)\n\s*+)?", re.DOTALL)
 _OPENER = re.compile(r"---[ \t]*(?:\r\n?|\n)")
 _CLOSER = re.compile(r"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 _CLOSER_BARE_CR = re.compile(r"(?:^|(?<=\r)|(?<=\n))---[ \t]*(?:\r\n?|\n|\Z)")

@@ -18,7 +18,7 @@ class Outline:
 
 
 _FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r"[ ]{0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_HEADING = re.compile(r"[ ]{0,3}(#{1,6})(?=[ \t]|$)")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*)|$)")
 _BOX = re.compile(r"\[[ xX]?\](?:\s+|$)")
 _NO_TEXT = re.compile(r"\s*(?:[-*+]\s|[-*_=]{3,}\s*$|\d{1,9}[.)]\s|>|\||<!--|<[/a-zA-Z])")
@@ -47,7 +47,7 @@ class _OutlineReading:
     def take(self, line: str) -> None:
         heading = _HEADING.match(line)
         if heading:
-            self._take_heading(len(heading[1]), heading[2] or "")
+            self._take_heading(len(heading[1]), _without_closing_marks(line[heading.end() :].strip()))
         elif self._checklist_level:
             self._listed.add(line, any_item=True)
         else:
@@ -72,6 +72,12 @@ class _OutlineReading:
             self._paragraph_ended = bool(self._paragraph)
         elif not self._paragraph_ended:
             self._paragraph.append(line)
+
+
+def _without_closing_marks(text: str) -> str:
+    """`Title ##` as `Title`; `C#` keeps its mark."""
+    bare = text.rstrip("#")
+    return bare.rstrip() if not bare or bare[-1] in " \t" else text
 
 
 class _Items:

@@ -12,6 +12,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+# A long argument and a text of many placeholders would otherwise multiply.
+MAX_FILLED_CHARS = 1024 * 1024
+
 _VARIABLE = re.compile(r"\$\{([A-Z_]+)\}|\{baseDir\}")
 _PLACEHOLDER = re.compile(
     r"\\(\$(?:ARGUMENTS|\d|[A-Za-z_]\w*))|\$\{([A-Z_]+)\}|(\{baseDir\})"
@@ -46,8 +49,15 @@ class _Filling:
     variables: Mapping[str, str]
     first: int
     used: bool = False
+    room: int = MAX_FILLED_CHARS
 
     def value(self, match: re.Match[str]) -> str:
+        """What stands for one placeholder; the placeholder itself once too much was filled in."""
+        value = self._value(match)
+        self.room -= len(value)
+        return value if self.room >= 0 else match[0]
+
+    def _value(self, match: re.Match[str]) -> str:
         escaped, variable, base, index, number, name = match.groups()
         if escaped:
             return escaped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unittest
 
-from openagentic_sdk.skills.render import fill_arguments, fill_variables, split_words
+from openagentic_sdk.skills.render import MAX_FILLED_CHARS, fill_arguments, fill_variables, split_words
 
 
 class RenderTest(unittest.TestCase):
@@ -30,6 +30,9 @@ class RenderTest(unittest.TestCase):
 
     def test_an_index_far_beyond_the_words_stays_as_it_is(self) -> None:
         self.assertEqual(fill_arguments("$9999 $ARGUMENTS[9999] $ARGUMENTS", "a"), "$9999 $ARGUMENTS[9999] a")
+
+    def test_long_arguments_do_not_multiply_without_end(self) -> None:
+        self.assertLess(len(fill_arguments("$1" * 5000, "x" * 5000)), 2 * MAX_FILLED_CHARS)
 
     def test_variables_are_filled_in_where_they_are_known(self) -> None:
         text = "${CLAUDE_SKILL_DIR}/x {baseDir}/y ${OTHER} $HOME"
