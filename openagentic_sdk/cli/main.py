@@ -21,6 +21,9 @@ COMMANDS = {
     "sessions": "list, read, compare, check and repair sessions",
     "replay": "play a session again from its log and compare every request",
     "whatif": "go on with a copy of a session under other conditions",
+    "view": "show a session as a page in the browser",
+    "export": "write a session for other programs: OpenTelemetry, messages, Markdown, JSON",
+    "bundle": "write everything into one file that a bare Python runs",
     "skills": "list, read and check skills",
     "doctor": "say what an endpoint can do, and which options to set for it",
 }

@@ -1,0 +1,49 @@
+"""`openagentic-sdk view ID`: a session as one page for a browser, or followed live."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..sessions.base import SessionStore
+from ..viewer.page import build_page
+from .exits import OK
+from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from .terminal import Screen
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "view", description="Write a session as one page that any browser shows, or follow it while it runs."
+    )
+    add_id(parser, default=NEWEST)
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: ID.html)")
+    parser.add_argument("--serve", action="store_true", help="follow the session on 127.0.0.1 until Ctrl-C")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="with --serve: the port (default: a free one)")
+    add_store_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_session_store(args.store)
+    session_id = find_session(store, args.id)
+    title = store.read_summary(session_id).label or session_id
+    screen = Screen(sys.stdout)
+    if args.serve:
+        return _serve(store, session_id, title, args.port, screen)
+    target = Path(args.output or f"{session_id}.html")
+    target.write_text(build_page(store.iter_events(session_id), title=title), encoding="utf-8")
+    screen.line(f"wrote {target}: open it in a browser")
+    return OK
+
+
+def _serve(store: SessionStore, session_id: str, title: str, port: int, screen: Screen) -> int:
+    from ..viewer.serve import ViewServer
+
+    server = ViewServer(store, session_id, title=title, port=port)
+    screen.line(f"open {server.address} (Ctrl-C ends)")
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        return OK
+    return OK

@@ -1,0 +1,1 @@
+"""A session as a picture: one page that needs nothing but a browser, and a server that follows a running session."""
