@@ -17,6 +17,7 @@ from .programs import Reads, hazard, inner_commands, read_only, takes_code
 from .rules import Rule, RuleBook
 from .shell import (
     GLOB_LETTERS,
+    IS_GLOB,
     MAX_COMMAND_CHARS,
     CommandLine,
     LooseWord,
@@ -121,7 +122,7 @@ def _doubtful(command: str, line: CommandLine | NotUnderstood | None) -> str:
 
 def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
     text = word.text.rpartition("/")[2] or word.text
-    if not any(letter in text for letter in GLOB_LETTERS):
+    if not IS_GLOB.search(text):
         return (*book.commands.get(text, ()), *(book.commands.get(word.text, ()) if text != word.text else ()))
     return [rule for name, rules in book.commands.items() if fnmatchcase(name, text) for rule in rules]
 

@@ -98,11 +98,12 @@ class Follower:
             if part == "..":
                 at = at.rpartition("/")[0]
                 continue
-            here = f"{at}/{part}"
+            parent, here = at, f"{at}/{part}"
             if here not in self._targets:
-                self._targets[here] = _link_target(here)
+                # Nothing lies below what is not there.
+                self._targets[here] = _MISSING if self._targets.get(parent) is _MISSING else _link_target(here)
             target = self._targets[here]
-            if target is None:
+            if target is None or target is _MISSING:
                 at = here
                 continue
             if len(passed) >= MAX_LINKS:
@@ -117,13 +118,18 @@ def _parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part and part != "."]
 
 
+# What stands for a name that leads nowhere; no link can hold it.
+_MISSING = "\0missing"
+
+
 def _link_target(path: str) -> str | None:
+    """What a link holds, None for anything else that is there."""
     try:
         if not stat.S_ISLNK(os.lstat(path).st_mode):
             return None
         return os.readlink(path)
-    except (OSError, ValueError):  # missing, unreadable or no path at all: nothing to follow here
-        return None
+    except (OSError, ValueError):  # not there, or not to be seen
+        return _MISSING
 
 
 def is_inside(path: str, roots: Iterable[str]) -> bool:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
 GLOB_LETTERS = "*?["
+IS_GLOB = re.compile(r"[*?\[]")
 
 RESERVED_WORDS = frozenset(
     {

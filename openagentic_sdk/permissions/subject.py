@@ -17,7 +17,7 @@ from .paths import Places
 from .program_tables import WRITERS
 from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
-from .shell import GLOB_LETTERS, CommandLine, NotUnderstood, SimpleCommand, loose_words, parse_command
+from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, loose_words, parse_command
 
 Follow = Callable[[str, str], Places]
 Expand = Callable[[str, str], tuple[str, ...] | None]
@@ -150,12 +150,12 @@ def _text(input: Mapping[str, Any], *keys: str) -> str | None:
 
 def _possible_accesses(subject: Subject) -> Iterator[Access]:
     workspace = subject.workspace
+    cwd, follow = workspace.cwd, workspace.follow
     for text, write in dict.fromkeys(_possible_paths(subject)):
-        is_glob = any(letter in text for letter in GLOB_LETTERS)
-        for path in (workspace.expand(text, workspace.cwd) or ()) if is_glob else (text,):
-            places = workspace.follow(path, workspace.cwd)
-            if "/" in path or "." in path or os.path.lexists(places.written):
-                yield Access(places, write)
+        if IS_GLOB.search(text):
+            yield from (Access(follow(path, cwd), write) for path in workspace.expand(text, cwd) or ())
+        elif "/" in text or "." in text or os.path.lexists(f"{cwd}/{text}"):
+            yield Access(follow(text, cwd), write)
 
 
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool]]:
@@ -186,8 +186,7 @@ def path_like(word: str) -> Iterator[str]:
     if not word.startswith("-"):
         yield word
     for mark in "=@:":
-        _, found, tail = word.partition(mark)
-        if found and tail:
-            yield tail
+        if mark in word:
+            yield word.partition(mark)[2] or word
     if len(word) > 2 and word[0] == "-" and word[1] != "-":
         yield word[2:]
