@@ -95,7 +95,7 @@ def _matches(
         pick = glob.in_folder(folder.prefix)
         if pick is None:
             continue
-        names = pick([entry.name for entry in folder.files])
+        names = pick(folder.names)
         if suffixes is not None:
             names = [name for name in names if name.endswith(suffixes)]
         total += len(names)

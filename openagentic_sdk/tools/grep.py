@@ -191,9 +191,9 @@ def _files(root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> It
         if pick is None:
             continue
         base = folder.path if folder.path.endswith("/") else folder.path + "/"
-        inodes = {entry.name: entry.inode() for entry in folder.files if not entry.is_symlink()}
-        for name in sorted(pick(list(inodes))):
-            if name.endswith(suffixes):
+        inodes = {entry.name: entry.inode() for entry in folder.entries if not entry.is_symlink()}
+        for name in sorted(pick(folder.names)):
+            if name in inodes and name.endswith(suffixes):
                 yield ListedFile(folder.prefix + name, base + name, inodes[name])
 
 
@@ -246,9 +246,12 @@ def _note(findings: _Findings, input: Mapping[str, Any], total: int) -> str:
         notes = ["there is more: use a narrower query, root or file_glob, or a higher head_limit"]
     if findings.stopped:
         notes.append(f"{findings.stopped}: what follows was not searched; use a simpler pattern or a narrower root")
-    if findings.searched > 1:  # in a tree they go without saying, and rg does not tell which they are
-        findings.passed_over.pop("binary", None)
-    passed = [f"{count:,} {_REASONS.get(kind, kind)}" for kind, count in findings.passed_over.items()]
+    passed = [
+        f"{count:,} {_REASONS.get(kind, kind)}"
+        for kind, count in findings.passed_over.items()
+        # In a tree binary files go without saying, and rg does not tell which they are.
+        if kind != "binary" or findings.searched == 1
+    ]
     if passed:
         notes.append(f"passed over: {', '.join(passed)}")
     if not total and not input.get("include_ignored"):

@@ -31,6 +31,14 @@ def batch_bytes(path: str) -> int:
     return (len(path) if path.isascii() else 6 * len(path)) + 40
 
 
+def _interpreter() -> str:
+    """The Python to run the worker with. In a program that embeds Python, `sys.executable` is that program."""
+    for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", "python3")):
+        if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
+            return path
+    raise ToolError("this pattern may take for ever and there is no Python to run it apart: use a simpler one")
+
+
 def _ended() -> ToolError:
     return ToolError("the process that searches has ended unexpectedly: try a simpler pattern")
 
@@ -93,10 +101,8 @@ class GrepWorker:
     def _start(self) -> subprocess.Popen[bytes]:
         import subprocess
 
-        if not sys.executable:
-            raise ToolError("this pattern may take for ever and there is no Python to run it apart: use a simpler one")
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT],
+            [_interpreter(), "-I", "-S", "-c", _PROGRAM, _ROOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

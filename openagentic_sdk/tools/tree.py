@@ -39,12 +39,13 @@ class WalkOptions:
 class Folder(NamedTuple):
     """One folder of a walk: where it is, its path relative to the root (empty or with a slash at its end), its files.
 
-    Files are regular files and links to such, in no order.
+    `names` are those of its regular files and links to such, in no order; `entries` holds these and possibly more.
     """
 
     path: str
     prefix: str
-    files: _Entries
+    names: list[str]
+    entries: _Entries
 
 
 class _Waiting(NamedTuple):
@@ -62,12 +63,12 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
         check_cancelled(ctx)
         here = stack.pop()
         try:
-            files, folders, levels = _list(here, options)
+            names, entries, folders, levels = _list(here, options)
         except OSError:
             if not here.prefix:
                 raise
             continue  # gone, or not permitted to this user: the rest of the tree is still worth having
-        yield Folder(here.path, here.prefix, files)
+        yield Folder(here.path, here.prefix, names, entries)
         if folders and here.prefix.count("/") < MAX_DEPTH:
             base = here.path if here.path.endswith("/") else here.path + "/"
             folders.sort(key=_by_name, reverse=True)
@@ -76,25 +77,27 @@ def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator
                 stack.append(_Waiting(base + name, f"{here.prefix}{name}/", entry.inode(), levels))
 
 
-def _list(here: _Waiting, options: WalkOptions) -> tuple[_Entries, _Entries, tuple[_Level, ...]]:
-    """The files to show, the folders to enter, and the ignore files that count below."""
+def _list(here: _Waiting, options: WalkOptions) -> tuple[list[str], _Entries, _Entries, tuple[_Level, ...]]:
+    """The names of the files to show, all entries, the folders to enter, and the ignore files that count below."""
     fd = _open_listed(here)
     try:
         with os.scandir(fd) as found:
             entries = list(found)
-        files = [entry for entry in entries if entry.is_file()]  # a link to a file too
-        folders = _folders(entries, options, here.prefix) if len(files) < len(entries) else []
+        names = [entry.name for entry in entries if entry.is_file()]  # a link to a file too
+        folders = _folders(entries, options, here.prefix) if len(names) < len(entries) else []
         levels = here.levels
         if not options.include_ignored and (own := _read_ignore_file(".gitignore", fd)):
             levels = ((own, "", len(here.prefix)), *levels)
     finally:
         os.close(fd)
     if not options.include_hidden:
-        files = [entry for entry in files if entry.name[0] != "."]
-    if levels:
-        files = _not_ignored(files, levels, here.prefix, folders=False)
-        folders = _not_ignored(folders, levels, here.prefix, folders=True) if folders else folders
-    return files, folders, levels
+        names = [name for name in names if name[0] != "."]
+    if levels and (ignored := _ignored(names, levels, here.prefix, folders=False)):
+        names = [name for name in names if name not in ignored]
+    if levels and folders:
+        ignored = _ignored([entry.name for entry in folders], levels, here.prefix, folders=True)
+        folders = [entry for entry in folders if entry.name not in ignored]
+    return names, entries, folders, levels
 
 
 def _open_listed(here: _Waiting) -> int:
@@ -118,12 +121,12 @@ def _folders(entries: _Entries, options: WalkOptions, prefix: str) -> _Entries:
     return found
 
 
-def _not_ignored(entries: _Entries, levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> _Entries:
-    names = [entry.name for entry in entries]
+def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> set[str]:
+    """The names that are left out."""
     verdicts: dict[str, bool] = {}
     for ignore, outer, length in reversed(levels):  # the nearest last, as it has the last word
         verdicts |= ignore.rules_in(outer + prefix[length:], folders=folders).verdicts(names)
-    return [entry for entry in entries if not verdicts.get(entry.name)] if verdicts else entries
+    return {name for name, is_left_out in verdicts.items() if is_left_out}
 
 
 def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:

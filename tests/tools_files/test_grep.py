@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import re
+import sys
 import threading
 import time
 import unittest
@@ -15,9 +16,11 @@ from typing import Any
 from openagentic_sdk.errors import ToolError, ToolInputError
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.grep import GrepTool
+from openagentic_sdk.tools.grep_worker import _interpreter
 from openagentic_sdk.tools.pattern_cost import pattern_cost
 from openagentic_sdk.tools.rg import find_rg, rg_pattern
 from openagentic_sdk.tools.search import Query, line_spans, search_file
+from openagentic_sdk.tools.search_files import FileSearch, ListedFile
 
 from .support import IS_LARGE, ScratchCase, load_cases
 
@@ -306,6 +309,25 @@ class Runaway(ScratchCase):
         two = self.call(GrepTool(max_matches=9_999), query="x[0-9]+|gr.n*")
         self.assertEqual(one["matches"], two["matches"])
         self.assertEqual(len(one["matches"]), 1_400 + 699)
+
+    def test_a_file_with_another_inode_than_listed_is_found_without_following_links(self) -> None:
+        self.write("secret", "x needle\n")
+        self.write("real", "x needle\n")
+        (self.root / "link").symlink_to("secret")
+        for pattern in ("needle", "x.*nee.*e"):
+            query = {"pattern": pattern, "ignore_case": False, "multiline": False}
+            search = FileSearch(query, 20, self.context(), use_rg=False)
+            self.addCleanup(search.close)
+            files = [ListedFile(name, str(self.root / name), 1) for name in ("real", "link", "gone")]
+            statuses = {file.path: (status, count) for file, (status, count, _) in search.answers(files)}
+            self.assertEqual(statuses, {"real": ("ok", 1), "link": ("unreadable", 0), "gone": ("unreadable", 0)})
+
+    def test_the_worker_is_run_by_python_and_nothing_else(self) -> None:
+        program, sys.executable = sys.executable, "/usr/bin/uwsgi"
+        try:
+            self.assertEqual(os.path.basename(_interpreter()), "python3")
+        finally:
+            sys.executable = program
 
 
 def _children() -> list[str]:
