@@ -81,7 +81,8 @@ function drawn(ts) {
 
 function findPauses() {
   state.pauses = [];
-  const idle = (index) => state.events[index - 1].type === "result" || state.events[index - 1].type.startsWith("session.");
+  const between = (type) => type === "result" || type === "system.init" || type.startsWith("session.");
+  const idle = (index) => between(state.events[index - 1].type) || between(state.events[index].type);
   for (let index = 1; index < state.events.length; index++) {
     const gap = state.events[index].ts - state.events[index - 1].ts;
     if (gap > 1 && idle(index)) state.pauses.push({ until: state.events[index].ts, cut: gap - 0.1 });
