@@ -301,7 +301,11 @@ def _take_back(store: SessionStore, names: Sequence[str]) -> None:
 
 
 def _prompts(events: Iterable[Event]) -> list[UserMessage]:
-    return [event for event in events if isinstance(event, UserMessage) and event.origin == "user"]
+    return [event for event in events if isinstance(event, UserMessage) and _is_prompt(event)]
+
+
+def _is_prompt(event: Event) -> bool:
+    return isinstance(event, UserMessage) and event.origin == "user"
 
 
 def _changes_the_view(event: Event) -> bool:
@@ -334,7 +338,7 @@ def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> li
     while True:
         after_seq = max(0, at_seq - window)
         events = store.read_events(session_id, after_seq=after_seq, limit=at_seq - after_seq)
-        requests = [index for index, event in enumerate(events) if isinstance(event, ModelRequest | UserMessage)]
-        if requests or after_seq == 0:
-            return events[requests[-1] :] if requests else events
+        settled = [index for index, event in enumerate(events) if isinstance(event, ModelRequest) or _is_prompt(event)]
+        if settled or after_seq == 0:
+            return events[settled[-1] :] if settled else events
         window *= 4

@@ -12,6 +12,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing import store_contract
 
 from . import servers
+from .minimal import MinimalStore
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
@@ -22,6 +23,16 @@ class MemoryStoreTest(store_contract.StoreContract):
 
     def make_store(self) -> SessionStore:
         return MemorySessionStore()
+
+
+class MinimalStoreTest(store_contract.StoreContract):
+    """What is derived from the core keeps the contract too."""
+
+    keeps_on_close = False
+    can_take_over = False
+
+    def make_store(self) -> SessionStore:
+        return MinimalStore()
 
 
 class UrlStoreContract(store_contract.StoreContract):
