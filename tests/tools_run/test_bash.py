@@ -17,6 +17,7 @@ from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.command_output import keep_text
 from openagentic_sdk.tools.environment import command_environment, is_dropped
+from openagentic_sdk.tools.shell_helper import descendants, process_parents
 from openagentic_sdk.tools.shell_process import stop_helper
 
 from .support import IS_LARGE, WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
@@ -261,9 +262,7 @@ class NothingSurvives(WorkspaceTestCase):
         self.bash("true")
         close_run(self.ctx)
         stop_helper()
-        children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
-        left = children.read_text() if children.exists() else ""
-        self.assertEqual(left, "")
+        self.assertEqual(descendants({os.getpid()}, process_parents()), set())
 
 
 class BackgroundShells(WorkspaceTestCase):

@@ -5,6 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import http.server
+import os
+import shutil
+import ssl
+import subprocess
+import tempfile
 import threading
 import time
 import unittest
@@ -187,6 +192,31 @@ class _Server(http.server.ThreadingHTTPServer):
         self.released = threading.Event()
 
 
+def make_certificate(folder: str, name: str) -> tuple[str, str]:
+    """A key and a certificate that signs itself; skips the test where there is no openssl."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        raise unittest.SkipTest("there is no openssl to make a certificate with")
+    key, certificate = os.path.join(folder, "key.pem"), os.path.join(folder, "certificate.pem")
+    command = [
+        openssl,
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        key,
+        "-out",
+        certificate,
+        "-days",
+        "2",
+    ]
+    names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
+    subprocess.run([*command, *names], check=True, capture_output=True)
+    return key, certificate
+
+
 class RealConnections(unittest.TestCase):
     def setUp(self) -> None:
         self.server = _Server()
@@ -240,6 +270,25 @@ class RealConnections(unittest.TestCase):
             time.sleep(0.005)
         self.assertLessEqual(threading.active_count(), threads)
         self.assertLessEqual(open_descriptors(), before)
+
+    def test_a_certificate_must_belong_to_the_name_and_not_to_the_address(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            key, certificate = make_certificate(folder, "pinned.example")
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate, key)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+            before = os.environ.get("SSL_CERT_FILE")
+            os.environ["SSL_CERT_FILE"] = certificate
+            try:
+                secured = self.url("/").replace("http:", "https:")
+                self.assertEqual(self.tool().run_sync({"url": secured}, ToolContext())["text"], "hello")
+                for host in ("other.example", "127.0.0.1"):
+                    with self.assertRaisesRegex(ToolError, "CERTIFICATE_VERIFY_FAILED"):
+                        self.tool().run_sync({"url": secured.replace("pinned.example", host)}, ToolContext())
+            finally:
+                os.environ.pop("SSL_CERT_FILE")
+                if before is not None:
+                    os.environ["SSL_CERT_FILE"] = before
 
     def test_a_refused_connection_says_so(self) -> None:
         port = self.server.server_port
