@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
@@ -23,8 +22,6 @@ from .globs import expand_braces, matches_glob
 MAX_MEMORY_BYTES = 256 * 1024
 MAX_MEMORY_FILES = 200
 MAX_IMPORT_HOPS = 4
-
-AgentsMd = Literal["fallback", "both", "never"]
 
 
 @dataclass(frozen=True)
@@ -63,10 +60,9 @@ def _applies(rule: MemoryFile, path: str) -> bool:
     return any(matches_glob(relative, pattern) for pattern in rule.paths)
 
 
-def read_memory(
-    folders: ClaudeFolders, *, agents_md: AgentsMd = "fallback", allow_outside_imports: bool = False
-) -> Memory:
-    """The memory of a project and its user. AGENTS.md counts when there is no CLAUDE.md, or as `agents_md` says.
+def read_memory(folders: ClaudeFolders, *, agents_md: str = "fallback", allow_outside_imports: bool = False) -> Memory:
+    """The memory of a project and its user. AGENTS.md counts when there is no CLAUDE.md (`agents_md="fallback"`),
+    beside it (`both`) or not at all (`never`).
 
     What a project's file imports from outside of the project is left out unless `allow_outside_imports`.
     """

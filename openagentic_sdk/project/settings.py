@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -47,6 +47,8 @@ class CommandHook:
 class Settings:
     """All settings files of a run as one.
 
+    `agents_md`, `outside_imports`, `skill_precedence` and `enforce_allowed_tools` (in the files `agentsMd`,
+    `allowOutsideImports`, `skillPrecedence`, `enforceAllowedTools`) are settings of `read_memory` and `SkillLibrary`.
     `values` holds every other top-level key, from the highest file that has it. `withheld` says what an untrusted project
     asked for and did not get, one sentence per file.
     """
@@ -60,6 +62,10 @@ class Settings:
     model: str | None = None
     default_mode: str | None = None
     bypass_disabled: bool = False
+    agents_md: str | None = None
+    outside_imports: bool = False
+    skill_precedence: str | None = None
+    enforce_allowed_tools: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -117,6 +123,20 @@ def _read_file(file: _File) -> Settings | None:
     return _Entries(file).settings(data)
 
 
+_READ_KEYS = frozenset(
+    (
+        "permissions",
+        "hooks",
+        "env",
+        "model",
+        "agentsMd",
+        "allowOutsideImports",
+        "skillPrecedence",
+        "enforceAllowedTools",
+    )
+)
+
+
 class _Entries:
     """The entries of one file; what is of the wrong kind is noted and left out."""
 
@@ -126,7 +146,6 @@ class _Entries:
 
     def settings(self, data: Mapping[str, Any]) -> Settings:
         permissions = self._map(data, "permissions")
-        known = {"permissions", "hooks", "env", "model"}
         return Settings(
             allow=self._rules(permissions, "allow"),
             ask=self._rules(permissions, "ask"),
@@ -137,7 +156,11 @@ class _Entries:
             model=self._text(data, "model"),
             default_mode=self._text(permissions, "defaultMode"),
             bypass_disabled=permissions.get("disableBypassPermissionsMode") in ("disable", True),
-            values={key: value for key, value in data.items() if key not in known},
+            agents_md=self._choice(data, "agentsMd", ("fallback", "both", "never")),
+            outside_imports=self._flag(data, "allowOutsideImports"),
+            skill_precedence=self._choice(data, "skillPrecedence", ("project", "user")),
+            enforce_allowed_tools=self._flag(data, "enforceAllowedTools"),
+            values={key: value for key, value in data.items() if key not in _READ_KEYS},
             sources=(self.file.path,),
             diagnostics=tuple(self.notes),
         )
@@ -159,6 +182,20 @@ class _Entries:
             return value
         self._skip(key, "text")
         return None
+
+    def _choice(self, data: Mapping[str, Any], key: str, choices: Sequence[str]) -> str | None:
+        value = data.get(key)
+        if value is None or value in choices:
+            return value
+        self._skip(key, f"one of {', '.join(choices)}")
+        return None
+
+    def _flag(self, data: Mapping[str, Any], key: str) -> bool:
+        value = data.get(key, False)
+        if isinstance(value, bool):
+            return value
+        self._skip(key, "true or false")
+        return False
 
     def _list(self, data: Mapping[str, Any], key: str, where: str) -> list[Any]:
         value = data.get(key, [])
@@ -229,6 +266,10 @@ def _under(high: Settings, low: Settings) -> Settings:
         model=high.model if high.model is not None else low.model,
         default_mode=high.default_mode if high.default_mode is not None else low.default_mode,
         bypass_disabled=high.bypass_disabled or low.bypass_disabled,
+        agents_md=high.agents_md or low.agents_md,
+        outside_imports=high.outside_imports or low.outside_imports,
+        skill_precedence=high.skill_precedence or low.skill_precedence,
+        enforce_allowed_tools=high.enforce_allowed_tools or low.enforce_allowed_tools,
         values=_merged(high.values, low.values),
         sources=high.sources + low.sources,
         withheld=high.withheld + low.withheld,
@@ -256,6 +297,7 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
     "additional folders": lambda settings: settings.additional_dirs,
     "hooks": lambda settings: settings.hooks,
     "env": lambda settings: settings.env,
+    "imports from outside": lambda settings: settings.outside_imports,
     "a looser permission mode": lambda settings: settings.default_mode in LOOSE_MODES,
 }
 
@@ -272,6 +314,7 @@ def _without_grants(settings: Settings, file: _File) -> Settings:
         additional_dirs=(),
         hooks=(),
         env={},
+        outside_imports=False,
         default_mode=mode,
         withheld=(*settings.withheld, sentence),
     )

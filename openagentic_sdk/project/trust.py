@@ -80,6 +80,7 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     lines += [f"use the folder {rule.text} ({rule.source})" for rule in settings.additional_dirs]
     lines += [f"at {hook.event} run: {hook.command} ({hook.source})" for hook in settings.hooks]
     lines += [f"set {name} to {value}" for name, value in settings.env.items()]
+    lines += ["import memory from outside of the project"] if settings.outside_imports else []
     lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
     for skill in skills:
         rules = grantable(skill.allowed_tools)[0] if skill.scope == "project" else ()

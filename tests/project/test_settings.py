@@ -132,6 +132,28 @@ class SettingsTest(ProjectTestCase):
         self.assertEqual(len(settings.withheld), 2)
         self.assertIn("allow rules, additional folders, hooks, env, a looser permission mode", settings.withheld[0])
 
+    def test_how_memory_and_skills_are_read_can_be_set(self) -> None:
+        wanted = {
+            "agentsMd": "both",
+            "allowOutsideImports": True,
+            "skillPrecedence": "user",
+            "enforceAllowedTools": True,
+        }
+        settings = self.read(user=wanted)
+        self.assertEqual((settings.agents_md, settings.skill_precedence), ("both", "user"))
+        self.assertEqual((settings.outside_imports, settings.enforce_allowed_tools), (True, True))
+        self.assertEqual(settings.values, {})
+
+    def test_odd_values_of_these_are_left_out(self) -> None:
+        settings = self.read(user={"agentsMd": [], "allowOutsideImports": "yes", "skillPrecedence": 5})
+        self.assertEqual((settings.agents_md, settings.outside_imports, settings.skill_precedence), (None, False, None))
+        self.assertEqual(len(settings.diagnostics), 3)
+
+    def test_imports_from_outside_need_trust(self) -> None:
+        settings = self.read(trusted=False, project={"allowOutsideImports": True})
+        self.assertFalse(settings.outside_imports)
+        self.assertEqual(len(settings.withheld), 1)
+
     def test_a_stricter_mode_needs_no_trust(self) -> None:
         settings = self.read(trusted=False, project={"permissions": {"defaultMode": "plan"}})
         self.assertEqual((settings.default_mode, settings.withheld), ("plan", ()))
