@@ -17,6 +17,7 @@ from signal import Signals
 from typing import Any
 
 from ..errors import OptionsError, ToolError, ToolInputError
+from ..events import SystemNotice
 from .background_shells import RunShells, run_shells
 from .base import BlockingTool, ToolContext
 from .bash_sandbox import BashSandbox, Confinement, EffectsMode, SandboxMode
@@ -43,8 +44,8 @@ class BashTool(BlockingTool):
 
     `max_file_bytes` is what a command may write to one stream before it is ended. `keep_environment` names variables that
     pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
-    `bash_effects` are explained in `bash_sandbox`; with them a result has `sandbox` (the rung) and `effects`
-    (`{"created", "changed", "deleted", "applied", "total"}`).
+    `bash_effects` are explained in `bash_sandbox`: with them a result has `sandbox` (the rung) and `effects`
+    (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run.
     """
 
     name = "Bash"
@@ -86,6 +87,14 @@ class BashTool(BlockingTool):
         )
         self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
         self.description = _describe(timeout_s) + self._sandbox.description
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        said = frozenset(run_shells(ctx).notices)
+        result = await super().run(input, ctx)
+        if ctx.record is not None:
+            for message in sorted(run_shells(ctx).notices - said):
+                await ctx.record(SystemNotice("sandbox", message))
+        return result
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         validate(input, self.input_schema)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
+from openagentic_sdk.events import Event, SystemNotice
 from openagentic_sdk.tools import sandbox_plan
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
@@ -139,6 +141,21 @@ class Confined(WorkspaceTestCase):
     def test_what_it_gives_is_said_once(self) -> None:
         self.assertIn("namespaces, network off", self.confined("true", sandbox="auto")["notes"][0])
         self.assertEqual(self.confined("true", sandbox="auto")["notes"], [])
+
+    def test_what_it_gives_is_recorded_once_for_people(self) -> None:
+        recorded: list[Event] = []
+
+        async def record(event: Event) -> None:
+            recorded.append(event)
+
+        async def two_calls() -> None:
+            ctx = ToolContext(cwd=str(self.workspace), record=record)
+            for _ in range(2):
+                await BashTool(sandbox="auto").run({"command": "true"}, ctx)
+            close_run(ctx)
+
+        asyncio.run(two_calls())
+        self.assertEqual(recorded, [SystemNotice("sandbox", "commands run in a sandbox (namespaces, network off)")])
 
     def test_a_shell_in_the_background_is_confined_until_it_ends(self) -> None:
         tool = BashTool(sandbox="require")
