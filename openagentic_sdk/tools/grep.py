@@ -7,6 +7,7 @@ can be killed, or only on the files that `rg` did not rule out.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -50,7 +51,8 @@ class GrepTool(Tool):
     "count" gives `{"counts": {path: matching lines}}`; each with `root`, `query`, `mode`, `total` (matches, files or
     matching lines in this answer), `truncated` and `note`. Paths are relative to the working directory.
 
-    `timeout_s` bounds a whole search; `max_matches` and `max_output_chars` what is shown; `use_rg` False leaves `rg` alone.
+    `timeout_s` bounds a whole search; `max_matches` and `max_output_chars` (as JSON) what is shown; `use_rg` False leaves
+    `rg` alone.
     """
 
     name = "Grep"
@@ -92,7 +94,7 @@ class GrepTool(Tool):
         *,
         max_matches: int = 250,
         max_line_chars: int = 500,
-        max_output_chars: int = 100_000,
+        max_output_chars: int = 150_000,
         timeout_s: float = 20.0,
         use_rg: bool = True,
     ) -> None:
@@ -164,9 +166,7 @@ class GrepTool(Tool):
             if findings.chars > self._max_output_chars:
                 break
             findings.matches.append(match)
-            findings.chars += (
-                len(path) + len(match["text"]) + sum(map(len, match.get("before", []) + match.get("after", [])))
-            )
+            findings.chars += len(json.dumps(match))
         findings.is_full = len(findings.matches) > limit or findings.chars > self._max_output_chars
 
 

@@ -5,7 +5,11 @@ Pure and streaming: text goes in piece by piece, and no more of it is kept than 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+
+# A number, a tab and a line's end, as JSON.
+LINE_NUMBER_CHARS = 10
 
 
 @dataclass
@@ -13,7 +17,7 @@ class LineWindow:
     """The lines `first` to `first + limit - 1` of a text that is fed in pieces. Lines are counted from 1.
 
     A line ends at a newline (one carriage return before it is no part of it) and keeps at most `max_line_chars`. The window
-    closes early when it holds `max_chars`.
+    closes early when its lines, with their numbers and as JSON, would be longer than `max_chars`.
     """
 
     first: int
@@ -23,7 +27,6 @@ class LineWindow:
     lines: list[str] = field(default_factory=list)
     cut_lines: int = 0
     closed: bool = False
-    ended_early: bool = False
     _number: int = 1  # of the line that is being put together
     _head: str = ""
     _length: int = 0
@@ -76,11 +79,12 @@ class LineWindow:
         elif self._length > self.max_line_chars:
             line = cut_line(line, self._length, self.max_line_chars)
             self.cut_lines += 1
-        if self.lines and self._chars + len(line) > self.max_chars:
-            self.closed = self.ended_early = True
+        chars = json_chars(line) + LINE_NUMBER_CHARS
+        if self.lines and self._chars + chars > self.max_chars:
+            self.closed = True
         else:
             self.lines.append(line)
-            self._chars += len(line) + 1
+            self._chars += chars
             self.closed = len(self.lines) >= self.limit
         self._next_line()
 
@@ -88,6 +92,11 @@ class LineWindow:
         self._number += 1
         self._head = ""
         self._length = 0
+
+
+def json_chars(text: str) -> int:
+    """How long a text is as JSON in ASCII, as it is stored: six characters for most that are not ASCII."""
+    return len(json.dumps(text)) - 2
 
 
 def cut_line(head: str, length: int, max_chars: int) -> str:

@@ -59,9 +59,9 @@ class ReadTool(Tool):
     """Read a file.
 
     A text file gives `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`; `content` has
-    line numbers, `note` says what was left out and how to go on. `total_lines` is None for a file of more than
-    `max_scan_bytes`, which is read only as far as needed. An image gives `{"type": "image", "media_type", "data", ...}`, a
-    notebook its cells as text. Folders, devices and binary files are refused.
+    line numbers and, as JSON, at most `max_output_chars`; `note` says what was left out and how to go on. `total_lines` is
+    None for a file of more than `max_scan_bytes`, which is read only as far as needed. An image gives `{"type": "image",
+    "media_type", "data", ...}`, a notebook its cells as text. Folders, devices and binary files are refused.
     """
 
     name = "Read"
@@ -86,7 +86,7 @@ class ReadTool(Tool):
         *,
         max_lines: int = 2_000,
         max_line_chars: int = 2_000,
-        max_output_chars: int = 250_000,
+        max_output_chars: int = 200_000,
         max_scan_bytes: int = 256 << 20,
         max_image_bytes: int = 5 << 20,
         max_notebook_bytes: int = 32 << 20,

@@ -57,10 +57,12 @@ class Windows(ScratchCase):
         output = self.call(ReadTool(), file_path="f")
         self.assertIn("x" * 2_000 + "… (+3,000 characters)\n     2\tshort", output["content"])
         self.assertIn("1 line cut at 2,000 characters", output["note"])
-        self.write("g", ("y" * 999 + "\n") * 1_000)
-        output = self.call(ReadTool(max_output_chars=10_000), file_path="g")
-        self.assertEqual((output["end_line"], output["truncated"]), (10, True))
-        self.assertIn("offset=11", output["note"])
+        for letter, lines in (("y", 9), ("\u4e2d", 1), ('"', 4)):
+            self.write("g", (letter * 999 + "\n") * 1_000)
+            output = self.call(ReadTool(max_output_chars=10_000), file_path="g")
+            self.assertEqual((output["end_line"], output["truncated"]), (lines, True))
+            self.assertLess(len(json.dumps(output["content"])), 10_000)
+            self.assertIn(f"offset={lines + 1}", output["note"])
 
     def test_two_thousand_lines_at_a_time(self) -> None:
         self.write("f", "x\n" * 2_001)
