@@ -6,8 +6,10 @@ question. Nobody to ask means no. Authority only shrinks on the way down: a narr
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
+import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -41,7 +43,8 @@ class ApprovalResult:
 
     `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
     `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set when a
-    person or callback put others in their place, which were judged too. `details` is for the log.
+    person or callback put others in their place, which were judged too. `details` is for the log, `question` what a person
+    was asked.
     """
 
     allowed: bool
@@ -57,6 +60,7 @@ class ApprovalResult:
     updated_input: Mapping[str, Any] | None = None
     policy_sha256: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    question: UserQuestion | None = None
 
     def __bool__(self) -> bool:
         return self.allowed
@@ -182,10 +186,13 @@ class PermissionGate:
         """A gate for a subagent or skill: what it allows, this gate allows too.
 
         `tools`, when given, are names and rules of all that may be used. Without a `permission_mode` of its own the child
-        is only held to this gate's mode.
+        is only held to this gate's mode. What cannot be understood takes authority away instead of raising: a tool of that
+        kind is not usable, a deny rule of that kind forbids its whole tool.
         """
         mode = "bypass" if permission_mode is None else _mode(permission_mode)
-        gate = self._copy((*self._layers, _policy(mode, allow, ask, deny, tools, source, root)))
+        only = None if tools is None else _understood(tools, source, root)
+        forbidden = [rule if isinstance(rule, Rule) else _deny_rule(rule, source, root) for rule in deny]
+        gate = self._copy((*self._layers, _policy(mode, allow, ask, forbidden, only, source, root)))
         gate.mode = self.mode if permission_mode is None else mode
         return gate
 
@@ -327,7 +334,7 @@ class PermissionGate:
         said = said.strip() if isinstance(said, str) else ""
         if not said and not self.can_ask:
             return self._nobody(result, subject)
-        answered = replace(result, category="answer", answered_by=by, waited_s=waited)
+        answered = replace(result, category="answer", answered_by=by, waited_s=waited, question=question)
         return self._answered(answered, said, offers, subject, context)
 
     def _nobody(self, result: ApprovalResult, subject: Subject) -> ApprovalResult:
@@ -532,7 +539,7 @@ def _policy(
         RuleBook(parse_rules(allow, "allow", source, root)),
         RuleBook(parse_rules(ask, "ask", source, root)),
         RuleBook(parse_rules(deny, "deny", source, root)),
-        None if only is None else RuleBook(parse_rules(only, "allow", source, root)),
+        None if only is None else RuleBook(parse_rules(only, "deny", source, root)),
     )
 
 
@@ -556,12 +563,21 @@ def _usable(grants: Sequence[str]) -> tuple[list[Rule], list[str]]:
     return rules, unusable
 
 
-def _deny_rule(text: str) -> Rule:
-    """A rule that forbids for a turn; one that cannot be understood forbids the whole tool that it names."""
-    try:
-        return parse_rule(text, "deny", "session")
-    except PermissionRuleError:
-        return parse_rule(text.partition("(")[0].strip() or "*", "deny", "session")
+def _understood(tools: Iterable[str | Rule], source: str, root: str | None) -> list[Rule]:
+    """The rules of a list of usable tools that can be understood."""
+    rules: list[Rule] = []
+    for tool in tools:
+        with contextlib.suppress(PermissionRuleError):
+            rules.append(tool if isinstance(tool, Rule) else parse_rule(tool, "deny", source, root))
+    return rules
+
+
+def _deny_rule(text: str, source: str = "session", root: str | None = None) -> Rule:
+    """A rule that forbids; one that cannot be understood forbids the whole tool that it names, or every tool."""
+    with contextlib.suppress(PermissionRuleError):
+        return parse_rule(text, "deny", source, root)
+    name = re.match(r"\w+", text.strip())
+    return parse_rule(name[0] if name and not name[0][0].isdigit() else "*", "deny", source, root)
 
 
 def _session_of(context: Mapping[str, Any]) -> str:

@@ -166,11 +166,13 @@ def _ascii_host(host: str) -> str:
 
 
 def _name(inner: str) -> str:
+    """One name, or several with commas between them, as one text with commas."""
     for tail in (":*", " *"):
         inner = inner.removesuffix(tail)
-    if not inner or re.search(r"[\s()]", inner):
-        raise ValueError("a name holds no blanks and no brackets")
-    return inner
+    names = [name.strip() for name in inner.split(",")]
+    if not all(names) or re.search(r"[\s()]", "".join(names)):
+        raise ValueError("a name holds no blanks and no brackets; several stand with commas between them")
+    return ",".join(names)
 
 
 def host_matches(pattern: str, host: str) -> bool:
@@ -249,7 +251,10 @@ class RuleBook:
 
     def for_name(self, tool_name: str, name: str) -> Rule | None:
         """The first rule about a skill or subagent of this name."""
-        return next((r for r in self.names if r.covers(tool_name) and fnmatchcase(name, r.pattern)), None)
+        for rule in self.names:
+            if rule.covers(tool_name) and any(fnmatchcase(name, part) for part in rule.pattern.split(",")):
+                return rule
+        return None
 
 
 class _PathRules:

@@ -291,6 +291,12 @@ class Narrowing(WorkspaceTestCase):
             ({"tools": ["Bash(ls:*)"]}, "Bash", {"command": "ls src"}, "allow"),
             ({"tools": ["Bash(ls:*)"]}, "Bash", {"command": "ls; cat README.md"}, "deny"),
             ({"tools": []}, "Read", {"file_path": "README.md"}, "deny"),
+            ({"tools": ["Agent(a, b)"]}, "Task", {"agent": "b"}, "allow"),
+            ({"tools": ["Agent(a, b)"]}, "Task", {"agent": "c"}, "deny"),
+            ({"tools": ["mcp__*"]}, "mcp__a__b", {}, "ask"),
+            ({"tools": ["Bash(git * x)", "Read"]}, "Bash", {"command": "git a x"}, "deny"),
+            ({"deny": ["Read(!x)"]}, "Read", {"file_path": "README.md"}, "deny"),
+            ({"deny": ["(?)"]}, "Read", {"file_path": "README.md"}, "deny"),
             ({"permission_mode": "dontAsk"}, "Bash", {"command": "npm test"}, "deny"),
         ]
         for narrower, tool, input, expected in cases:
