@@ -1,0 +1,101 @@
+"""The programs that default mode runs without a rule, run for real: nothing in the workspace changes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import string
+import subprocess
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.permissions.program_tables import FIND_VALUED, FIND_WORDS, OPTIONS, READERS
+
+from .real_bash import BASH
+from .workspace import WorkspaceTestCase
+
+LINES = 20_000 if os.environ.get("OPENAGENTIC_TEST_LARGE") == "1" else 1_500
+_LETTERS = string.ascii_letters + string.digits
+_WORDS = (
+    "README.md",
+    "src/a.py",
+    "src",
+    ".",
+    "new",
+    "out/x",
+    "1",
+    "2",
+    "x",
+    "+%s",
+    "s/x/y/w new",
+    "w new",
+    "1p",
+    "$p",
+    "s/x/y/",
+    "--",
+)
+
+
+def random_call(rng: random.Random) -> str:
+    """A call of a reading program with options that may or may not be harmless."""
+    name = rng.choice((*READERS, "find", "sed"))
+    words = [name]
+    for _ in range(rng.choice((0, 1, 1, 2, 3, 4))):
+        words.append(rng.choice((_option, _option, _word))(rng, name))
+    return " ".join(f"'{word}'" for word in words)
+
+
+def _option(rng: random.Random, name: str) -> str:
+    if name == "find":
+        return rng.choice((*sorted(FIND_WORDS), *sorted(FIND_VALUED), *sorted(OPTIONS["find"].words)))
+    if rng.random() < 0.3:
+        reader = READERS.get(name)
+        known = (*reader.long, *reader.long_valued) if reader else ("expression", "in-place")
+        risky = OPTIONS[name].long if name in OPTIONS else ("output",)
+        return "--" + rng.choice((*known, *risky, "output")) + rng.choice(("", "=new", "=1"))
+    return "-" + "".join(rng.choice(_LETTERS) for _ in range(rng.choice((1, 1, 2, 3))))
+
+
+def _word(rng: random.Random, name: str) -> str:
+    return rng.choice(_WORDS)
+
+
+@unittest.skipIf(BASH is None, "there is no bash on this machine")
+class ReadingPrograms(WorkspaceTestCase):
+    def snapshot(self) -> dict[str, tuple[int, int, bytes]]:
+        found = {}
+        for path in sorted(self.outside.rglob("*")):
+            state = path.lstat()
+            found[str(path)] = (state.st_mode, state.st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        return found
+
+    async def allowed(self, calls: list[str]) -> list[str]:
+        gate = PermissionGate(cwd=str(self.root))
+        return [call for call in calls if await gate.approve("Bash", {"command": call}, {"cwd": str(self.root)})]
+
+    def test_no_call_that_passes_without_a_rule_changes_anything(self) -> None:
+        rng = random.Random(13)
+        calls = list(dict.fromkeys(random_call(rng) for _ in range(LINES)))
+        allowed = asyncio.run(self.allowed(calls))
+        self.assertGreater(len(allowed), len(calls) / 10)
+        run = [f"timeout 5 {call}" for call in allowed if call.split("'")[1] not in ("sleep", "type", "test")]
+        script = Path(self.outside, "script.sh")
+        script.write_text("\n".join(run), encoding="utf-8")
+        before = self.snapshot()
+        with open(os.devnull, "wb") as nowhere:
+            subprocess.run(
+                [BASH or "bash", "--noprofile", "--norc", str(script)],
+                cwd=self.root,
+                stdin=subprocess.DEVNULL,
+                stdout=nowhere,
+                stderr=nowhere,
+                timeout=300,
+                check=False,
+            )
+        self.assertEqual(self.snapshot(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
