@@ -95,7 +95,7 @@ def _unique(rules: Iterable[str]) -> tuple[str, ...]:
 # --- becoming active -------------------------------------------------------------------------------------------------
 
 # A rule this wide is a decision about the whole machine; a file does not get to make it.
-_TOO_WIDE = frozenset({"*", "bash", "bash(*)", "bash(:*)", "bash(**)", "mcp__*", "write", "edit", "task", "agent"})
+_TOO_WIDE = frozenset({"*", "bash", "bash(*)", "bash(:*)", "bash(**)", "mcp__*"})
 # These ask a person; answering for them would be the opposite of asking.
 _INTERACTIVE = frozenset({"askuserquestion"})
 

@@ -22,6 +22,8 @@ from .text import one_line
 MAX_SKILL_BYTES = 1024 * 1024
 PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
 USER_FOLDERS = (".claude/skills", ".agents/skills", ".openagentic-sdk/skills")
+# An error that names a thousand skills would be all that the model reads.
+_MAX_NAMED = 50
 # A file that changed this recently may change once more without another time stamp, so what it said is not kept.
 _SAME_TICK_S = 0.02
 
@@ -92,7 +94,8 @@ class IndexResult:
         for skill in everything:
             if wanted in (name_key(skill.id), name_key(f"{skill.scope}:{skill.folder}")):
                 return skill
-        raise SkillNotFoundError(name, [skill.name for skill in self.skills])
+        names = [skill.name for skill in self.skills]
+        raise SkillNotFoundError(name, [*names[:_MAX_NAMED], *(["..."] if len(names) > _MAX_NAMED else [])])
 
 
 def _declared_key(skill: SkillInfo) -> str:

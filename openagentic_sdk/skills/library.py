@@ -105,9 +105,8 @@ class SkillLibrary:
 
 def _is_in_force(event: SkillActivated, events: Sequence[Event]) -> bool:
     same = [skill for skill in active_skills(events) if name_key(skill.name) == name_key(event.name)]
-    return [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)] and set(
-        event.grants
-    ) <= set(skill_policy(events).grants)
+    is_active = [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)]
+    return is_active and set(event.grants) <= set(skill_policy(events).grants)
 
 
 def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str]:

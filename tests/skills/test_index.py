@@ -113,6 +113,13 @@ class FindTest(ProjectTestCase):
         self.assertIsInstance(caught.exception, FileNotFoundError)
         self.assertEqual(str(caught.exception), "there is no skill 'b': the skills are a")
 
+    def test_the_error_for_an_unknown_name_stays_short(self) -> None:
+        for i in range(60):
+            self.skill(f"s{i:02}")
+        with self.assertRaises(SkillNotFoundError) as caught:
+            SkillIndex(self.project).find("b")
+        self.assertEqual((len(caught.exception.known), caught.exception.known[-1]), (51, "..."))
+
 
 class FileTest(ProjectTestCase):
     def test_a_folder_is_no_file(self) -> None:
