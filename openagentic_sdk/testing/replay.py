@@ -167,6 +167,8 @@ class ReplayProvider:
         recorded = next((r for r in rebuild_requests(self._recording.events) if r.seq == seq), None)
         if recorded is None:
             return "(the recorded request cannot be rebuilt from the log)"
+        if not recorded.matches:
+            return "(the log itself does not rebuild the request any more: it was changed after it was recorded)"
         before = _lines(recorded.model, recorded.messages, recorded.tools)
         after = _lines(model, messages, tools)
         return "\n".join(difflib.unified_diff(before, after, "recorded", "now", lineterm="", n=1))

@@ -1,0 +1,70 @@
+"""Record a real endpoint's answers as a script that `ScriptedProvider` plays, with secrets removed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..permissions.redact import Redactor
+from ..providers.base import Done, Message, ModelOutput, Provider, StreamEvent, TextDelta, ToolSpec
+from ..providers.wrap import ask, fold
+
+
+class RecordingProvider:
+    """A provider around a provider: passes everything on, and writes each complete answer to a cassette.
+
+    The cassette is a script file (see `testing.scripted`), rewritten after each answer. `api_key` and the values of
+    secret-looking environment variables are masked in it, like all tokens that are known by their form. Raises `OSError`
+    when the file cannot be written.
+    """
+
+    def __init__(self, provider: Provider, path: str | os.PathLike[str], *, api_key: str | None = None) -> None:
+        self.name = provider.name
+        self._provider = provider
+        self._path = Path(path)
+        self._turns: list[dict[str, Any]] = []
+        self._mask = Redactor.from_environment(os.environ, {"api_key": api_key} if api_key else None)
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        """The provider's answer, whole."""
+        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
+
+    async def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The provider's answer, piece by piece."""
+        sizes: list[int] = []
+        answer = ask(self._provider, model=model, messages=messages, tools=tools, api_key=api_key)
+        try:
+            async for event in answer:
+                if isinstance(event, TextDelta):
+                    sizes.append(len(event.delta))
+                if isinstance(event, Done) and event.output is not None:
+                    self._record(event.output, sizes)
+                yield event
+        finally:
+            await answer.aclose()
+
+    def _record(self, output: ModelOutput, sizes: list[int]) -> None:
+        calls = [
+            {"id": call.tool_use_id, "name": call.name, "arguments": dict(call.arguments)}
+            if call.raw_arguments is None
+            else {"id": call.tool_use_id, "name": call.name, "raw_arguments": call.raw_arguments}
+            for call in output.tool_calls
+        ]
+        turn = {
+            "text": output.assistant_text or "",
+            "tool_calls": calls,
+            "reasoning": output.reasoning,
+            "deltas": sizes,
+            "usage": output.usage,
+            "finish_reason": output.finish_reason,
+        }
+        self._turns.append(self._mask.value({key: value for key, value in turn.items() if value or key == "usage"}))
+        script = {"name": self.name, "turns": self._turns}
+        self._path.write_text(json.dumps(script, indent=1, ensure_ascii=True) + "\n", encoding="ascii")

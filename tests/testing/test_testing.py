@@ -1,0 +1,126 @@
+"""The tools that tests of agents are made with: scripts, recordings, the emitted test."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.api import run
+from openagentic_sdk.errors import OptionsError, ScriptError
+from openagentic_sdk.testing.clock import FakeClock
+from openagentic_sdk.testing.emit import emit_test
+from openagentic_sdk.testing.recording import RecordingProvider
+from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.runtime.support import options_for
+
+ECHO = {"name": "echo", "arguments": {"text": "x"}}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class ScriptTest(unittest.IsolatedAsyncioTestCase):
+    async def outcome(self, turns, prompt="hi"):
+        return await run(prompt=prompt, options=options_for(turns))
+
+    async def test_an_expectation_that_does_not_hold_fails_with_what_came(self):
+        cases = [
+            ({"last": "hello"}, "the last message must contain 'hello'"),
+            ({"contains": ["hi", "there"]}, "some message must contain 'there'"),
+            ({"lacks": "hi"}, "no message may contain 'hi'"),
+            ({"messages": 5}, "there must be 5 messages"),
+            ({"tools": ["Read"]}, "the tool 'Read' must be offered"),
+        ]
+        for expect, sentence in cases:
+            result = await self.outcome([{"text": "x", "expect": expect}])
+            self.assertEqual(result.error_type, "ScriptError")
+            self.assertIn(sentence, result.error_message)
+
+    async def test_expectations_on_results_of_tools(self):
+        second = {"text": "ok", "expect": {"tool_results": {"echo": "x"}}}
+        self.assertTrue((await self.outcome([{"tool_calls": [ECHO]}, second])).ok)
+        second = {"text": "ok", "expect": {"tool_results": {"echo": "y"}}}
+        self.assertIn("newest result of echo", (await self.outcome([{"tool_calls": [ECHO]}, second])).error_message)
+
+    async def test_a_script_that_is_over_says_so(self):
+        result = await self.outcome([{"tool_calls": [ECHO]}])
+        self.assertIn("has 1 turns and all are played", result.error_message)
+
+    async def test_delays_pass_on_the_clock_and_deltas_have_their_sizes(self):
+        clock = FakeClock()
+        provider = ScriptedProvider([{"text": "abcdef", "deltas": [1, 2], "delay_s": 3}], clock=clock)
+        pieces = [event.delta async for event in provider.stream(model="m", messages=[]) if event.type == "text_delta"]
+        self.assertEqual((pieces, clock.slept), (["a", "bc", "def"], [3.0, 3.0, 3.0]))
+
+    def test_files_that_are_no_scripts_are_refused_with_their_place(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "script.json"
+            for text, sentence in (
+                ("{", "cannot be read"),
+                ("{}", "turns"),
+                ('{"turns": [{"txet": 1}]}', "turn 1: unknown key 'txet'"),
+            ):
+                file.write_text(text)
+                with self.assertRaisesRegex(ScriptError, sentence):
+                    ScriptedProvider.from_file(file)
+
+
+class RecordingTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_cassette_plays_the_same_session_and_holds_no_secret(self):
+        key = "sk-proj-" + "a1B2" * 12
+        turns = [
+            {"text": f"the key is {key}", "tool_calls": [ECHO], "deltas": 5},
+            {"text": "Done.", "reasoning": "why"},
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            cassette = Path(folder) / "cassette.json"
+            provider = RecordingProvider(ScriptedProvider(turns), cassette, api_key="a-very-secret-key")
+            first = await run(prompt="hi", options=options_for([], provider=provider))
+            text = cassette.read_text()
+            self.assertNotIn(key, text)
+            second = await run(prompt="hi", options=options_for(ScriptedProvider.from_file(cassette)))
+        self.assertEqual(first.final_text, second.final_text)
+        self.assertEqual(first.usage, second.usage)
+        kinds = [[event.type for event in result.events] for result in (first, second)]
+        self.assertEqual(*kinds)
+
+
+def run_tests(folder, name):
+    """What `python3 -m unittest` says of a test file."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "unittest", name]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+class EmittedTest(unittest.IsolatedAsyncioTestCase):
+    async def emitted(self, folder, change=lambda text: text):
+        options = options_for([{"text": "Look.", "tool_calls": [ECHO]}, "Done."])
+        result = await run(prompt="hi", options=options)
+        test, log = emit_test(options.session_store.iter_events(result.session_id), Path(folder) / "test_it.py")
+        log.write_text(change(log.read_text()))
+        return run_tests(folder, test.name)
+
+    async def test_an_emitted_test_passes_and_fails_when_the_conversation_changes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = await self.emitted(folder)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            done = await self.emitted(folder, lambda text: text.replace('"output":"x"', '"output":"z"'))
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("it was changed after it was recorded", done.stderr)
+
+    def test_what_cannot_be_a_test_is_refused(self):
+        with self.assertRaisesRegex(OptionsError, "must end in .py"):
+            emit_test([], "x.txt")
+        with self.assertRaisesRegex(OptionsError, "no recorded requests"):
+            emit_test([], "x.py")
+
+    def test_scripts_of_this_repository_are_readable(self):
+        for path in sorted((ROOT / "fixtures" / "scripts").glob("*.json")):
+            self.assertGreater(ScriptedProvider.from_file(path).turns_left, 0, path.name)
+            json.loads(path.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
