@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -20,11 +21,14 @@ from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.usage import normalize_usage
+from openagentic_sdk.tools.glob import GlobTool
+from openagentic_sdk.tools.read import ReadTool
 
 from . import peers
 
 INSTALLED = peers.LLAMA_SERVER.exists() and all(path.exists() for path in peers.LLAMA_MODELS.values())
 MISSING = "llama-server is not built: python3 -m tests.servers.peers llama-server"
+SEEDS = range(8 if os.environ.get("OPENAGENTIC_TEST_LARGE") else 1)
 TOOLS = [
     {
         "type": "function",
@@ -75,7 +79,7 @@ class Text(LlamaCase):
     model = "text"
 
     async def test_text_and_usage(self) -> None:
-        for seed in range(3):
+        for seed in SEEDS:
             output, events = await self.both(self.chat(seed=seed, max_tokens=60))
             self.assertEqual("".join(e.delta for e in events if isinstance(e, TextDelta)), output.assistant_text or "")
             self.assertGreater((normalize_usage(output.usage) or {})["input_tokens"], 0)
@@ -101,7 +105,7 @@ class Calls(LlamaCase):
     model = "call"
 
     async def test_parallel_calls_come_whole_or_are_marked_as_cut(self) -> None:
-        for seed in range(4):
+        for seed in SEEDS:
             output, _ = await self.both(self.chat(seed=seed, max_tokens=300), TOOLS)
             self.assertTrue(output.tool_calls)
             self.assertEqual(len({call.tool_use_id for call in output.tool_calls}), len(output.tool_calls))
@@ -114,12 +118,12 @@ class Calls(LlamaCase):
 
 class Agents(LlamaCase):
     async def test_agent_runs_end_with_a_log_that_holds_together(self) -> None:
-        for seed in range(5):
+        for seed in SEEDS:
             store = MemorySessionStore()
             with tempfile.TemporaryDirectory() as cwd:
                 Path(cwd, "a.txt").write_text("hello")
                 options = OpenAgenticOptions(
-                    provider=self.chat(seed=seed, max_tokens=200, temperature=1.0),
+                    provider=self.chat(seed=seed, max_tokens=120, temperature=1.0),
                     model="tiny",
                     cwd=cwd,
                     project_dir=cwd,
@@ -127,8 +131,8 @@ class Agents(LlamaCase):
                     system_prompt="You are a test.",
                     session_store=store,
                     permission_gate=PermissionGate(permission_mode="bypass"),
-                    allowed_tools=("Read",),
-                    max_steps=6,
+                    tools=(ReadTool(), GlobTool()),
+                    max_steps=4,
                 )
                 result = await run(prompt=f"Go {seed}.", options=options)
             self.assertIn(result.stop_reason, ("end", "max_steps"), result.error_message)
