@@ -27,6 +27,7 @@ from .sandbox_plan import (
 SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
 MAX_LISTED_EFFECTS = 500
+SET_ASIDE = ".from-sandbox"
 
 
 @dataclass
@@ -127,9 +128,9 @@ class BashSandbox:
         )
         network = "network on" if self.network else "network off" if is_mounted else "no internet sockets"
         guarded = "" if is_mounted else "; .git and settings are not protected by it"
-        return Confinement(
-            report.level, plan, notes=[f"commands run in a sandbox ({report.level}, {network}{guarded})"]
-        )
+        notes = [f"commands run in a sandbox ({report.level}, {network}{guarded})"]
+        stack.callback(_set_aside, _missing_settings(roots), notes)
+        return Confinement(report.level, plan, notes=notes)
 
     def _overlaid(self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str]) -> Confinement:
         import tempfile
@@ -173,7 +174,10 @@ class BashSandbox:
             "applied": self.effects == "commit",
             "total": 0,
         }
-        for folder, upper, effects in confinement.effects():
+        for folder, upper, every_effect in confinement.effects():
+            effects = [effect for effect in every_effect if self.mode == "off" or not _is_setting(effect.path)]
+            if len(effects) < len(every_effect):
+                confinement.notes.append("what the command did to .git and settings in the workspace was dropped")
             if self.effects == "commit":
                 _apply(folder, upper, effects)
             for effect in effects:
@@ -182,6 +186,23 @@ class BashSandbox:
                     path = os.path.relpath(os.path.join(folder, effect.shown_path), shown_root)
                     result[effect.kind].append(path + "/" * effect.is_folder)
         return result
+
+
+def _is_setting(path: str) -> bool:
+    return path.split(os.sep)[0] in (*PROTECTED_FOLDERS, *PROTECTED_FILES)
+
+
+def _missing_settings(roots: Sequence[str]) -> list[str]:
+    paths = [os.path.join(root, name) for root in roots for name in PROTECTED_FILES]
+    return [path for path in paths if not os.path.lexists(path)]
+
+
+def _set_aside(paths: list[str], notes: list[str]) -> None:
+    """Rename settings that a command made: nothing can be mounted over a file that is missing, so this is done after it."""
+    for path in paths:
+        if os.path.lexists(path):
+            os.replace(path, path + SET_ASIDE)
+            notes.append(f"{path} decides what other programs do: what the command made of it is now {path}{SET_ASIDE}")
 
 
 def _apply(folder: str, upper: str, effects: list[Effect]) -> None:

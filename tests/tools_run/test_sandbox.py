@@ -65,6 +65,12 @@ class Confined(WorkspaceTestCase):
         self.assertFalse(os.path.lexists(self.workspace / ".git"))
         self.assertEqual(sorted(entry.name for entry in self.workspace.iterdir()), [".claude", ".mcp.json"])
 
+    def test_a_settings_file_that_a_command_makes_is_set_aside_and_a_note_says_so(self) -> None:
+        result = self.confined("echo evil > .mcp.json; ln -s /etc/passwd .envrc")
+        self.assertEqual(len([note for note in result["notes"] if ".from-sandbox" in note]), 2)
+        left = sorted(entry.name for entry in self.workspace.iterdir())
+        self.assertEqual(left, [".envrc.from-sandbox", ".mcp.json.from-sandbox"])
+
     def test_there_is_no_network_unless_allowed(self) -> None:
         command = "python3 -c \"import socket; socket.create_connection(('127.0.0.1', PORT), 3); print('connected')\""
         import socket
@@ -311,8 +317,12 @@ class Effects(WorkspaceTestCase):
 
     def test_with_a_sandbox_the_protected_paths_hold(self) -> None:
         (self.workspace / ".git").mkdir()
-        result = self.bash("echo x > .git/config; echo y > ok", sandbox="auto", bash_effects="commit")
+        command = "echo x > .git/config; mkdir -p .claude/hooks; touch .claude/hooks/evil .mcp.json; echo y > ok"
+        result = self.bash(command, sandbox="auto", bash_effects="commit")
         self.assertEqual(result["effects"]["created"], ["ok"])
+        self.assertIn("was dropped", " ".join(result["notes"]))
+        self.assertEqual(list((self.workspace / ".git").iterdir()), [])
+        self.assertFalse((self.workspace / ".claude").exists() or (self.workspace / ".mcp.json").exists())
 
     def test_the_background_is_refused(self) -> None:
         with self.assertRaises(ToolInputError):
