@@ -90,7 +90,10 @@ class Result(Event):
 
 @dataclass(frozen=True)
 class UserMessage(Event):
-    """A prompt was accepted. `origin` is `user`, `hook`, `steering` or `repair`; `request_id` makes a retried prompt harmless."""
+    """A prompt was accepted. `origin` is `user`, `hook`, `steering` or `repair`.
+
+    `request_id` makes a retried prompt harmless.
+    """
 
     type: ClassVar[str] = "user.message"
     text: str
@@ -251,7 +254,7 @@ class ToolUse(Event):
 
 @dataclass(frozen=True)
 class HookEvent(Event):
-    """A hook ran. `action` says what came of it: `none`, `block`, `rewrite_input`, `ignored_override_messages`, `error` ..."""
+    """A hook ran. `action` is what came of it: `none`, `block`, `rewrite_input`, `ignored_override_messages`, `error` ..."""
 
     type: ClassVar[str] = "hook.event"
     hook_point: str

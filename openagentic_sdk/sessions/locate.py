@@ -24,8 +24,8 @@ def open_store(url: str | None = None) -> SessionStore:
     """The store that `url` names; None is what `OPENAGENTIC_SDK_STORE` names.
 
     When that is not set either: files in `OPENAGENTIC_SDK_HOME`, else in `~/.openagentic-sdk`. What begins with `/`, `~` or
-    `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. `file:` and
-    `sqlite:` take `?durability=flush|barrier|fsync`. Nothing is connected or made yet. Raises `OptionsError`.
+    `.` is a folder of files. A path may begin with `~`; `sqlite:x.db` is relative, `sqlite:///var/x.db` absolute. Files and
+    SQLite take `?durability=flush|barrier|fsync`. Nothing is connected or made yet. Raises `OptionsError`.
     """
     url = url or os.environ.get(ENVIRONMENT_NAME)
     if not url:
