@@ -124,7 +124,7 @@ class EditTool(Tool):
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
         """After a crash: a file that is still what the model last saw was not edited; otherwise nobody knows."""
         path = resolve_path(call.input["file_path"], ctx.cwd)
-        now = digest_file(path.real)
+        now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
         if now is None or now != ctx.observed_files.get(path.real):
             return None
         text = f"interrupted before {shown_path(path.lexical, ctx.cwd)} was changed; it is as before: repeat the call"

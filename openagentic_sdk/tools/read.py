@@ -29,6 +29,7 @@ from .workspace import (
     iter_bytes,
     missing_file,
     open_file,
+    read_at_most,
     shown_path,
 )
 
@@ -157,14 +158,15 @@ class ReadTool(Tool):
     def _scan_as(self, source: _Source, encoding: Encoding, window: LineWindow, ctx: ToolContext) -> _Scan:
         digest = hashlib.sha256()
         decoder = codecs.getincrementaldecoder(encoding.codec)()
-        whole = source.size <= self._max_scan_bytes
+        read = 0
         skip = len(encoding.bom)
         for chunk in source.chunks():
             check_cancelled(ctx)
             digest.update(chunk)
+            read += len(chunk)
             window.feed(decoder.decode(chunk[skip:]))
             skip = 0
-            if window.closed and not whole:
+            if window.closed and max(read, source.size) > self._max_scan_bytes:
                 return _Scan(window, encoding, None, None)
         window.feed(decoder.decode(b"", True))
         return _Scan(window, encoding, window.finish(), digest.hexdigest())
@@ -192,12 +194,12 @@ class ReadTool(Tool):
         return "; ".join(notes)
 
     def _read_image(self, source: _Source, media_type: str) -> tuple[dict[str, Any], str | None]:
-        if source.size > self._max_image_bytes:
+        data = read_at_most(source.chunks(), self._max_image_bytes)
+        if data is None:
             raise ToolError(
                 f"{source.name} is an image of {source.size:,} bytes, more than the {self._max_image_bytes:,} that can be "
                 "shown: make a smaller copy and read that"
             )
-        data = b"".join(source.chunks())
         output = {
             "type": "image",
             "media_type": media_type,
@@ -211,9 +213,8 @@ class ReadTool(Tool):
         self, source: _Source, input: Mapping[str, Any], scan: _Scan
     ) -> tuple[dict[str, Any], str | None]:
         """The cells as text; a notebook that is too large or no JSON is shown as the text file that it is."""
-        if source.size > self._max_notebook_bytes:
-            return self._describe(source.name, scan), scan.sha256
-        lines = notebook_lines(b"".join(source.chunks()))
+        data = read_at_most(source.chunks(), self._max_notebook_bytes)
+        lines = None if data is None else notebook_lines(data)
         if lines is None:
             return self._describe(source.name, scan), scan.sha256
         window = self._window(input)

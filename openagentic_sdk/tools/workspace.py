@@ -166,6 +166,17 @@ def iter_bytes(fd: int) -> Iterator[bytes]:
         yield chunk
 
 
+def read_at_most(chunks: Iterator[bytes], max_bytes: int) -> bytes | None:
+    """All of it, or None when it is more than `max_bytes`: a file may grow faster than it is read."""
+    pieces, size = [], 0
+    for chunk in chunks:
+        size += len(chunk)
+        if size > max_bytes:
+            return None
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
 def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFoundError:
     """The error for a path where nothing is, with names in its folder that look alike."""
     folder, name = os.path.split(path.real)
@@ -202,9 +213,9 @@ def read_snapshot(real: str, max_bytes: int) -> FileSnapshot | None:
     try:
         with open_file(real) as fd:
             status = os.fstat(fd)
-            if status.st_size > max_bytes:
-                raise ToolError(f"{real} has {status.st_size:,} bytes, more than the {max_bytes:,} that can be changed")
-            data = b"".join(iter_bytes(fd))
+            data = read_at_most(iter_bytes(fd), max_bytes) if status.st_size <= max_bytes else None
+            if data is None:
+                raise ToolError(f"{real} has more than the {max_bytes:,} bytes that can be changed")
     except FileNotFoundError:
         return None
     return FileSnapshot(data, digest_bytes(data), status)

@@ -77,7 +77,7 @@ class WriteTool(Tool):
         """After a crash: the file holds the content (done), or what the model last saw (not done), or nobody knows."""
         path = resolve_path(call.input["file_path"], ctx.cwd)
         data = self._encode(call.input["content"])
-        now = digest_file(path.real)
+        now = await run_in_thread(lambda: digest_file(path.real), ctx.cancelled)
         if now == digest_bytes(data):
             return _written(path, data, ctx, created=False, notes=["found in place after an interruption"])
         if now is not None and now == ctx.observed_files.get(path.real):
