@@ -19,11 +19,12 @@ PADDINGS = (1, 511, 4096)
 class TailTest(SceneTest):
     def setUp(self) -> None:
         super().setUp()
-        batches = [batch for turn in range(4) for batch in tool_turn(turn, size=2)] if LARGE else small_batches(50)
+        batches = [batch for turn in range(5) for batch in tool_turn(turn, size=2)] if LARGE else small_batches(50)
         self.events = self.write(batches)[:50]
         self.lines = self.path.read_bytes().splitlines(keepends=True)[:50]
         self.content = b"".join(self.lines)
         self.ends = list(accumulate(map(len, self.lines)))
+        self.restore(self.content)
 
     def whole_before(self, cut: int) -> int:
         """How many events are whole in the first `cut` bytes; a newline may be missing."""
