@@ -65,7 +65,9 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         second = await run(prompt="/greet Ann", options=replace(options, resume=first.session_id))
         self.assertIn("Say hello to everybody.", provider.requests[1]["messages"][0]["content"])
         activated = next(event for event in second.events if event.type == "skill.activated")
-        self.assertEqual((activated.requested_by, list(activated.grants)), ("user", []), "an untrusted skill grants nothing")
+        self.assertEqual(
+            (activated.requested_by, list(activated.grants)), ("user", []), "an untrusted skill grants nothing"
+        )
 
     async def test_a_skill_stays_active_after_a_resume_though_its_file_is_gone(self):
         activate = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "greet"}}]}

@@ -1,0 +1,153 @@
+"""Runs whose disk fails: they stop before the next effect and say so, and the session goes on when there is room again."""
+
+import asyncio
+import contextlib
+import json
+import os
+import tempfile
+import unittest
+
+from openagentic_sdk.api import run
+from openagentic_sdk.errors import StorageError
+from openagentic_sdk.sessions.audit import find_mismatches
+from openagentic_sdk.sessions.base import SessionWriter
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
+from openagentic_sdk.testing.validity import find_fault
+from openagentic_sdk.tools.function import tool
+
+from .support import assert_closed, events_of, options_for, result_of
+
+LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
+FAULTS = (*ERRORS, *WRITE_FAULTS) if LARGE else ("EIO", "ENOSPC", "EINTR", "short")
+TURNS = [{"tool_calls": [{"name": "act", "arguments": {"n": n}}]} for n in range(2)] + ["Done."]
+
+
+class FullStore(MemorySessionStore):
+    """A store that refuses from its n-th batch on, for some batches."""
+
+    def __init__(self, first, batches):
+        super().__init__()
+        self.refused = range(first, first + batches)
+        self.batch = 0
+
+    def open_writer(self, session_id):
+        return FullWriter(self, super().open_writer(session_id))
+
+
+class FullWriter(SessionWriter):
+    def __init__(self, store, inner):
+        self.store, self.inner, self.session_id = store, inner, inner.session_id
+
+    @property
+    def last_seq(self):
+        return self.inner.last_seq
+
+    def append(self, events):
+        self.store.batch += 1
+        if self.store.batch in self.store.refused:
+            raise StorageError("no space left", session_id=self.session_id)
+        return self.inner.append(events)
+
+    def close(self):
+        self.inner.close()
+
+
+class StorageTest(unittest.IsolatedAsyncioTestCase):
+    def setUp(self):
+        self.ran = ran = []
+
+        @tool
+        def act(n: int) -> str:
+            """Take effect."""
+            ran.append(n)
+            return f"did {n}"
+
+        self.act = act
+
+    async def test_a_full_disk_ends_the_run_before_its_next_effect_and_the_result_says_so(self):
+        for batch in range(1, 14):
+            self.ran.clear()
+            store = FullStore(batch, 10_000)
+            events = await events_of("go", options_for(TURNS, tools=[self.act], session_store=store))
+            result = result_of(events)
+            started = {e.input_sha256 for e in store.read_events(result.session_id) if e.type == "tool.started"}
+            self.assertLessEqual(len(self.ran), len(started), "nothing ran whose start is not stored")
+            if result.stop_reason != "end":
+                self.assertEqual(
+                    (result.stop_reason, result.error_type, result.saved), ("error", "StorageError", False)
+                )
+                self.assertIn("no space left", result.error_message)
+
+    async def test_the_session_goes_on_when_there_is_room_again(self):
+        for batch in range(1, 14):
+            store = FullStore(batch, 1)
+            first = await run(prompt="go", options=options_for(TURNS, tools=[self.act], session_store=store))
+            second = await run(
+                prompt="go on",
+                options=options_for(["Ok."], tools=[self.act], session_store=store, resume=first.session_id),
+            )
+            self.assertEqual(second.final_text, "Ok.", (batch, second.error_message))
+            assert_closed(self, store, first.session_id)
+
+    async def test_continue_goes_on_unsaved_and_says_so_at_once_and_in_its_result(self):
+        store = FullStore(5, 10_000)
+        options = options_for(TURNS, tools=[self.act], session_store=store, on_storage_error="continue")
+        events = await events_of("go", options)
+        result = result_of(events)
+        self.assertEqual((result.stop_reason, result.final_text, result.saved), ("end", "Done.", False))
+        self.assertEqual(self.ran, [0, 1])
+        notices = [event for event in events if event.type == "system.notice"]
+        self.assertEqual([notice.code for notice in notices], ["unsaved"])
+        self.assertEqual(len(store.read_events(result.session_id)), 4, "what was stored before stays")
+
+
+class FaultAtEveryOperationTest(unittest.TestCase):
+    """A three-turn tool session on a real file whose n-th operation fails, for every n and fault."""
+
+    def play(self, folder, at, fault):
+        started = []
+
+        @tool
+        def act(n: int) -> str:
+            """Take effect."""
+            started.append(n)
+            return f"did {n}"
+
+        disk = FaultyOS(at=at, fault=fault)
+        store = FileSessionStore(folder, disk=disk)
+        with contextlib.suppress(StorageError):
+            asyncio.run(run(prompt="go", options=options_for(TURNS, tools=[act], session_store=store, session_id="s")))
+        return started, disk
+
+    def test_no_acknowledged_event_is_lost_and_the_session_can_go_on(self):
+        with tempfile.TemporaryDirectory() as folder:
+            _, disk = self.play(folder, 0, "EIO")
+        operations = len(disk.operations)
+        self.assertGreater(operations, 20)
+        for fault in FAULTS:
+            for at in range(1, operations + 1):
+                with self.subTest(fault=fault, at=at), tempfile.TemporaryDirectory() as folder:
+                    started, _ = self.play(folder, at, fault)
+                    store = FileSessionStore(folder)
+                    if not store.session_exists("s"):
+                        self.assertEqual(started, [])
+                        continue
+                    options = options_for(["Ok."], tools=[], session_store=store, resume="s")
+                    result = asyncio.run(run(prompt="go on", options=options))
+                    self.assertEqual(result.final_text, "Ok.", result.error_message)
+                    self.judge(store, started)
+
+    def judge(self, store, started):
+        events = store.read_events("s")
+        self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
+        self.assertIsNone(find_fault(rebuild_messages(events)))
+        self.assertEqual(find_mismatches(events), [])
+        stored = [json.loads(e.idempotency_key.split(":")[1].split("_")[1]) for e in events if e.type == "tool.started"]
+        self.assertLessEqual(len(started), len(stored), "each effect has its start in the log")
+
+
+if __name__ == "__main__":
+    unittest.main()
