@@ -107,9 +107,17 @@ class _Reader:
         self._skip_gap()
         if self.pos >= len(self.text):
             return {}
-        data = self._block_map(self._column(), depth=1)
+        data = self._flow_document() if self._peek() == "{" else self._block_map(self._column(), depth=1)
         if self.pos < len(self.text):
             self._fail("text to the left of the first key")
+        return data
+
+    def _flow_document(self) -> dict[str, Value]:
+        """A document that is one flow map, as JSON is."""
+        self.pos += 1
+        data = self._flow_map(1)
+        self._finish_line()
+        self._skip_gap()
         return data
 
     def _refuse_foreign_text(self) -> None:
