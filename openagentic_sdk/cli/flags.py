@@ -42,7 +42,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     )
     limits.add_argument("--deny", metavar="RULE", action="append", default=[], help="is never allowed")
     limits.add_argument(
-        "--permission-mode", choices=MODES, default="default", help="what happens to calls without a rule"
+        "--permission-mode", choices=MODES, help="what happens to calls without a rule (default: as settings say)"
     )
     limits.add_argument(
         "--max-steps",

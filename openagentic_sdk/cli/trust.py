@@ -1,13 +1,21 @@
-"""Ask once whether a project's own files may grant something, and remember the answer for exactly these files."""
+"""What a project's own settings may decide at the command line: whether they grant anything, and the permission mode."""
 
 from __future__ import annotations
 
+import argparse
+from dataclasses import replace
+
 from ..assemble import sdk_home
+from ..errors import OptionsError
 from ..options import OpenAgenticOptions
-from ..project.claude import claude_folders
+from ..permissions.policy import MODES
+from ..project.claude import ClaudeFolders, claude_folders
 from ..project.settings import read_settings
 from ..project.trust import TrustStore
+from .people import build_gate
 from .terminal import Screen, on_one_line
+
+_BYPASS = ("bypass", "bypassPermissions")
 
 
 def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
@@ -15,9 +23,8 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     if not {"project", "local"} & set(options.setting_sources):
         return
     root = options.project_root()
-    folders = claude_folders(root, cwd=options.working_dir(), setting_sources=options.setting_sources)
-    withheld = read_settings(folders, trusted=False).withheld
-    store = TrustStore(sdk_home() / "trust.json")
+    withheld = read_settings(_folders(options), trusted=False).withheld
+    store = _trust_store()
     known = store.look_up(root)
     if not withheld or known.digest is None or known.decision not in ("unknown", "changed"):
         return
@@ -27,3 +34,27 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     screen.line(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}")
     answer = input("[yes/no] ").strip().lower()
     store.remember(root, "trusted" if answer in ("y", "yes") else "refused", digest=known.digest)
+
+
+def with_settings_mode(args: argparse.Namespace, options: OpenAgenticOptions, screen: Screen) -> OpenAgenticOptions:
+    """The options with the mode of the flag, else of the settings. Raises `OptionsError` for one that is forbidden here."""
+    trusted = _trust_store().look_up(options.project_root()).is_trusted
+    settings = read_settings(_folders(options), trusted=trusted)
+    mode = args.permission_mode or settings.default_mode or "default"
+    if settings.bypass_disabled and mode in _BYPASS:
+        raise OptionsError(f"permission mode {mode} is switched off by settings: choose another with --permission-mode")
+    if mode not in (*MODES, *_BYPASS):
+        screen.line(
+            f"  note: settings ask for permission mode {on_one_line(mode)}, which is not known here: it is default"
+        )
+        mode = "default"
+    gate = options.permission_gate or build_gate(args, None)
+    return replace(options, permission_gate=gate.with_mode(mode))
+
+
+def _folders(options: OpenAgenticOptions) -> ClaudeFolders:
+    return claude_folders(options.project_root(), cwd=options.working_dir(), setting_sources=options.setting_sources)
+
+
+def _trust_store() -> TrustStore:
+    return TrustStore(sdk_home() / "trust.json")

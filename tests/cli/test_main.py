@@ -165,6 +165,41 @@ class Running(CommandCase):
         self.assertTrue((self.folder / "made").exists(), out)
 
 
+class Modes(CommandCase):
+    """The permission mode: the flag's, else that of settings which may say so."""
+
+    def _mode(self, settings: str, *flags: str) -> tuple[int, str]:
+        home = self.folder / ".claude"
+        home.mkdir(exist_ok=True)
+        (home / "settings.json").write_text(settings, encoding="utf-8")
+        project = self.folder / "project"
+        project.mkdir(exist_ok=True)
+        argv = ("run", "--json", "--script", self.script("ok"), "--cwd", str(project), *flags, "hi")
+        code, out, err = self.command(*argv)
+        return code, json.loads(out.splitlines()[0])["permission_mode"] if out else err
+
+    def test_the_users_settings_choose_and_the_flag_wins(self) -> None:
+        settings = '{"permissions": {"defaultMode": "acceptEdits"}}'
+        self.assertEqual(self._mode(settings), (OK, "acceptEdits"))
+        self.assertEqual(self._mode(settings, "--permission-mode", "plan"), (OK, "plan"))
+        self.assertEqual(self._mode(settings, "--setting-sources", "none"), (OK, "default"))
+
+    def test_a_mode_that_nobody_knows_is_the_default_one(self) -> None:
+        self.assertEqual(self._mode('{"permissions": {"defaultMode": "yolo"}}'), (OK, "default"))
+
+    def test_bypass_can_be_switched_off(self) -> None:
+        settings = '{"permissions": {"disableBypassPermissionsMode": "disable"}}'
+        code, complaint = self._mode(settings, "--permission-mode", "bypassPermissions")
+        self.assertEqual(code, USAGE)
+        self.assertIn("--permission-mode", complaint)
+
+    def test_an_untrusted_project_loosens_nothing(self) -> None:
+        settings = self.folder / "project" / ".claude" / "settings.json"
+        settings.parent.mkdir(parents=True)
+        settings.write_text('{"permissions": {"defaultMode": "bypassPermissions"}}', encoding="utf-8")
+        self.assertEqual(self._mode("{}"), (OK, "default"))
+
+
 class ChatFromAPipe(CommandCase):
     def test_each_line_is_a_turn_and_the_end_of_input_ends_the_chat(self) -> None:
         script = self.script("Hello.", {"text": "Again.", "expect": {"contains": "Hello."}})
