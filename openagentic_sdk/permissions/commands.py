@@ -6,11 +6,11 @@ that a part could be what a rule names. A rule for whole words never reaches wha
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
+from .paths import TOO_MANY_PATHS
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import WILDCARD_PROOF, WRITERS
 from .programs import Reads, hazard, inner_commands, read_only, takes_code
@@ -27,11 +27,9 @@ from .shell import (
     loose_words,
     parse_command,
 )
-from .subject import Access, Subject, path_like
+from .subject import MAX_FOLDERS, Access, Subject, literal, path_like, with_folders
 
 MAX_DEPTH = 8
-# In how many folders a command may possibly run before it is asked for.
-MAX_FOLDERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +81,21 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
             rule = book.for_command(argv) or book.for_command((argv[0].rpartition("/")[2], *argv[1:]))
             if rule is not None:
                 return rule
+        rule = _by_input(book, command.argv)
+        if rule is not None:
+            return rule
+    return None
+
+
+def _by_input(book: RuleBook, argv: Sequence[str]) -> Rule | None:
+    """For programs that put words of their input behind, or for `{}` into, the command that they are given."""
+    if argv[0].rpartition("/")[2] not in ("xargs", "parallel"):
+        return None
+    for inner in inner_commands(argv):
+        known = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
+        rule = book.for_beginning(known) if known and known[0] else None
+        if rule is not None:
+            return rule
     return None
 
 
@@ -108,7 +121,7 @@ def _by_guess(book: RuleBook, command: str, line: CommandLine | NotUnderstood | 
     words = loose_words(_doubtful(command, line))
     for index, word in enumerate(words):
         for rule in _rules_for(book, word):
-            if _could_follow(rule.words[1:], words[index + 1 :]):
+            if _could_follow(rule.words[1:], words[index + 1 : index + len(rule.words)]):
                 return rule
     return None
 
@@ -132,9 +145,7 @@ def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
     for expected, word in zip(wanted, words, strict=False):
         if word.open:
             return True
-        if word.text != expected and not (
-            any(c in word.text for c in GLOB_LETTERS) and fnmatchcase(expected, word.text)
-        ):
+        if word.text != expected and not (IS_GLOB.search(word.text) and fnmatchcase(expected, word.text)):
             return False
     return len(words) >= len(wanted)
 
@@ -163,7 +174,7 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
         return Judged(False, problem)
     rule: Rule | None = None
     reason = ""
-    for command, cwds in _with_folders(line, subject.workspace.cwd):
+    for command, cwds in with_folders(line, subject.workspace.cwd):
         judged = _Part(policy, subject, command, cwds, reads_only).judge()
         if not judged.allowed:
             return judged
@@ -184,22 +195,6 @@ def _problem_of_line(line: CommandLine) -> str | None:
     if any("/" in command.argv[0] and not command.argv[0].startswith("/") for command in line.commands):
         return "cd together with a program's relative path could run another program"
     return None
-
-
-def _with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, tuple[str, ...]]]:
-    """Each command with every folder that it may run in: a cd may fail, or run in a process of its own."""
-    folders: tuple[str, ...] = (cwd,)
-    for command in line.commands:
-        yield command, folders
-        if command.argv[0] == "cd" and len(command.argv) == 2 and len(folders) <= MAX_FOLDERS:
-            moved = [posixpath.join(folder, _literal(command.argv[1])) for folder in folders]
-            # The shell takes ".." off the name that it remembers, the kernel off the folder that it is in.
-            folders = tuple(dict.fromkeys((*folders, *moved, *map(posixpath.normpath, moved))))
-
-
-def _literal(word: str) -> str:
-    """A word of the shell as a path: a tilde that was quoted is a letter."""
-    return f"./{word}" if word.startswith("~") else word
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,15 +313,14 @@ class _Part:
         workspace = self.subject.workspace
         is_glob = any(self.command.argv[index] == text for index in self.command.globs)
         for cwd in self.cwds:
-            yield Access(workspace.follow(_literal(text), cwd), write)
+            yield Access(workspace.follow(literal(text), cwd), write)
             if not is_glob:
                 continue
             found = workspace.expand(text, cwd)
             if found is None:
-                places = workspace.follow(".", cwd)
-                yield Access(replace(places, problem=f"the wildcard {text} stands for too many paths"), write)
+                yield Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write)
             for name in found or ():
-                yield Access(workspace.follow(_literal(name), cwd), write)
+                yield Access(workspace.follow(literal(name), cwd), write)
 
     def _redirect(self, redirect: Redirect) -> Judged | None:
         """None when the redirection may happen."""
@@ -337,7 +331,7 @@ class _Part:
         if self.reads_only and redirect.writes:
             return Judged(False, f"it writes {redirect.target}")
         for cwd in self.cwds:
-            access = Access(self.subject.workspace.follow(_literal(redirect.target), cwd), redirect.writes)
+            access = Access(self.subject.workspace.follow(literal(redirect.target), cwd), redirect.writes)
             verdict = permits_access(self.policy, access, self.subject)
             if verdict.outcome != "allow":
                 return Judged(False, verdict.reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .commands import could_be_anything, first_forbidding_path, forbidding_command_rule, permits_command
+from .paths import TOO_MANY_PATHS
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .shell import PARSER_VERSION, CommandLine
@@ -26,15 +27,25 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
     asked = forbidding_rule(policy.ask, subject)
     if asked is not None:
         return Verdict("ask", f"the ask rule {asked.text} ({asked.source}) covers it", "ask_rule", asked, firm=True)
-    if subject.command is not None and (policy.deny.commands or policy.ask.commands) and could_be_anything(subject):
-        return Verdict(
-            "ask", "only the shell can say which command this runs, and rules forbid some", "ask_rule", firm=True
-        )
+    doubt = _doubt(policy, subject) if subject.command is not None else None
+    if doubt is not None:
+        return Verdict("ask", doubt, "ask_rule", firm=True)
     if policy.mode == "bypass":
         return Verdict("allow", "mode bypass allows what no rule denies", "mode")
     if subject.problem is not None:
         return Verdict("ask", subject.problem, "path")
     return _permitted(policy, subject)
+
+
+def _doubt(policy: Policy, subject: Subject) -> str | None:
+    """Why it cannot be excluded that a rule which forbids covers this command."""
+    if (policy.deny.commands or policy.ask.commands) and could_be_anything(subject):
+        return "only the shell can say which command this runs, and rules forbid some"
+    if (policy.deny.paths or policy.ask.paths) and any(
+        access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses
+    ):
+        return f"{TOO_MANY_PATHS}, and rules forbid some"
+    return None
 
 
 def _denied(policy: Policy, subject: Subject) -> Verdict | None:

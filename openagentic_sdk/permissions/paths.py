@@ -34,6 +34,9 @@ PROTECTED_FILES = frozenset(
 _PROTECTED_TAILS = re.compile(r"/\.config/(?:fish|git|autostart|systemd|environment\.d)(?:/|$)|/\.local/bin(?:/|$)")
 
 
+TOO_MANY_PATHS = "a wildcard stands for too many paths to look at each"
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Every name of one file: the path as written and made absolute, what each link on the way leads to, and the end.
@@ -151,9 +154,12 @@ def _is_protected_name(path: str) -> bool:
 
 
 def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:
-    """What a shell's glob stands for right now; None when that is more than `most` paths or cannot be listed."""
+    """What a shell's glob stands for right now; None when it takes too long to say: more than `most` paths, or more than
+    two folders of the pattern are wildcards."""
     import glob
 
+    if sum(glob.has_magic(part) for part in pattern.split("/")[:-1]) > 2:
+        return None
     found: list[str] = []
     for name in glob.iglob(pattern, root_dir=cwd):
         found.append(name)

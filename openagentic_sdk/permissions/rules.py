@@ -211,6 +211,9 @@ class RuleBook:
         for rule in rules:
             if rule.kind == "command":
                 self.commands.setdefault(rule.words[0], []).append(rule)
+        for same in self.commands.values():
+            # The rule that says most comes first: an exact one, then the longest prefix.
+            same.sort(key=lambda rule: (not rule.exact, -len(rule.words)))
         self._by_tool: dict[str, Rule | None] = {}
         self._forbidding: dict[tuple[tuple[str, ...], bool], _PathRules] = {}
 
@@ -229,6 +232,13 @@ class RuleBook:
         """The first rule whose words begin this argument list, or are all of it."""
         for rule in self.commands.get(argv[0], ()):
             if rule.words == tuple(argv) if rule.exact else rule.words == tuple(argv[: len(rule.words)]):
+                return rule
+        return None
+
+    def for_beginning(self, argv: Sequence[str]) -> Rule | None:
+        """The first rule that this argument list would fit if more words came behind it."""
+        for rule in self.commands.get(argv[0], ()):
+            if rule.words[: len(argv)] == tuple(argv):
                 return rule
         return None
 

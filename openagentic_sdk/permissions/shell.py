@@ -326,7 +326,7 @@ class LooseWord:
 def loose_words(text: str) -> list[LooseWord]:
     """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
     text = _CONTINUED.sub("", text)
-    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(")
+    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
     text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
     bare = _QUOTES.sub("", text)
     words = _split_loosely(bare, _LOOSE)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from .paths import Places
+from .paths import TOO_MANY_PATHS, Places
 from .program_tables import WRITERS
 from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
@@ -148,26 +148,59 @@ def _text(input: Mapping[str, Any], *keys: str) -> str | None:
 # --- what a command line could touch -------------------------------------------------------------------------------------
 
 
+# In how many folders a command may possibly run before its line is asked for.
+MAX_FOLDERS = 8
+
+
+def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, tuple[str, ...]]]:
+    """Each command with every folder that it may run in: a cd may fail, or run in a process of its own."""
+    folders: tuple[str, ...] = (cwd,)
+    for command in line.commands:
+        yield command, folders
+        if command.argv[0] in ("cd", "pushd") and len(command.argv) == 2:
+            folders = _moved(folders, command.argv[1])
+
+
+def _moved(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
+    if len(folders) > MAX_FOLDERS:
+        return folders
+    moved = [os.path.join(folder, literal(target)) for folder in folders]
+    # The shell takes ".." off the name that it remembers, the kernel off the folder that it is in.
+    return tuple(dict.fromkeys((*folders, *moved, *map(os.path.normpath, moved))))
+
+
+def literal(word: str) -> str:
+    """A word of the shell as a path: a tilde that was quoted is a letter."""
+    return f"./{word}" if word.startswith("~") else word
+
+
 def _possible_accesses(subject: Subject) -> Iterator[Access]:
     workspace = subject.workspace
-    cwd, follow = workspace.cwd, workspace.follow
-    for text, write in dict.fromkeys(_possible_paths(subject)):
+    for text, write, cwd in dict.fromkeys(_possible_paths(subject)):
         if IS_GLOB.search(text):
-            yield from (Access(follow(path, cwd), write) for path in workspace.expand(text, cwd) or ())
+            found = workspace.expand(text, cwd)
+            if found is None:
+                yield Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write)
+            yield from (Access(workspace.follow(path, cwd), write) for path in found or ())
         elif "/" in text or "." in text or os.path.lexists(f"{cwd}/{text}"):
-            yield Access(follow(text, cwd), write)
+            yield Access(workspace.follow(text, cwd), write)
 
 
-def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool]]:
-    """Everything in the line that could be a path, and whether it could be written."""
-    line, text = subject.line, subject.command or ""
+def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
+    """Everything in the line that could be a path, whether it could be written, and from which folder it starts."""
+    line, text, cwd = subject.line, subject.command or "", subject.workspace.cwd
     if not isinstance(line, CommandLine) or any(takes_code(command.argv) for command in line.commands):
         words = loose_words(text)
         writes = ">" in text or any(word.text in WRITERS for word in words)
-        for word in words:
-            yield from ((path, writes) for path in path_like(word.text))
-    for command in line.commands if isinstance(line, CommandLine) else ():
-        yield from _named_paths(command)
+        folders: tuple[str, ...] = (cwd,)
+        for before, word in zip((None, *words), words, strict=False):
+            if before is not None and before.text in ("cd", "pushd", "-C"):
+                folders = _moved(folders, word.text)
+            for folder in folders:
+                yield from ((path, writes, folder) for path in path_like(word.text))
+    for command, places in with_folders(line, cwd) if isinstance(line, CommandLine) else ():
+        for path, write in _named_paths(command):
+            yield from ((path, write, folder) for folder in places)
 
 
 def _named_paths(command: SimpleCommand) -> Iterator[tuple[str, bool]]:

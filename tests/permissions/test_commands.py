@@ -14,7 +14,10 @@ class CommandTable(WorkspaceTestCase):
             for expected, command in group["cases"]:
                 count += 1
                 with self.subTest(about=group["about"], command=command):
-                    self.assertEqual(self.outcome(group["policy"], "Bash", {"command": command}), expected)
+                    self.assertEqual(
+                        self.outcome(group["policy"], "Bash", {"command": command.replace("{root}", str(self.root))}),
+                        expected,
+                    )
         self.assertGreaterEqual(count, 150)
 
 
