@@ -85,9 +85,7 @@ class HttpTransport:
         """Close the connections that are kept; the transport can go on being used."""
         self.pool.close()
 
-    async def request(
-        self, url: str, headers: Mapping[str, str], body: bytes | None = None, *, timeouts: Timeouts | None = None
-    ) -> HttpAnswer:
+    async def request(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> HttpAnswer:
         """Send a POST, or a GET when `body` is None, and come back with the head of the answer, whatever its status.
 
         Raises `ProviderConnectionError`, `ProviderTimeoutError`, `ProviderResponseError` for what is no HTTP, and
@@ -96,7 +94,7 @@ class HttpTransport:
         """
         _check_headers(headers)
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = HttpAnswer(self, url, headers, body, timeouts or self.timeouts)
+            answer = HttpAnswer(self, url, headers, body)
             try:
                 await answer.start()
                 followed = _redirect(answer, url, is_post=body is not None)
@@ -132,18 +130,11 @@ class HttpTransport:
 class HttpAnswer:
     """One answer: its status and headers, and its body as it comes. Close it, even after its end."""
 
-    def __init__(
-        self,
-        transport: HttpTransport,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None,
-        timeouts: Timeouts,
-    ) -> None:
+    def __init__(self, transport: HttpTransport, url: str, headers: Mapping[str, str], body: bytes | None) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self._parts = read_url(url)
-        self._timeouts = timeouts
+        self._timeouts = transport.timeouts
         self._exchange = _Exchange(transport, self._parts, headers, body, self._enter_phase)
         self._feed: ThreadFeed | None = None
         self._watch: Watch | None = None
@@ -277,6 +268,7 @@ class _Exchange:
             except (RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 # The server closed a kept connection before it answered anything: that is no failed attempt.
                 self.line.close()
+        self._enter("connect")
         connection = _open_connection(target, self._transport, self.line)
         return connection, self._ask(target, connection)
 
