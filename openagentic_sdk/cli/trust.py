@@ -32,7 +32,11 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
         screen.line(f"  {on_one_line(sentence)}")
     changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
     screen.line(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}")
-    answer = input("[yes/no] ").strip().lower()
+    try:
+        answer = input("[yes/no] ").strip().lower()
+    except EOFError:  # no answer is no decision: the question comes again next time
+        screen.write("\n")
+        return
     store.remember(root, "trusted" if answer in ("y", "yes") else "refused", digest=known.digest)
 
 

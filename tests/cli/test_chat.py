@@ -181,6 +181,16 @@ class Chat(unittest.TestCase):
         second = self.start("run", call, "Made.", flags=("make it",))
         self.assertNotIn("Trust", second.read_until("Made."))
 
+    def test_no_answer_about_trust_decides_nothing(self) -> None:
+        settings = self.folder / ".claude" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text('{"permissions": {"allow": ["Bash(touch:*)"]}}', encoding="utf-8")
+        for _ in range(2):
+            terminal = self.start("run", "Done.", flags=("go",))
+            terminal.read_until("[yes/no] ")
+            terminal.type(CTRL_D)
+            terminal.read_until("Done.")
+
 
 if __name__ == "__main__":
     unittest.main()
