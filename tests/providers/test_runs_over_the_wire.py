@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from openagentic_sdk.providers.breaker import BreakingProvider, CircuitBreaker
 from openagentic_sdk.providers.fallback import Fallback, FallbackProvider
 from openagentic_sdk.providers.http import HttpTransport
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
+from openagentic_sdk.providers.quirks import LOCAL
 from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.providers.timeouts import Timeouts
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -124,6 +126,35 @@ class RunsOverTheWire(unittest.IsolatedAsyncioTestCase):
             result = await run(prompt="hi", options=self.options(falling))
         self.assertEqual(result.final_text, "Hello")
         self.assertEqual(good.requests[0].json["model"], "other")
+
+    async def test_a_schema_goes_out_in_the_form_that_the_endpoint_has_and_the_value_comes_back(self) -> None:
+        def script(connection: Connection, request: Request) -> None:
+            if "response_format" in request.json:
+                connection.stream(sse(delta('{"name": "Ulm", "people": null}'), delta(finish="stop")))
+            else:
+                function = {"name": "final_answer", "arguments": '{"name": "Ulm"}'}
+                calls = [{"index": 0, "id": "call_1", "type": "function", "function": function}]
+                connection.stream(sse(delta(tool_calls=calls), delta(finish="tool_calls")))
+
+        schema = {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "people": {"type": "integer"}},
+            "required": ["name"],
+        }
+        with Server(script) as server:
+            plain = self.provider(server)
+            http = HttpTransport(proxies={})
+            self.addCleanup(http.close)
+            knowing = OpenAICompatibleProvider(
+                base_url=server.url, http=http, quirks=replace(LOCAL, response_format=True)
+            )
+            for provider in (plain, knowing):
+                result = await run(prompt="a city", options=self.options(provider, output_schema=schema))
+                self.assertEqual((result.stop_reason, result.structured_output), ("end", {"name": "Ulm"}))
+        by_tool, by_format = server.requests
+        self.assertIn("final_answer", [tool["function"]["name"] for tool in by_tool.json["tools"]])
+        sent = by_format.json["response_format"]["json_schema"]
+        self.assertEqual((sent["strict"], sent["schema"]["required"]), (True, ["name", "people"]))
 
     async def test_walking_away_in_mid_answer_frees_the_connection_and_leaves_a_closed_log(self) -> None:
         def script(connection: Connection, request: Request) -> None:
