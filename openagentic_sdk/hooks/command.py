@@ -142,9 +142,11 @@ def _described(payload: Mapping[str, Any], hook: ShellHook) -> dict[str, Any]:
     for key, value in payload.items():
         if key not in ("hook_point", "context"):
             described[names.get(key, key)] = _as_json(value)
-    for key in ("tool_use_id", "agent_name", "final_text"):
+    for key in ("tool_use_id", "agent_name", "final_text", "error_message"):
         if context.get(key):
             described.setdefault(key, str(context[key]))
+    if context.get("tool_input") and not described.get("tool_input"):
+        described["tool_input"] = _as_json(context["tool_input"])
     return described
 
 

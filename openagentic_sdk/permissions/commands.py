@@ -118,7 +118,8 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
 
 def _by_guess(book: RuleBook, command: str, line: CommandLine | NotUnderstood | None) -> Rule | None:
     """Look for the words of rules anywhere in what was not understood, or may reach a program that runs text."""
-    words = loose_words(_doubtful(command, line))
+    doubtful = _doubtful(command, line)
+    words = loose_words(doubtful) if doubtful else []
     for index, word in enumerate(words):
         for rule in _rules_for(book, word):
             if _could_follow(rule.words[1:], words[index + 1 : index + len(rule.words)]):

@@ -183,9 +183,11 @@ class _Reader:
         globs: list[int] = []
         while self.refusal is None:
             simple = _SIMPLE.match(self.text, self.at)
-            if simple and argv:
+            if simple:
                 self.at = simple.end()
                 argv.append(simple[1] or simple[2] or "")
+                if len(argv) == 1:
+                    self._check_first(argv[0], False)
                 continue
             self._skip_blank(newlines=False)
             if self.at == len(self.text) or _OPERATOR.match(self.text, self.at):

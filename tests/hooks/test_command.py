@@ -84,6 +84,18 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         places = [os.path.realpath(line) for line in (self.folder / "where").read_text().split()]
         self.assertEqual(places, [os.path.realpath(self.folder)] * 2)
 
+    async def test_after_a_tool_the_command_reads_its_input_and_its_response(self) -> None:
+        payload = {
+            "hook_point": "post_tool_use",
+            "tool_name": "Edit",
+            "tool_input": {},
+            "tool_output": {"replacements": 1},
+        }
+        hook = ShellHook("cat > seen", str(self.folder))
+        await hook({**payload, "context": {"tool_input": {"file_path": "a.py"}}})
+        seen = json.loads((self.folder / "seen").read_text())
+        self.assertEqual((seen["tool_input"], seen["tool_response"]), ({"file_path": "a.py"}, {"replacements": 1}))
+
     async def test_exit_code_2_blocks_with_what_stands_on_stderr(self) -> None:
         decision = await self.run_hook("echo 'not here' >&2; echo ignored; exit 2")
         self.assertEqual(decision, HookDecision(block=True, block_reason="not here"))
