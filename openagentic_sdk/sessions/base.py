@@ -10,7 +10,7 @@ import re
 import time
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from types import TracebackType
@@ -318,6 +318,31 @@ def loads_stored(session_id: str, seq: int, text: str) -> Event:
     if event.seq != seq:
         raise LogCorruptError(session_id, seq, 0, "sequence")
     return event
+
+
+def iter_pages(
+    session_id: str,
+    read_page: Callable[[int, int], Sequence[tuple[int, str]]],
+    *,
+    after_seq: int,
+    limit: int | None,
+    page_events: int,
+) -> Iterator[Event]:
+    """The events that a database keeps as text, read page by page: `read_page(after_seq, size)` gives `seq` and text.
+
+    Raises `LogCorruptError` for a hole and for what is no event.
+    """
+    while limit is None or limit > 0:
+        size = page_events if limit is None else min(limit, page_events)
+        page = read_page(after_seq, size)
+        for seq, text in page:
+            after_seq += 1
+            if seq != after_seq:
+                raise LogCorruptError(session_id, after_seq, 0, "sequence")
+            yield loads_stored(session_id, seq, text)
+        if len(page) < size:
+            return
+        limit = None if limit is None else limit - size
 
 
 def check_sequence(events: Iterable[Event]) -> Iterator[Event]:

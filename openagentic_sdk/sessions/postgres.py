@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +25,6 @@ from ..clock import Clock, SystemClock
 from ..errors import (
     ConcurrencyError,
     LeaseLostError,
-    LogCorruptError,
     OptionsError,
     SessionExistsError,
     SessionLockedError,
@@ -39,7 +39,7 @@ from .base import (
     check_sequence,
     check_session_id,
     dumps_stored,
-    loads_stored,
+    iter_pages,
     stamp_events,
 )
 from .head import Head, copied_head, read_head
@@ -180,17 +180,8 @@ class PostgresSessionStore(SessionStore):
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         key = self._position(session_id).key
-        while limit is None or limit > 0:
-            size = PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS)
-            page = self._page(session_id, key, after_seq, size)
-            for seq, data in page:
-                after_seq += 1
-                if seq != after_seq:
-                    raise LogCorruptError(session_id, after_seq, 0, "sequence")
-                yield loads_stored(session_id, seq, data)
-            if len(page) < size:
-                return
-            limit = None if limit is None else limit - size
+        page = partial(self._page, session_id, key)
+        yield from iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=PAGE_EVENTS)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         command = "SELECT created_at, metadata FROM openagentic_sessions WHERE id = %s"
@@ -215,9 +206,10 @@ class PostgresSessionStore(SessionStore):
 
     def session_exists(self, session_id: str) -> bool:
         try:
-            return self._position(session_id) is not None
+            self._position(session_id)
         except SessionNotFoundError:
             return False
+        return True
 
     def delete_session(self, session_id: str) -> None:
         with self._transaction(session_id) as db:

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from types import ModuleType
 from typing import Any, ClassVar, TypeVar
@@ -43,7 +44,7 @@ from .base import (
     check_sequence,
     check_session_id,
     dumps_stored,
-    loads_stored,
+    iter_pages,
     stamp_events,
 )
 from .head import Head, copied_head, read_head
@@ -199,15 +200,8 @@ class RedisSessionStore(SessionStore):
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         self._position(session_id)
-        while limit is None or limit > 0:
-            size = PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS)
-            page = self._lines(session_id, after_seq, size)
-            for line in page:
-                after_seq += 1
-                yield loads_stored(session_id, after_seq, line)
-            if len(page) < size:
-                return
-            limit = None if limit is None else limit - size
+        page = partial(self._page, session_id)
+        yield from iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=PAGE_EVENTS)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         at = self._position(session_id)
@@ -410,10 +404,10 @@ class RedisSessionStore(SessionStore):
         pipe.hmget(self._key("head", session_id), *_Position.FIELDS)
         pipe.llen(self._key("log", session_id))
 
-    def _lines(self, session_id: str, after_seq: int, size: int) -> list[str]:
+    def _page(self, session_id: str, after_seq: int, size: int) -> list[tuple[int, str]]:
         key = self._key("log", session_id)
         lines = self._call(session_id, lambda client: client.lrange(key, after_seq, after_seq + size - 1))
-        return [line.decode("ascii") for line in lines]
+        return [(seq, line.decode("ascii")) for seq, line in enumerate(lines, start=after_seq + 1)]
 
     def _refold(self, session_id: str) -> SessionSummary:
         """Fold a stale row anew, and keep it if nobody wrote meanwhile."""

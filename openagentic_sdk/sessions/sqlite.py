@@ -14,6 +14,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,7 @@ from .base import (
     check_sequence,
     check_session_id,
     dumps_stored,
+    iter_pages,
     loads_stored,
     stamp_events,
 )
@@ -178,17 +180,8 @@ class SqliteSessionStore(SessionStore):
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         with self._reading(session_id) as db:
             key = self._key(db, session_id)
-        while limit is None or limit > 0:
-            size = PAGE_EVENTS if limit is None else min(limit, PAGE_EVENTS)
-            page = self._page(session_id, key, after_seq, size)
-            for seq, data in page:
-                after_seq += 1
-                if seq != after_seq:
-                    raise LogCorruptError(session_id, after_seq, 0, "sequence")
-                yield loads_stored(session_id, seq, data)
-            if len(page) < size:
-                return
-            limit = None if limit is None else limit - size
+        page = partial(self._page, session_id, key)
+        yield from iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=PAGE_EVENTS)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         with self._reading(session_id) as db:
@@ -208,8 +201,11 @@ class SqliteSessionStore(SessionStore):
             return [row[0] for row in db.execute("SELECT id FROM sessions ORDER BY touched DESC")]
 
     def session_exists(self, session_id: str) -> bool:
-        with self._reading(session_id) as db:
-            return db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is not None
+        try:
+            with self._reading(session_id) as db:
+                return db.execute("SELECT 1 FROM sessions WHERE id = ?", (session_id,)).fetchone() is not None
+        except SessionNotFoundError:
+            return False
 
     def delete_session(self, session_id: str) -> None:
         with self._transaction(session_id) as db:
@@ -528,6 +524,8 @@ class SqliteSessionStore(SessionStore):
         import sqlite3
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        # Sessions are nobody else's business; SQLite gives the files beside it the same permissions.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o600))
         db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             _use_wal(db)

@@ -257,8 +257,10 @@ class StoreContract(unittest.TestCase):
     def test_nothing_outside_of_a_session_can_be_reached_by_a_hostile_id(self) -> None:
         self.store.create_session(session_id="real")
         for session_id in HOSTILE_IDS:
-            with self.subTest(session_id[:20]), self.assertRaises((SessionNotFoundError, OptionsError)):
-                self.store.read_events(session_id)
+            with self.subTest(session_id[:20]):
+                self.assertFalse(self.store.session_exists(session_id))
+                with self.assertRaises((SessionNotFoundError, OptionsError)):
+                    self.store.read_events(session_id)
 
     # --- appending ---------------------------------------------------------------------------------------------------
 

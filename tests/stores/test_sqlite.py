@@ -51,6 +51,13 @@ class SqliteTest(unittest.TestCase):
         self.assertEqual(self.ask("PRAGMA user_version"), [(len(MIGRATIONS),)])
         self.assertEqual(self.ask("PRAGMA journal_mode"), [("wal",)])
 
+    @unittest.skipIf(sys.platform == "win32", "permissions are a matter of POSIX")
+    def test_nobody_else_can_read_the_files(self) -> None:
+        with self.store.open_writer(self.session()):
+            files = [path for path in self.path.parent.rglob("*") if path.is_file()]
+            self.assertGreater(len(files), 2)
+            self.assertEqual({path.stat().st_mode & 0o077 for path in files}, {0})
+
     def test_a_database_of_a_newer_version_is_refused_and_left_alone(self) -> None:
         session_id = self.session()
         self.store.close()
