@@ -16,6 +16,8 @@ from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.sqlite import MIGRATIONS, SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "stores"
+
 
 class SqliteTest(unittest.TestCase):
     def setUp(self) -> None:
@@ -66,6 +68,25 @@ class SqliteTest(unittest.TestCase):
             self.store.read_events(session_id)
         self.assertIn("upgrade", str(caught.exception))
         self.assertEqual(self.ask("PRAGMA user_version"), [(99,)])
+
+    def test_a_database_of_each_version_so_far_is_read_and_written(self) -> None:
+        for number in range(1, len(MIGRATIONS) + 1):
+            self.path.parent.mkdir(exist_ok=True)
+            db = sqlite3.connect(self.path)
+            db.executescript((FIXTURES / f"sqlite-version-{number}.sql").read_text())
+            db.close()
+            name = f"from-version-{number}"
+            (row,) = self.store.list_session_summaries()
+            self.assertEqual((row.id, row.title, row.turns, row.events, row.tokens), (name, "A title", 1, 8, 10))
+            self.assertEqual(row, self.store.fold_summary(name))
+            self.assertEqual(self.store.read_blob(name, self.store.list_blobs(name)[0]), b"blob")
+            self.assertEqual(
+                self.store.read_events(name)[1], UserMessage("a prompt \x00 \ud800", seq=2, ts=1760000000.25)
+            )
+            self.assertEqual(self.store.append_event(name, UserMessage("more")).seq, 9)
+            self.store.delete_session(name)
+            self.store.close()
+            self.path.unlink()
 
     def test_a_file_that_is_no_database_is_a_storage_error(self) -> None:
         self.path.parent.mkdir()
