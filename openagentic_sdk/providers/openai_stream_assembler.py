@@ -103,6 +103,8 @@ class ToolCallAssembler:
         taken = set(self._used_ids)
         calls = []
         for slot in self._slots:
+            if not slot.name and not slot.pieces:
+                continue  # an entry that says nothing
             call_id = slot.id if slot.id and slot.id not in taken else self._make_id()
             taken.add(call_id)
             arguments, raw = read_arguments("".join(slot.pieces), cut=cut and slot is self._slots[-1])
