@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .paths import compile_pattern, is_inside, is_protected, matches
-from .rules import EDIT_TOOLS, Rule, RuleBook
+from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .subject import Access, Subject
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny"]
@@ -77,10 +77,10 @@ def _mode_permits(policy: Policy, access: Access) -> bool:
 def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:
     """The rule that permits a path: every name of it must fit one, the file's own name and all that links add.
 
-    A rule without a pattern counts in the workspace only.
+    For the file tools, a rule without a pattern counts in the workspace only.
     """
     tool = subject.tool if subject.tool != "Bash" else ("Edit" if access.write else "Read")
-    whole = book.for_tool(tool) if inside else None
+    whole = book.for_tool(tool) if inside or (tool not in READ_TOOLS and tool not in EDIT_TOOLS) else None
     if whole is not None or not book.paths:
         return whole
     base = subject.workspace.base

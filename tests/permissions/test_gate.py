@@ -97,6 +97,11 @@ class Modes(WorkspaceTestCase):
                 with self.subTest(mode=mode, call=name):
                     self.assertEqual(self.outcome({"permission_mode": mode}, tool, input, effect=effect), expected)
 
+    def test_the_name_of_a_tool_of_ones_own_covers_every_use_of_it(self) -> None:
+        call = ("Inventory", {"path": "/v1/items"})
+        self.assertEqual(self.outcome({}, *call, effect="read"), "ask")
+        self.assertEqual(self.outcome({"allow": ["Inventory"]}, *call, effect="read"), "allow")
+
     def test_an_unknown_mode_is_an_error(self) -> None:
         with self.assertRaisesRegex(OptionsError, "acceptEdits"):
             PermissionGate(permission_mode="yolo")
