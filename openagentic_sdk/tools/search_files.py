@@ -53,7 +53,9 @@ class FileSearch:
             cost = Cost.EXPLODES  # then a line is no bound
         limits = {"block_bytes": SMALL_FILE_BYTES, "short_lines": True}
         self._query = Query(**{**query, **(limits if cost is Cost.LINE else {})})
-        self._rg = find_rg(ctx) if use_rg and not self._query.is_literal else None
+        # What matches nothing at all matches in nearly every file, and rg has ideas of its own about where.
+        is_worth_it = use_rg and not self._query.is_literal and not self._query.text_pattern.search("")
+        self._rg = find_rg(ctx) if is_worth_it else None
         self._rg_pattern = rg_pattern(query["pattern"], ignore_case=query["ignore_case"]) if self._rg else None
         self._is_safe_here = cost is not Cost.EXPLODES
         self._long_files = 0
