@@ -309,17 +309,17 @@ class PostgresSessionStore(SessionStore):
         return target_id
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
-        key = self._position(session_id).key
+        self._position(session_id)
         deadline = time.monotonic() + timeout_s
-        with _translated(session_id), self._connect() as db:
+        with _translated(session_id, self._where), _connected(self._url) as db:
             db.execute(f"LISTEN {CHANNEL}")
             while self.last_seq(session_id) <= after_seq:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     return False
-                for notice in db.notifies(timeout=left_s, stop_after=1):
-                    if notice.payload != str(key):
-                        continue
+                # News of another session only makes us look once too often.
+                for _ in db.notifies(timeout=left_s, stop_after=1):
+                    pass
         return True
 
     # --- inside a transaction ----------------------------------------------------------------------------------------
@@ -438,10 +438,6 @@ class PostgresSessionStore(SessionStore):
     def _where(self) -> str:
         parts = urlsplit(self._url)
         return f"{parts.hostname or 'the local server'}{parts.path}"
-
-    def _connect(self) -> Database:
-        with _translated(None):
-            return _connected(self._url)
 
     def _connect_and_migrate(self) -> Database:
         db = _connected(self._url)
@@ -700,8 +696,10 @@ def _translated(session_id: str | None, where: str = "Postgres") -> Iterator[Non
     psycopg = _driver()
     try:
         yield
-    except (UnicodeEncodeError, psycopg.DataError) as error:
-        # Everything but ids is sent as ASCII, and no session has an id with U+0000 or a lone surrogate.
+    except UnicodeEncodeError as error:
+        # Everything but ids is sent as ASCII, and no session has an id with a lone surrogate.
         raise SessionNotFoundError(str(session_id), where) from error
     except psycopg.Error as error:
+        if "\0" in (session_id or ""):
+            raise SessionNotFoundError(str(session_id), where) from error
         raise StorageError(f"Postgres refused ({where}): {error}", session_id=session_id) from error
