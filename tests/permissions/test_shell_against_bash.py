@@ -82,12 +82,13 @@ class ParserAgainstBash(unittest.TestCase):
         lines = list({disguised_line(rng) for _ in range(DISGUISED_LINES)})
         gate = PermissionGate(permission_mode="bypass", deny=["Bash(evil:*)"], cwd="/")
         ran = 0
-        for status in (0, 1):
-            for line, calls in zip(lines, recorded(lines, status, kept="echo command break trap"), strict=True):
-                if any(argv[0] == "evil" for argv in calls):
-                    ran += 1
-                    with self.subTest(line=line):
-                        self.assertFalse(asyncio.run(gate.approve("Bash", {"command": line}, {"cwd": "/"})))
+        with asyncio.Runner() as runner:
+            for status in (0, 1):
+                for line, calls in zip(lines, recorded(lines, status, kept="echo command break trap"), strict=True):
+                    if any(argv[0] == "evil" for argv in calls):
+                        ran += 1
+                        with self.subTest(line=line):
+                            self.assertFalse(runner.run(gate.approve("Bash", {"command": line}, {"cwd": "/"})))
         self.assertGreater(ran, len(lines) / 2)
 
     def test_plain_lines_are_understood(self) -> None:

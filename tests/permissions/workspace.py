@@ -38,6 +38,8 @@ class WorkspaceTestCase(unittest.TestCase):
     """A folder with a project in it: `self.root` is the project, links lead out of it and to what is secret."""
 
     def setUp(self) -> None:
+        self.runner = asyncio.Runner()
+        self.addCleanup(self.runner.close)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.outside = Path(os.path.realpath(folder.name))
@@ -65,7 +67,7 @@ class WorkspaceTestCase(unittest.TestCase):
 
     def approve(self, gate: PermissionGate, tool: str, input: Mapping[str, Any], **context: Any) -> ApprovalResult:
         """One decision."""
-        return asyncio.run(gate.approve(tool, input, {"cwd": str(self.root), **context}))
+        return self.runner.run(gate.approve(tool, input, {"cwd": str(self.root), **context}))
 
     def outcome(self, policy: Mapping[str, Any], tool: str, input: Mapping[str, Any], **context: Any) -> str:
         """`allow`, `ask` or `deny`, as a person at the terminal would see it."""
