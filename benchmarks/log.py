@@ -7,7 +7,6 @@ room's tests against each breakage of the package; that takes about half an hour
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import statistics
@@ -49,15 +48,16 @@ def _flush_rows(root: Path) -> list[Row]:
     with store.open_writer("long") as writer:
         for start in range(0, EVENTS, _BATCH):
             writer.append([_event(start + index) for index in range(_BATCH)])
-    numbers = itertools.count()
+    event = _event(0)
+    data = event_to_dict(event)
     with store.open_writer("short") as short, store.open_writer("long") as long, _raw_file(root) as raw:
         for _ in range(100):
-            short.append([_event(0)])
+            short.append([event])
         at_100, at_100_000, floor = _medians_us(
             [
-                lambda: short.append([_event(next(numbers))]),
-                lambda: long.append([_event(next(numbers))]),
-                lambda: os.write(raw.fd, json.dumps(event_to_dict(_event(next(numbers)))).encode() + b"\n"),
+                lambda: short.append([event]),
+                lambda: long.append([event]),
+                lambda: os.write(raw.fd, json.dumps(data).encode() + b"\n"),
             ],
             rounds=4000,
         )
@@ -73,14 +73,15 @@ def _flush_rows(root: Path) -> list[Row]:
 def _sync_rows(root: Path) -> list[Row]:
     store = FileSessionStore(root, "fsync")
     store.create_session(session_id="synced")
-    line = json.dumps(event_to_dict(_event(0))).encode() + b"\n"
+    event = _event(0)
+    line = json.dumps(event_to_dict(event)).encode() + b"\n"
     with store.open_writer("synced") as writer, _raw_file(root) as raw:
 
         def write_and_sync() -> None:
             os.write(raw.fd, line)
             os.fdatasync(raw.fd)
 
-        ours, floor = _medians_us([lambda: writer.append([_event(0)]), write_and_sync], rounds=SYNCS * 4)
+        ours, floor = _medians_us([lambda: writer.append([event]), write_and_sync], rounds=SYNCS * 4)
     return [
         Row("os.write + os.fdatasync, p50", floor, "us"),
         Row("append 1.3 KB, fsync, p50", ours, "us", ours / floor, "write + fdatasync", "ratio <= 1.15"),
@@ -100,11 +101,12 @@ def _group_rows(root: Path) -> list[Row]:
 def _durable_rate(root: Path, appenders: int) -> float:
     store = FileSessionStore(root, "fsync")
     session_id = store.create_session()
+    event = _event(0)
     with store.open_writer(session_id) as writer:
 
         def append() -> None:
-            for number in range(SYNCS):
-                writer.append([_event(number)])
+            for _ in range(SYNCS):
+                writer.append([event])
 
         threads = [threading.Thread(target=append) for _ in range(appenders)]
         began = time.perf_counter()

@@ -70,6 +70,9 @@ class LogWriter(SessionWriter):
     def last_seq(self) -> int:
         return self._seq
 
+    def waits_for_disk(self, events: Sequence[Event]) -> bool:
+        return self._must_sync(events)
+
     def append(self, events: Sequence[Event]) -> list[Event]:
         bodies = [encode_event(event) for event in events]
         return self._run(Ticket(events, bodies, sync=self._must_sync(events))) if bodies else []
