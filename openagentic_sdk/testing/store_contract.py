@@ -106,6 +106,18 @@ while True:
     number = writer.append(batch)[-1].seq
     print(number, flush=True)
 """
+_STALLED_WRITER = """
+import sys
+from openagentic_sdk.errors import LeaseLostError
+from openagentic_sdk.events import UserMessage
+writer = store.open_writer(sys.argv[1])
+print("open", flush=True)
+sys.stdin.readline()
+try:
+    writer.append([UserMessage("from the past")])
+except LeaseLostError:
+    print("fenced", flush=True)
+"""
 _COUNTING_WRITER = """
 import sys
 from openagentic_sdk.errors import SessionLockedError
@@ -404,6 +416,21 @@ class StoreContract(unittest.TestCase):
             stalled.append([UserMessage("from the past")])
         self.assertEqual([event.seq for event in self.store.read_events(session_id)], [1, 2, 3])
         self.store.open_writer(session_id).close()
+
+    def test_a_process_that_hangs_cannot_append_after_it_was_replaced(self) -> None:
+        if not self.can_take_over:
+            self.skipTest("the lock of this store belongs to the kernel and cannot be taken from a living holder")
+        session_id = self.filled(1)
+        with self.python(self.needs_processes() + _STALLED_WRITER, session_id) as process:
+            assert process.stdout is not None and process.stdin is not None
+            self.assertEqual(process.stdout.readline(), "open\n")
+            with self.assertRaises(SessionLockedError):
+                self.store.open_writer(session_id)
+            with self.store.take_over(session_id) as writer:
+                writer.append([UserMessage("kept")])
+                output, errors = process.communicate("go on\n", timeout=60)
+                self.assertEqual(output, "fenced\n", errors)
+        self.assertEqual([event.seq for event in self.store.read_events(session_id)], [1, 2])
 
     def test_threads_lose_and_double_nothing(self) -> None:
         session_id = self.store.create_session()
@@ -783,7 +810,8 @@ class StoreContract(unittest.TestCase):
         """A Python process that runs `script`."""
         command = [sys.executable, "-c", script, *arguments]
         root = str(Path(__file__).parents[2])
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=root)
 
     def kill_while_writing(self, source: str, session_id: str, acknowledgements: int) -> int:
         """Kill a writing process after so many acknowledged appends; the last `seq` that it was told is stored."""
