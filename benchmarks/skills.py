@@ -38,7 +38,7 @@ def rows() -> list[Row]:
         floor = best_s(lambda: _read_files(project), 3)
         index = SkillIndex(project)
         index.read()
-        again = best_s(index.read, 5)
+        again = best_s(index.read, 20)
         listed = index_skills(project)
         against_pyyaml = _against_pyyaml(texts, lambda: index_skills(project))
         cut = best_s(lambda: index_text(listed), 5)

@@ -7,9 +7,9 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import FileIO
 from typing import NamedTuple
 
+from ..clock import Clock, SystemClock
 from ..errors import FileRefusedError
 
 # Entering these never finds a skill, only other people's code.
@@ -29,13 +29,15 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
     """
     # Opening a FIFO would wait for its other end for ever.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
-    with os.fdopen(handle, "rb", buffering=0) as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise FileRefusedError(f"{path} is not a regular file")
         if boundary is not None:
             _check_place(path, boundary, handle, status)
-        data = _read_at_most(file, max_bytes + 1)
+        data = _read_at_most(handle, max_bytes + 1, status.st_size + 1)
+    finally:
+        os.close(handle)
     if len(data) > max_bytes:
         raise FileRefusedError(f"{path} is larger than {max_bytes} bytes")
     return data
@@ -53,11 +55,15 @@ def _check_place(path: str, boundary: str, handle: int, opened: os.stat_result) 
         raise FileRefusedError(f"{path} leads to {real}, outside of {boundary}")
 
 
-def _read_at_most(file: FileIO, max_bytes: int) -> bytes:
+def _read_at_most(handle: int, max_bytes: int, expected_bytes: int) -> bytes:
+    """Up to `max_bytes`; asking for no more than is expected spares a buffer of the greatest size for every small file."""
     parts: list[bytes] = []
-    while max_bytes > 0 and (part := file.read(max_bytes)):
+    while max_bytes > 0:
+        part = os.read(handle, min(max_bytes, expected_bytes))
         parts.append(part)
         max_bytes -= len(part)
+        if len(part) < expected_bytes:
+            break
     return b"".join(parts)
 
 
@@ -78,6 +84,10 @@ class Bounds:
     hidden: frozenset[str] = frozenset()
 
 
+# What changed this recently may change once more without another time stamp, so what was read of it is not kept.
+SAME_TICK_S = 0.02
+
+
 class FoundFile(NamedTuple):
     """A file of a folder, with the folder's path as it was given, and where it really is."""
 
@@ -87,13 +97,19 @@ class FoundFile(NamedTuple):
 
 
 def walk_files(
-    root: str, *, boundary: str, bounds: Bounds, problems: list[tuple[str, str]]
+    root: str,
+    *,
+    boundary: str,
+    bounds: Bounds,
+    problems: list[tuple[str, str]],
+    listings: FolderListings | None = None,
 ) -> Iterator[tuple[str, list[FoundFile]]]:
     """Folders from `root` downwards, in the order of their paths, each with its files.
 
     Links are followed while they stay inside the real folder `boundary`; a folder is entered once however many links lead
-    to it. What is left out stands in `problems` as (path, reason).
+    to it. What is left out stands in `problems` as (path, reason). `listings` spares a later walk what did not change.
     """
+    listings = listings or FolderListings(SystemClock())
     seen: set[str] = set()
     waiting = [(root, os.path.realpath(root), 0)]
     while waiting:
@@ -107,7 +123,7 @@ def walk_files(
             problems.append((root, f"more than {bounds.max_folders} folders: the rest is not looked at"))
             return
         seen.add(real)
-        folders, files = _list_folder(folder, real, bounds, problems)
+        folders, files = listings.list_folder(folder, real, bounds, problems)
         if folders and depth >= bounds.max_depth:
             problems.append((folder, f"folders more than {bounds.max_depth} levels down are not looked at"))
             folders = []
@@ -115,16 +131,48 @@ def walk_files(
         waiting.extend((below.path, below.real_path, depth + 1) for below in reversed(folders))
 
 
+class FolderListings:
+    """What folders hold, listed again only when a folder changed.
+
+    A link may lead to something else while its folder stays as it is, so folders with links are listed every time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[str, tuple[tuple[int, int, int], tuple[list[FoundFile], list[FoundFile]]]] = {}
+
+    def list_folder(
+        self, folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
+    ) -> tuple[list[FoundFile], list[FoundFile]]:
+        """The folders to enter and the files of one folder, by name."""
+        try:
+            status = os.stat(real)
+        except OSError as error:
+            problems.append((folder, f"cannot be listed: {error.strerror}"))
+            return [], []
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        known = self._known.get(folder)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        folders, files, has_links = _list_folder(folder, real, bounds, problems)
+        if not has_links and self._clock.now() - status.st_ctime > SAME_TICK_S:
+            self._known[folder] = (stamp, (folders, files))
+        return folders, files
+
+
 def _list_folder(
     folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
-) -> tuple[list[FoundFile], list[FoundFile]]:
-    """The folders to enter and the files of one folder, by name."""
+) -> tuple[list[FoundFile], list[FoundFile], bool]:
+    """The folders to enter and the files of one folder, by name, and whether one of them is a link."""
     folders: list[FoundFile] = []
     files: list[FoundFile] = []
+    has_links = False
     try:
         with os.scandir(real) as entries:
             for entry in entries:
-                where = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+                is_link = entry.is_symlink()
+                has_links = has_links or is_link
+                where = os.path.realpath(entry.path) if is_link else entry.path
                 found = FoundFile(entry.name, f"{folder}{os.sep}{entry.name}", where)
                 if not _is_folder(entry):
                     files.append(found)
@@ -132,7 +180,7 @@ def _list_folder(
                     folders.append(found)
     except OSError as error:
         problems.append((folder, f"cannot be listed: {error.strerror}"))
-    return sorted(folders), sorted(files)
+    return sorted(folders), sorted(files), has_links
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from ..clock import Clock, SystemClock
 from ..errors import FileRefusedError, SkillNotFoundError
-from .files import Bounds, FoundFile, read_text, walk_files
+from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic
 from .names import name_key
 from .parse import SkillDoc, parse_skill_markdown
@@ -24,8 +24,6 @@ PROJECT_FOLDERS = (".claude/skills", ".agents/skills")
 USER_FOLDERS = (".claude/skills", ".agents/skills", ".openagentic-sdk/skills")
 # An error that names a thousand skills would be all that the model reads.
 _MAX_NAMED = 50
-# A file that changed this recently may change once more without another time stamp, so what it said is not kept.
-_SAME_TICK_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -192,6 +190,7 @@ class SkillIndex:
         )
         self._bounds = bounds or Bounds()
         self._clock = clock or SystemClock()
+        self._listings = FolderListings(self._clock)
         self._read: dict[str, tuple[_Stamp, SkillInfo]] = {}
 
     def read(self) -> IndexResult:
@@ -216,7 +215,10 @@ class SkillIndex:
             return []
         left_out: list[tuple[str, str]] = []
         skills: list[SkillInfo] = []
-        for _, files in walk_files(root.folder, boundary=root.boundary, bounds=self._bounds, problems=left_out):
+        folders = walk_files(
+            root.folder, boundary=root.boundary, bounds=self._bounds, problems=left_out, listings=self._listings
+        )
+        for _, files in folders:
             file = _skill_file(files)
             if file is None or file.real_path in seen:
                 continue
@@ -239,7 +241,7 @@ class SkillIndex:
         text = read_text(file.path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
         folder = os.path.basename(os.path.dirname(file.path))
         info = describe_skill(parse_skill_markdown(text, folder=folder, head_only=True), file.path, root)
-        if self._clock.now() - status.st_ctime > _SAME_TICK_S:
+        if self._clock.now() - status.st_ctime > SAME_TICK_S:
             self._read[file.path] = (stamp, info)
         return info
 

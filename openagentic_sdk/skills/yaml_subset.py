@@ -121,13 +121,15 @@ class _Reader:
         return data
 
     def _refuse_foreign_text(self) -> None:
-        for pattern, reason in (
-            (_UNPRINTABLE, "a control character"),
-            (_DOCUMENT_MARK, "a document mark or directive"),
-        ):
-            if match := pattern.search(self.text):
-                self.pos = match.start()
-                self._fail(reason)
+        self._refuse(_UNPRINTABLE, "a control character")
+        # Looking for these three first is much faster than the pattern alone.
+        if any(mark in self.text for mark in ("---", "...", "%")):
+            self._refuse(_DOCUMENT_MARK, "a document mark or directive")
+
+    def _refuse(self, pattern: re.Pattern[str], reason: str) -> None:
+        if match := pattern.search(self.text):
+            self.pos = match.start()
+            self._fail(reason)
 
     # --- where we are ---
 
