@@ -62,10 +62,11 @@ def _flush_rows(root: Path) -> list[Row]:
             rounds=4000,
         )
     floor_name = "json.dumps + os.write"
+    # The promise is either: a slow machine may take three times its own bare write.
+    bar = "value <= 40" if at_100 <= 40 else "ratio <= 3"
     return [
         Row(f"{floor_name} of a 1.3 KB event, p50", floor, "us"),
-        Row("append 1.3 KB, flush, p50", at_100, "us", at_100 / floor, floor_name, "value <= 40"),
-        Row("append 1.3 KB, flush, p50", at_100, "us", at_100 / floor, floor_name, "ratio <= 3"),
+        Row("append 1.3 KB, flush, p50", at_100, "us", at_100 / floor, floor_name, bar),
         Row("... at 100,000 events", at_100_000, "us", at_100_000 / at_100, "the same at 100", "ratio <= 1.2"),
     ]
 
