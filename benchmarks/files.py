@@ -17,7 +17,7 @@ from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool
 
-from . import Row, best_s
+from . import Row, best_cpu_s, best_s
 
 GREP_FILES = 5_000
 GREP_FILE_BYTES = 20_000
@@ -68,7 +68,8 @@ def _glob_rows() -> list[Row]:
 
 
 def _glob_row(root: Path, name: str, tool: GlobTool, pattern: str) -> Row:
-    floor_s, took_s = _in_turns(lambda: _walk(root), _call(tool, {"pattern": pattern}, root))
+    """In processor time, which other programs disturb less: Glob does its work in one thread."""
+    floor_s, took_s = _in_turns(lambda: _walk(root), _call(tool, {"pattern": pattern}, root), best_cpu_s)
     label = f"Glob of {GLOB_FILES:,} files, {name}"
     return Row(label, took_s * 1000, "ms", took_s / floor_s, "os.walk of the same tree", "ratio <= 1.5")
 
@@ -114,9 +115,13 @@ def _walk(root: Path) -> int:
     return sum(len(files) for _, _, files in os.walk(root))
 
 
-def _in_turns(floor: Callable[[], object], work: Callable[[], object]) -> tuple[float, float]:
+def _in_turns(
+    floor: Callable[[], object],
+    work: Callable[[], object],
+    best: Callable[[Callable[[], object], int], float] = best_s,
+) -> tuple[float, float]:
     """The fastest of each, measured in turns so that a busy moment falls on both."""
-    pairs = [(best_s(floor, 1), best_s(work, 1)) for _ in range(7)]
+    pairs = [(best(floor, 1), best(work, 1)) for _ in range(7)]
     return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
 
 
