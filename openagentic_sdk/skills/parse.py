@@ -7,11 +7,11 @@ has YAML frontmatter before the body. Both may be mixed. Nothing is refused: wha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .fields import Fields
-from .frontmatter import Diagnostic, read_frontmatter
+from .frontmatter import Diagnostic, Frontmatter, read_frontmatter
 from .names import name_diagnostics
 from .outline import Outline, read_outline
 from .text import one_line
@@ -65,16 +65,16 @@ class SkillDoc:
 def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False) -> SkillDoc:
     """The text of a SKILL.md as a `SkillDoc`; `folder` is the name of the folder that it stands in, if it is known.
 
-    With `head_only` the body is not looked at when the frontmatter names and describes the skill: no title, no checklist.
+    With `head_only` it holds what an index needs: the body is looked at only for a name or summary that the frontmatter
+    lacks, and fields that say nothing before the skill is used are left out.
     """
     front = read_frontmatter(text)
     fields = Fields(front)
     declared = fields.text("name")
     description = fields.text("description")
     outline = Outline() if head_only and declared and description else read_outline(front.body)
-    name = one_line(declared or outline.title or folder)
-    return SkillDoc(
-        name=name,
+    doc = SkillDoc(
+        name=one_line(declared or outline.title or folder),
         summary=one_line(description or outline.paragraph),
         checklist=outline.checklist,
         raw=text,
@@ -84,25 +84,34 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
         declared_name=declared,
         described=bool(description),
         allowed_tools=fields.rules("allowed-tools"),
+        when_to_use=fields.text("when_to_use"),
+        argument_hint=fields.source("argument-hint"),
+        disable_model_invocation=fields.flag("disable-model-invocation", False),
+        user_invocable=fields.flag("user-invocable", fields.flag("user-invokable", True)),
+        paths=fields.globs("paths"),
+        rung=front.rung,
+    )
+    if not head_only:
+        doc = _with_other_fields(doc, front, fields)
+    notes = (*front.diagnostics, *fields.diagnostics, *name_diagnostics(declared, folder, fields.line("name")))
+    return replace(doc, diagnostics=notes) if notes else doc
+
+
+def _with_other_fields(doc: SkillDoc, front: Frontmatter, fields: Fields) -> SkillDoc:
+    return replace(
+        doc,
         disallowed_tools=fields.rules("disallowed-tools"),
         license=fields.text("license"),
         compatibility=fields.text("compatibility"),
         metadata=fields.map("metadata"),
         version=fields.text("version"),
         model=fields.text("model"),
-        when_to_use=fields.text("when_to_use"),
-        argument_hint=fields.source("argument-hint"),
         arguments=fields.words("arguments"),
-        disable_model_invocation=fields.flag("disable-model-invocation", False),
-        user_invocable=fields.flag("user-invocable", fields.flag("user-invokable", True)),
         context=fields.text("context"),
         agent=fields.text("agent"),
-        paths=fields.globs("paths"),
         hooks=front.data.get("hooks"),
         extra={key: value for key, value in front.data.items() if key not in KNOWN_FIELDS},
         lines={key: source.line for key, source in front.sources.items()},
-        rung=front.rung,
-        diagnostics=(*front.diagnostics, *fields.diagnostics, *name_diagnostics(declared, folder, fields.line("name"))),
     )
 
 
