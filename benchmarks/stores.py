@@ -112,13 +112,26 @@ def _long_session(store: SessionStore, count: int) -> str:
 
 
 def _opening(place: Path) -> Iterator[Row]:
+    """Becoming the writer of a log that grew by appends; reading it would cost hundreds of times the floor."""
     for scheme in ("sqlite", "file"):
-        store = open_store(f"{scheme}:{place / 'open'}-{scheme}?durability=flush")
-        short, long = _long_session(store, 10), _long_session(store, LOG_EVENTS)
-        floor_s, ours_s = (best_s(partial(store.append_event, name, ToolResult("c"))) for name in (short, long))
-        name = f"open a session of {LOG_EVENTS:,} events and append, {scheme}"
-        yield Row(name, ours_s * 1000, "ms", ours_s / floor_s, "a session of 10 events", "ratio <= 3")
+        store = open_store(f"{scheme}:{place / 'open'}-{scheme}")
+        short, long = _grown_session(store, 10), _grown_session(store, LOG_EVENTS)
+        floor_s, ours_s = (best_s(partial(_open_and_close, store, name)) for name in (short, long))
+        name = f"open a session of {LOG_EVENTS:,} events for an append, {scheme}"
+        yield Row(name, ours_s * 1000, "ms", ours_s / floor_s, "a session of 10 events", "ratio <= 10")
         store.close()
+
+
+def _grown_session(store: SessionStore, count: int) -> str:
+    session_id = store.create_session()
+    with store.open_writer(session_id) as writer:
+        for _ in range(0, count, 10):
+            writer.append([ToolResult("c", output="x" * 1000)] * 10)
+    return session_id
+
+
+def _open_and_close(store: SessionStore, session_id: str) -> None:
+    store.open_writer(session_id).close()
 
 
 def _forks(place: Path) -> Iterator[Row]:
