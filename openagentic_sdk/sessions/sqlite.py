@@ -231,7 +231,7 @@ class SqliteSessionStore(SessionStore):
         with self._lock:
             if self._connected is not None and self._pid == os.getpid():
                 self._connected.close()
-            self._connected = None
+            self._connected = self._newest = None
 
     # --- what a database does better ---------------------------------------------------------------------------------
 
@@ -455,14 +455,15 @@ class SqliteSessionStore(SessionStore):
         stamped = stamp_event(event, writer.last_seq + 1, self._clock.now())
         head = writer.head.after((stamped,))
         values = (writer.key, head.last_seq, head.summary.updated, dumps_stored(stamped), writer.key, writer.epoch)
-        with self._reading(writer.session_id) as db:
-            if db.execute("PRAGMA data_version").fetchone() != self._seen_version:
-                return None
-            self._set_synchronous(db, self._is_durable((event,)))
+        with self._lock:
+            db = self._connection()
             try:
+                if db.execute("PRAGMA data_version").fetchone() != self._seen_version:
+                    return None
+                self._set_synchronous(db, self._is_durable((event,)))
                 is_stored = db.execute(_INSERT_ONE, values).rowcount == 1
-            except db.IntegrityError:
-                # Somebody else wrote there: the long way meets it again and says where the log stands.
+            except db.Error:
+                # Nothing was stored: the long way meets the same trouble again and says what it is.
                 return None
         return ([stamped], head) if is_stored else None
 
@@ -552,6 +553,10 @@ class _SqliteWriter(SessionWriter):
     @property
     def last_seq(self) -> int:
         return self.head.last_seq
+
+    def waits_for_disk(self, events: Sequence[Event]) -> bool:
+        # All sessions of the file share one connection: an append waits for whatever the one before it waits for.
+        return self._store.durability != "flush"
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         if not self.lease.is_held or self._pid != os.getpid():
