@@ -564,9 +564,6 @@ class _SqliteWriter(SessionWriter):
         stored, self.head = self._store._append(self, events)
         return stored
 
-    def waits_for_disk(self, events: Sequence[Event]) -> bool:
-        return self._store.durability == "fsync" or self._store._is_durable(events)
-
     def close(self) -> None:
         if self.lease.is_held and self._pid == os.getpid():
             self._store._release(self)
