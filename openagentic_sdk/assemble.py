@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .clock import SystemClock
+from .clock import Clock, SystemClock
 from .errors import OptionsError, SessionNotFoundError, ToolInputError
 from .events import Event, SystemNotice
 from .hooks.command import with_command_hooks
@@ -27,6 +27,8 @@ from .project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt
 from .project.settings import Settings, read_settings
 from .project.trust import TrustStore, skill_trust
 from .providers.base import Provider
+from .providers.endpoint import EndpointProvider
+from .providers.guarded import guarded
 from .runtime.agent import Agent, Expanded, FinalAnswer, RunRequest
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
 from .runtime.structured import read_output_schema
@@ -39,6 +41,7 @@ from .sessions.view import SessionView
 from .skills.activation import active_skills
 from .skills.index import SkillInfo
 from .skills.library import SkillLibrary
+from .tools.bash import BashTool
 from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
 
@@ -151,14 +154,12 @@ class _Builder:
 
     def _final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
         """Whom to ask, how the final answer is asked for, and the tools that are offered for it."""
-        assert options.provider is not None
+        asked = _guarded(options, self._clock)
         tools = self._tools.only(self._gate.offered_tools(self._tools.names()))
         if options.output_schema is None:
-            return options.provider, None, tools
+            return asked, None, tools
         schema = read_output_schema(options.output_schema)
-        provider, wanted = ask_for_final_answer(
-            options.provider, schema, options.output_form, options.output_repair_turns
-        )
+        provider, wanted = ask_for_final_answer(asked, schema, options.output_form, options.output_repair_turns)
         if wanted.form == "tool":
             tools = ToolRegistry((*tools, FinalAnswerTool(schema)))
         return provider, wanted, tools
@@ -175,7 +176,7 @@ class _Builder:
         return replace(
             parent,
             name=name,
-            provider=definition.provider or self._options.provider or parent.provider,
+            provider=definition.provider or _guarded(self._options, self._clock),
             final_answer=None,
             model=definition.model if definition.model not in (None, "", "inherit") else parent.model,
             tools=tools.only(gate.offered_tools(tools.names())),
@@ -192,7 +193,10 @@ class _Builder:
         if options.tools is not None:
             return ToolRegistry(options.tools)
         agents = {name: definition.description for name, definition in self._agents.items()}
-        return default_tools(agents, library=self._project.library, environment=self._project.settings.env)
+        bash = BashTool(
+            environment=self._project.settings.env, sandbox=options.sandbox, bash_effects=options.bash_effects
+        )
+        return default_tools(agents, library=self._project.library, bash=bash)
 
     def _session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
@@ -208,19 +212,32 @@ class _Project:
         self.folders = claude_folders(self.root, cwd=self.cwd, setting_sources=options.setting_sources, home=home)
         self.trusted = _is_trusted(options, self.root)
         self.settings: Settings = read_settings(self.folders, trusted=self.trusted)
-        self.memory: Memory = read_memory(self.folders)
+        self.memory: Memory = read_memory(
+            self.folders,
+            agents_md=self.settings.agents_md or "fallback",
+            allow_outside_imports=self.settings.outside_imports,
+        )
         self.library = SkillLibrary(
+            precedence=self.settings.skill_precedence or "project",
+            enforce=self.settings.enforce_allowed_tools,
             setting_sources=options.setting_sources,
             paths=[os.fspath(path) for path in options.skill_paths],
             home=home,
             trusts=skill_trust(self.root, is_trusted=self.trusted),
         )
-        self.agents = {file.name: _definition(file) for file in read_agents(self.folders).agents}
+        found = read_agents(self.folders)
+        self.agents = {file.name: _definition(file) for file in found.agents}
         self.hook_problems: Sequence[str] = ()
         self._commands = read_commands(self.folders)
+        self._diagnostics = {
+            "settings": self.settings.diagnostics,
+            "memory": self.memory.diagnostics,
+            "agents": found.diagnostics,
+            "commands": self._commands.diagnostics,
+        }
         self._lists_skills = bool(options.skill_paths) or bool({"user", "project"} & set(options.setting_sources))
         more = [*options.additional_dirs, *(rule.text for rule in self.settings.additional_dirs)]
-        roots = [self.cwd, self.root, *(str(Path(self.cwd, folder)) for folder in more)]
+        roots = [self.cwd, *(str(Path(self.cwd, folder)) for folder in more)]
         self.workspace_roots = tuple(dict.fromkeys(roots))
 
     def skills(self) -> tuple[SkillInfo, ...]:
@@ -235,7 +252,7 @@ class _Project:
 
         def prompt(skill_events: Sequence[Event]) -> SystemPrompt:
             active = active_skills(skill_events)
-            key = tuple(event.seq for event in active)
+            key = tuple((event.seq, event.arguments) for event in active)
             if key not in known:
                 known[key] = build_system_prompt(base=start, memory=self.memory, skills=skills, active=active)
             return known[key]
@@ -261,7 +278,8 @@ class _Project:
         """What a run says at its start: settings that were left out, skills whose files changed."""
         notes: list[Event] = [SystemNotice("settings.withheld", text) for text in self.settings.withheld]
         notes += [SystemNotice("settings.hook", text) for text in self.hook_problems]
-        notes += [SystemNotice(f"settings.{note.code}", note.message) for note in self.settings.diagnostics]
+        for source, found in self._diagnostics.items():
+            notes += [SystemNotice(f"{source}.{note.code}", note.message) for note in found]
         return [*notes, *self.library.find_drift(view.skill_events, project_dir=self.root, session_id=session_id)]
 
     def preloading(self, names: Sequence[str]) -> Callable[[SessionView, str], Sequence[Event]]:
@@ -305,6 +323,15 @@ def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
     if prices is None:
         return built_in_prices()
     return with_prices(prices) if isinstance(prices, str) else {**built_in_prices(), **prices}
+
+
+def _guarded(options: OpenAgenticOptions, clock: Clock) -> Provider:
+    """The provider with retries, breaker and fallbacks: an endpoint always, any other when the options ask for it."""
+    provider = options.provider
+    assert provider is not None, "build_agent has checked it"
+    if options.retry is None and not options.fallback and not isinstance(provider, EndpointProvider):
+        return provider
+    return guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
 
 
 def _redact(redact: Callable[[str], str] | bool) -> Callable[[str], str] | None:

@@ -46,8 +46,8 @@ class SystemInit(Event):
     model: str | None = None
     provider: str | None = None
     permission_mode: str | None = None
-    tools: Sequence[str] = ()
-    agents: Sequence[str] = ()
+    tools: Sequence[str] = field(default_factory=list)
+    agents: Sequence[str] = field(default_factory=list)
     messages_from_seq: int | None = None
     durability: str | None = None
 
@@ -108,7 +108,7 @@ class UserQuestion(Event):
     type: ClassVar[str] = "user.question"
     question_id: str
     prompt: str
-    choices: Sequence[str] = ()
+    choices: Sequence[str] = field(default_factory=list)
     kind: str = "question"
     tool_use_id: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -138,8 +138,8 @@ class ModelContext(Event):
     model: str
     provider: str
     system_prompt: str
-    tools: Sequence[Mapping[str, Any]] = ()
-    parts: Sequence[Mapping[str, Any]] = ()
+    tools: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    parts: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -356,8 +356,8 @@ class SkillActivated(Event):
     tree_sha256: str | None = None
     arguments: str | None = None
     requested_by: str = "model"
-    grants: Sequence[str] = ()
-    disallowed_tools: Sequence[str] = ()
+    grants: Sequence[str] = field(default_factory=list)
+    disallowed_tools: Sequence[str] = field(default_factory=list)
     allowed_only: Sequence[str] | None = None
 
 

@@ -15,7 +15,10 @@ from typing import Any, Literal
 from .clock import Clock
 from .hooks.engine import HookEngine
 from .permissions.gate import PermissionGate
+from .project.claude import find_project_root
 from .providers.base import Provider
+from .providers.fallback import Fallback
+from .providers.retry import RetryPolicy
 from .sessions.base import SessionStore
 from .tools.base import Tool
 from .tools.registry import ToolRegistry
@@ -54,6 +57,9 @@ class OpenAgenticOptions:
         provider            where to ask; see `openagentic_sdk.providers`
         model               the model's name there
         api_key             passed to the provider with each call; None leaves it to the provider and its environment
+        retry               how often and how long an endpoint is asked again (default: `RetryPolicy()` for endpoints, never
+                            for other providers); with it comes the circuit breaker that all runs of the process share
+        fallback            models, or `providers.fallback.Fallback`s, to ask in order when the first one's endpoint gave up
         output_schema       JSON schema, dataclass or TypedDict that the final answer must fit, see `structured_output`
         output_form         how it is asked for: by the endpoint's "response_format", a last "tool", or as "text";
                             "auto" takes the first that the provider has
@@ -62,7 +68,7 @@ class OpenAgenticOptions:
 
     The project
         cwd                 working directory of tools (default: the process's)
-        project_dir         where `.claude` and CLAUDE.md are looked up (default: cwd)
+        project_dir         the root of what `.claude` and CLAUDE.md say, down to cwd (default: cwd's repository, or cwd)
         setting_sources     which settings, memory, skills, commands and agents are read: any of "user", "project", "local"
         trust_project       True lets the project's files grant (hooks, env, allow rules, skill grants); None asks the stored
                             decisions; False never
@@ -74,6 +80,8 @@ class OpenAgenticOptions:
         allowed_tools       names or rules that need no question: "Read", "Bash(git diff:*)"
         disallowed_tools    names or rules that are denied
         permission_gate     the whole policy; allowed_tools and disallowed_tools are added to it (default: mode "default")
+        sandbox             for Bash: "require" refuses to run without one, "auto" takes what this machine has
+        bash_effects        "preview" runs Bash commands on a copy and drops what they did, "commit" applies it; both list it
         hooks               see `openagentic_sdk.hooks.engine`
         agents              subagents by name
 
@@ -103,6 +111,8 @@ class OpenAgenticOptions:
     provider: Provider | None = None
     model: str | None = None
     api_key: str | None = field(default=None, repr=False)
+    retry: RetryPolicy | None = None
+    fallback: Sequence[Fallback | str] = ()
     output_schema: Any = None
     output_form: Literal["auto", "response_format", "tool", "text"] = "auto"
     output_repair_turns: int = 2
@@ -121,6 +131,8 @@ class OpenAgenticOptions:
     allowed_tools: Sequence[str] = ()
     disallowed_tools: Sequence[str] = ()
     permission_gate: PermissionGate | None = None
+    sandbox: Literal["off", "auto", "require"] = "off"
+    bash_effects: Literal["preview", "commit"] | None = None
     hooks: HookEngine | None = None
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
 
@@ -150,5 +162,7 @@ class OpenAgenticOptions:
         return Path(self.cwd or os.getcwd()).expanduser().absolute()
 
     def project_root(self) -> Path:
-        """`project_dir` as an absolute path; cwd when it is not set."""
-        return Path(self.project_dir).expanduser().absolute() if self.project_dir else self.working_dir()
+        """`project_dir` as an absolute path; when it is not set, the repository that cwd is in, else cwd."""
+        if self.project_dir:
+            return Path(self.project_dir).expanduser().absolute()
+        return Path(find_project_root(self.working_dir()))

@@ -17,6 +17,7 @@ from ..assemble import build_agent, run_request
 from ..errors import OptionsError
 from ..events import Event, ModelRetry, Result, ToolResult, ToolUse, UserAnswer, UserQuestion
 from ..options import OpenAgenticOptions
+from ..runtime.agent import Agent
 from ..runtime.loop import Prompt
 from ..runtime.recorder import off_loop
 from ..runtime.task import RunTask
@@ -91,7 +92,7 @@ class BackgroundRun:
         self.state: State = "queued"
         self._options = options
         self._slots = slots
-        self._agent = build_agent(options)
+        self._agent: Agent | None = None
         self._stored = 0
         self._news = asyncio.Event()
         self._metrics = BackgroundMetrics()
@@ -106,12 +107,11 @@ class BackgroundRun:
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """The stored events as they come, until the run ends or waits; no deltas, no events of subagents."""
-        store = self._agent.store
         while True:
             self._news.clear()
             finished, stored = self._driver.done(), self._stored
             if stored > after_seq or finished:
-                batch = await off_loop(store.is_remote, self._read_events, after_seq)
+                batch = await off_loop(True, self._read_events, after_seq)
                 for event in batch:
                     after_seq = event.seq or after_seq
                     yield event
@@ -121,12 +121,13 @@ class BackgroundRun:
                 await self._news.wait()
 
     def _read_events(self, after_seq: int) -> list[Event]:
-        store = self._agent.store
-        return store.read_events(self.session_id, after_seq=after_seq) if store.session_exists(self.session_id) else []
+        store = None if self._agent is None else self._agent.store
+        known = store is not None and store.session_exists(self.session_id)
+        return store.read_events(self.session_id, after_seq=after_seq) if store is not None and known else []
 
     async def answer(self, question_id: str, answer: str) -> None:
         """Answer the question that the run waits for; it goes on at once. Raises `OptionsError` when it does not wait."""
-        if self.state != "waiting":
+        if self.state != "waiting" or self._agent is None:
             raise OptionsError(f"this run is {self.state} and waits for no answer")
         await answer_question(self._agent.store, self.session_id, question_id, answer)
         self._question = None
@@ -154,8 +155,9 @@ class BackgroundRun:
         return self._result(result)
 
     async def _run(self, prompt: Prompt) -> Result:
-        request = replace(run_request(self._options, self._agent), parks=not self._agent.gate.can_ask)
-        task = await RunTask.start(self._agent, request, prompt)
+        agent = self._agent = build_agent(self._options)
+        request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask)
+        task = await RunTask.start(agent, request, prompt)
         try:
             while (event := await task.next_event()) is not None:
                 self._see(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,7 +168,7 @@ class Run:
         policy = skill_policy(self.view.skill_events)
         return {
             **self.hook_context(tool_use_id=tool_use_id),
-            "workspace_roots": self.agent.workspace_roots,
+            "workspace_roots": (*self.agent.workspace_roots, *self._readable_outputs()),
             "protected_paths": self.protected_paths,
             "effect": effect,
             "ask": self.ask if self.can_ask else None,
@@ -175,6 +176,11 @@ class Run:
             "disallowed_tools": policy.disallowed_tools,
             **hook,
         }
+
+    def _readable_outputs(self) -> tuple[str, ...]:
+        """Where tools leave what was too long to show: the model is pointed there, so it may read there."""
+        folder = self.agent.session_dir(self.session_id)
+        return () if folder is None else (os.path.join(folder, "outputs"),)
 
     @property
     def protected_paths(self) -> tuple[str, ...]:

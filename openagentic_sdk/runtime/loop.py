@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, OptionsError, StorageError
 from ..events import HookEvent, Result, SystemInit, ToolResult, UserMessage
-from ..tools.base import run_in_thread
+from ..threads import run_in_thread
 from ..version import __version__
 from .agent import Run, RunStopped
 from .compact import compact, compact_when_full
@@ -225,7 +224,7 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
 async def _close_resources(run: Run) -> None:
     for resource in run.resources.values():
         if isinstance(resource, Closable):
-            await run_in_thread(resource.close, threading.Event())
+            await run_in_thread(resource.close)
 
 
 async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
@@ -266,7 +265,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
         run.session_id,
         ending.reason,
         usage=view.usage,
-        cost_usd=view.cost_usd,
+        cost_usd=None if view.usage is None else view.cost_usd,
         steps=run.steps,
         duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
         error_type=type(error).__name__ if error is not None else None,

@@ -204,6 +204,8 @@ class _Answer:
         run, now = self._run, self._clock.monotonic()
         normal = normalize_usage(usage)
         cost = run.agent.cost(normal, model)
+        if cost is None:  # a gateway may answer under another name than it was asked under
+            cost = run.agent.cost(normal, self._model)
         run.budget.charge(normal, cost)
         return ModelResponse(
             step=self._request.step,

@@ -13,7 +13,7 @@ from .agent import Agent, Run, RunRequest, Spawn
 from .channel import EventChannel
 from .limits import Budget, Deadline
 from .masking import mask_event
-from .recorder import Recorder, off_loop
+from .recorder import Recorder, off_loop, settled
 
 
 async def open_run(
@@ -30,7 +30,12 @@ async def open_run(
     Raises `SessionNotFoundError`, `SessionLockedError` or `LogCorruptError`, and then nothing was changed. A subagent
     shares its parent's budget and deadline.
     """
-    session_id, writer, view = await off_loop(agent.store.is_remote, _open_session, agent, request)
+    # In a thread even on a disk of our own: making a session waits for several syncs.
+    opening, cancelled = await settled(off_loop(True, _open_session, agent, request))
+    session_id, writer, view = opening.result()
+    if cancelled is not None:
+        writer.close()
+        raise cancelled
     recorder = Recorder(
         writer,
         view,
@@ -55,7 +60,6 @@ async def open_run(
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),
-        resources={"read_filter": agent.gate.read_filter(agent.cwd, agent.workspace_roots)},
     )
 
 

@@ -7,6 +7,7 @@ model then sees its beginning and end, and how to read the rest.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ SHOWN_CHARS = 8_000
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     """The result as it can be stored."""
     result, size = _storable(result)
-    if size <= run.agent.blob_bytes:
+    if size <= run.agent.blob_bytes or _is_image(result.output):
         return result
     text = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False, indent=1)
     data = text.encode("utf-8", "surrogatepass")
@@ -33,6 +34,11 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     if cancelled is not None:
         raise cancelled
     return replace(result, output=_excerpt(text, len(data), sha256))
+
+
+def _is_image(output: Any) -> bool:
+    """An image is sent whole or not at all; the tool that read it has bounded its size."""
+    return isinstance(output, Mapping) and output.get("type") == "image"
 
 
 def _storable(result: ToolResult) -> tuple[ToolResult, int]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..errors import StorageError
 from ..events import Event, SystemNotice
 from ..sessions.base import SessionWriter
 from ..sessions.view import SessionView
+from ..threads import run_in_thread
 from .channel import EventChannel
 
 
@@ -43,6 +45,7 @@ class Recorder:
         self._agent_name = agent_name
         self._mask = mask
         self._said_unsaved = False
+        self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
 
     async def append(self, *events: Event) -> list[Event]:
         """Store the events as one batch and show them; returns them as they were stored."""
@@ -56,20 +59,10 @@ class Recorder:
         batch = [self._stamp(event) for event in events]
         if not batch:
             return []
-        cancelled: asyncio.CancelledError | None = None
-        try:
-            if self._is_remote:
-                writing, cancelled = await settled(asyncio.to_thread(self._writer.append, batch))
-                stored: list[Event] = writing.result()
-            else:
-                stored = self._writer.append(batch)
-        except StorageError as error:
-            self.saved = False
-            if not self._continue_unsaved:
-                raise
-            stored = await self._go_on_unsaved(batch, error)
-        for event in stored:
-            self._view.apply(event)
+        async with self._one_at_a_time:
+            stored, cancelled = await self._write(batch)
+            for event in stored:
+                self._view.apply(event)
         if cancelled is not None:
             raise cancelled
         return stored
@@ -92,6 +85,20 @@ class Recorder:
             return event
         return replace(event, parent_tool_use_id=self._parent_tool_use_id, agent_name=self._agent_name)
 
+    async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
+        """Append, in a thread when the store makes its caller wait; a cancellation is given back, to be raised."""
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            if not self._is_remote and not self._writer.waits_for_disk(batch):
+                return self._writer.append(batch), None
+            writing, cancelled = await settled(off_loop(True, self._writer.append, batch))
+            return writing.result(), cancelled
+        except StorageError as error:
+            self.saved = False
+            if not self._continue_unsaved:
+                raise
+            return await self._go_on_unsaved(batch, error), cancelled
+
     async def _go_on_unsaved(self, batch: Sequence[Event], error: StorageError) -> list[Event]:
         if not self._said_unsaved:
             self._said_unsaved = True
@@ -103,7 +110,7 @@ async def off_loop(is_remote: bool, call: Callable[..., Any], *args: Any) -> Any
     """Call a store: at once, or in a thread when it talks to a network."""
     if not is_remote:
         return call(*args)
-    return await asyncio.to_thread(call, *args)
+    return await run_in_thread(partial(call, *args), name="openagentic-store")
 
 
 async def settled(work: Coroutine[Any, Any, Any]) -> tuple[asyncio.Task[Any], asyncio.CancelledError | None]:

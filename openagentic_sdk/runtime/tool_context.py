@@ -30,6 +30,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         permitted: bool = await run.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
         return permitted
 
+    run.resources["read_filter"] = run.gate.read_filter(agent.cwd, agent.workspace_roots)
     return ToolContext(
         cwd=agent.cwd,
         project_dir=agent.project_dir,

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..errors import StorageError, ToolError, ToolInputError
 from ..events import Event, HookEvent, PermissionDecision, ToolResult, ToolStarted, ToolUse
 from ..hooks.models import HookDecision
+from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
 from ..tools.base import Tool, ToolOutput
 from ..tools.schema import validate
@@ -177,10 +179,16 @@ def _wish_of(decision: HookDecision | None, events: Sequence[HookEvent]) -> dict
 
 async def _permit(run: Run, call: Permitted, hook_wish: Mapping[str, Any]) -> Permitted | ToolResult:
     use = call.use
-    context = run.gate_context(use.tool_use_id, call.tool.effect, **hook_wish)
+    context = run.gate_context(
+        use.tool_use_id, call.tool.effect, permission_request=partial(_ask_hooks, run, use), **hook_wish
+    )
     approval = await run.gate.approve(use.name, call.input, context)
     if approval.updated_input is not None:
         call = Permitted(use, call.tool, approval.updated_input)
+        try:
+            validate(call.input, call.tool.input_schema, f"{use.name}, as it was edited")
+        except ToolError as error:
+            return error_result(use.tool_use_id, error)
     decision = PermissionDecision(
         use.tool_use_id,
         use.name,
@@ -206,6 +214,20 @@ async def _permit(run: Run, call: Permitted, hook_wish: Mapping[str, Any]) -> Pe
             outcome="denied",
         )
     return replace(call, decision=decision)
+
+
+async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
+    """What hooks say in the place of the person who would be asked; None when they leave it to the person."""
+    events, decision = await run.agent.hooks.run_permission_request(
+        tool_name=name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
+    )
+    await run.record(*events)
+    if decision is None or (decision.permission not in ("allow", "deny") and not decision.block):
+        return None
+    allowed = decision.permission == "allow" and not decision.block
+    hook = next((event.name for event in events if event.action not in (None, "none")), None)
+    reason = decision.block_reason or f"a hook {'allowed' if allowed else 'denied'} this call"
+    return ApprovalResult(allowed, reason, hook=hook, updated_input=decision.override_tool_input)
 
 
 def _started(run: Run, call: Permitted) -> ToolStarted:

@@ -38,7 +38,8 @@ from .summary import (
 )
 
 MAX_ID_CHARS = 200
-POLL_S = 0.1
+# A follower without a better way looks this often: soon after news, then ever less often.
+FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -64,6 +65,10 @@ class SessionWriter(ABC):
         Raises `InvalidEventError` when one of them cannot be written as JSON, `StorageError` when the store refuses, and
         `ConcurrencyError` when somebody else wrote in spite of the lock; in each case nothing of the batch is visible.
         """
+
+    def waits_for_disk(self, events: Sequence[Event]) -> bool:
+        """Whether `append` of these would keep its caller waiting, so that an event loop calls it in a thread."""
+        return False
 
     @abstractmethod
     def close(self) -> None:
@@ -161,14 +166,15 @@ class SessionStore(ABC):
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
         """Block until the log has an event after `after_seq` or the time is over; says whether it has."""
-        deadline = time.monotonic() + timeout_s
+        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
         while True:
             if any(True for _ in self.iter_events(session_id, after_seq=after_seq, limit=1)):
                 return True
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            time.sleep(min(POLL_S, left_s))
+            time.sleep(min(poll_s, left_s))
+            poll_s = min(poll_s * 2, LAST_POLL_S)
 
     # --- lists, derived ----------------------------------------------------------------------------------------------
 

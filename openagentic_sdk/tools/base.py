@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..events import Event, ToolUse
+from ..threads import run_in_thread
 
 Effect = Literal["read", "idempotent", "unsafe"]
 
@@ -123,56 +124,6 @@ class BlockingTool(Tool):
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         result = self.execute(input, ctx)
         return result.output if isinstance(result, ToolOutput) else result
-
-
-async def run_in_thread(work: Callable[[], Any], cancelled: threading.Event) -> Any:
-    """Run `work` in a new thread and wait for it; when cancelled, set `cancelled` and wait until the thread has ended.
-
-    A thread per call, not the loop's executor: its few workers would be held by slow calls, and its threads stay.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-
-    def body() -> None:
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 - carried to the caller, whatever it is
-            loop.call_soon_threadsafe(_settle, done, None, error)
-        else:
-            loop.call_soon_threadsafe(_settle, done, result, None)
-
-    thread = threading.Thread(target=body, name="openagentic-tool", daemon=True)
-    thread.start()
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        cancelled.set()
-        await _wait_out(done)
-        raise
-    finally:
-        thread.join()  # it has handed over its outcome and only has to return
-
-
-def _settle(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if done.done():
-        return
-    if error is None:
-        done.set_result(result)
-    elif isinstance(error, StopIteration):  # a future refuses it
-        done.set_exception(RuntimeError("the tool raised StopIteration"))
-    else:
-        done.set_exception(error)
-
-
-async def _wait_out(done: asyncio.Future[Any]) -> None:
-    """Wait for a thread's end through any number of further cancellations, and drop what it returned."""
-    while not done.done():
-        try:
-            await asyncio.wait({done})
-        except asyncio.CancelledError:
-            continue
-    if not done.cancelled():
-        done.exception()
 
 
 def _run_in_new_thread(work: Callable[[], Any]) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..skills.library import SkillLibrary
 from .ask_user_question import AskUserQuestionTool
 from .background_shells import BashOutputTool, KillBashTool
+from .background_tasks import TaskOutputTool
 from .bash import BashTool
 from .edit import EditTool
 from .glob import GlobTool
@@ -28,12 +29,12 @@ def default_tools(
     agents: Mapping[str, str] | None = None,
     *,
     library: SkillLibrary | None = None,
-    environment: Mapping[str, str] | None = None,
+    bash: BashTool | None = None,
 ) -> ToolRegistry:
     """All built-in tools.
 
     `agents` maps names to what each is for; without any there is no Task tool. `library` is where the skill tools look,
-    `environment` what Bash commands see besides the scrubbed environment of the process.
+    `bash` the shell tool when it has settings of its own.
     """
     library = library or SkillLibrary()
     registry = ToolRegistry(
@@ -43,7 +44,7 @@ def default_tools(
             EditTool(),
             GlobTool(),
             GrepTool(),
-            BashTool(environment=environment),
+            bash or BashTool(),
             BashOutputTool(),
             KillBashTool(),
             WebFetchTool(),
@@ -57,5 +58,6 @@ def default_tools(
         ]
     )
     if agents:
-        registry.register(TaskTool(agents))
+        registry.register(TaskTool(agents, background=True))
+        registry.register(TaskOutputTool())
     return registry

@@ -12,7 +12,8 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
-from .base import Tool, ToolContext, ToolOutput, run_in_thread
+from ..threads import run_in_thread
+from .base import Tool, ToolContext, ToolOutput
 from .encoding import Encoding, binary_kind, decode, encode, is_binary
 from .nearest import explain_missing
 from .permitted import permitted_path

@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, overload
 
 from ..errors import OptionsError
-from .base import Effect, Tool, ToolContext, run_in_thread
+from ..threads import run_in_thread
+from .base import Effect, Tool, ToolContext
 
 _SIMPLE: Mapping[Any, dict[str, Any]] = {
     str: {"type": "string"},

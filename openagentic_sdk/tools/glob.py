@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ToolError
-from .base import Tool, ToolContext, run_in_thread
+from ..threads import run_in_thread
+from .base import Tool, ToolContext
 from .file_types import type_suffixes
 from .glob_pattern import GlobPattern, expand_braces, static_folder
 from .output import plural

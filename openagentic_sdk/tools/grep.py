@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
-from .base import Tool, ToolContext, run_in_thread
+from ..threads import run_in_thread
+from .base import Tool, ToolContext
 from .file_types import type_suffixes
 from .glob_pattern import GlobPattern
 from .output import plural

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from ..errors import ToolError
-from .base import Tool, ToolContext, ToolOutput, run_in_thread
+from ..threads import run_in_thread
+from .base import Tool, ToolContext, ToolOutput
 from .encoding import HEAD_BYTES, LATIN1, UTF8, Encoding, binary_kind, image_media_type, is_binary, marked_encoding
 from .notebook import notebook_lines
 from .output import LineWindow, number_lines, plural

@@ -14,7 +14,8 @@ from typing import Any
 from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
-from .base import BlockingTool, ToolContext, run_in_thread
+from ..threads import run_in_thread
+from .base import BlockingTool, ToolContext
 from .schema import validate
 from .web_address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
 from .web_content import MAX_BODY_BYTES, page_of

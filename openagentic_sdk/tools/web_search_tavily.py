@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ToolError
-from .base import BlockingTool, ToolContext, run_in_thread
+from ..threads import run_in_thread
+from .base import BlockingTool, ToolContext
 from .schema import validate
 from .web_transport import FetchSignal
 

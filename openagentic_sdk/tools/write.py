@@ -11,7 +11,8 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
-from .base import Tool, ToolContext, ToolOutput, run_in_thread
+from ..threads import run_in_thread
+from .base import Tool, ToolContext, ToolOutput
 from .permitted import permitted_path
 from .schema import validate
 from .workspace import (

@@ -3,12 +3,11 @@
 import asyncio
 import unittest
 
-from openagentic_sdk.permissions.gate import PermissionGate
-
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import OptionsError, SessionLockedError, SessionNotFoundError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
@@ -288,6 +287,30 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
         events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], hooks=hooks))
         result = next(event for event in events if event.type == "tool.result")
         self.assertIn("as a hook changed it", result.error_message)
+
+    async def test_a_permission_request_hook_answers_in_the_place_of_a_person(self):
+        async def nobody(question):
+            raise AssertionError("the hook has answered")
+
+        for wish, outcome in (("allow", "ok"), ("deny", "denied")):
+            hook = HookMatcher("policy", hook=lambda payload, wish=wish: HookDecision(permission=wish))
+            gate = PermissionGate(permission_mode="prompt", user_answerer=nobody)
+            options = options_for(
+                [{"tool_calls": [ECHO]}, "Done."], hooks=HookEngine(permission_request=[hook]), permission_gate=gate
+            )
+            events = await events_of("hi", options)
+            self.assertEqual([e.outcome for e in events if e.type == "tool.result"], [outcome])
+            decision = next(event for event in events if event.type == "permission.decision")
+            self.assertEqual(decision.hook, "policy")
+
+    async def test_an_answer_that_edits_the_input_must_fit_the_schema(self):
+        async def edit(question):
+            return 'edit {"text": 5}'
+
+        gate = PermissionGate(permission_mode="prompt", user_answerer=edit)
+        events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], permission_gate=gate))
+        result = next(event for event in events if event.type == "tool.result")
+        self.assertIn("as it was edited", result.error_message)
 
     async def test_a_denied_call_is_a_result_and_the_decision_is_in_the_log(self):
         gate = PermissionGate(permission_mode="deny")

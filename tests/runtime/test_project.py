@@ -102,6 +102,70 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         result = next(e for e in events if e.type == "tool.result" and e.parent_tool_use_id is None)
         self.assertEqual(result.output["final_text"], "psst", result)
 
+    async def test_a_subagent_in_the_background_gives_its_result_later_and_ends_with_the_run(self):
+        start = {"name": "Task", "arguments": {"agent": "helper", "prompt": "help me", "background": True}}
+        fetch = {"name": "TaskOutput", "arguments": {"task_id": "task_1", "wait_s": 20}}
+        turns = [
+            {"tool_calls": [start]},
+            {"agent": "You help quietly.", "text": "psst"},
+            {"tool_calls": [fetch]},
+            "ok",
+        ]
+        options = self.options(turns)
+        events = await events_of("hi", options)
+        results = [e for e in events if e.type == "tool.result" and e.parent_tool_use_id is None]
+        self.assertIn("psst", str(results[1].output), results[1])
+        self.assertEqual(result_of(events).stop_reason, "end")
+        self.assertIn("subagent.finished", [event.type for event in events])
+        never = [
+            {"tool_calls": [start]},
+            {"text": "done"},
+            {"agent": "You help quietly.", "text": "late", "delay_s": 30},
+        ]
+        options = self.options(never)
+        events = await events_of("hi", options)
+        self.assertEqual(result_of(events).stop_reason, "end")
+        for session_id in options.session_store.list_sessions():
+            assert_closed(self, options.session_store, session_id)
+
+    async def test_an_image_is_sent_whole_and_no_blob_is_made_of_it(self):
+        import base64
+
+        from openagentic_sdk.tools.function import tool
+
+        data = base64.b64encode(bytes(300_000)).decode()
+
+        @tool(effect="read")
+        def shot() -> dict:
+            """Take a picture."""
+            return {"type": "image", "media_type": "image/png", "data": data}
+
+        provider = ScriptedProvider([{"tool_calls": [{"name": "shot"}]}, "nice"])
+        await events_of("hi", self.options(provider, tools=[shot]))
+        picture = provider.requests[1]["messages"][-1]
+        self.assertEqual(picture["content"][0]["image_url"]["url"], f"data:image/png;base64,{data}")
+
+    async def test_a_big_output_is_stored_beside_the_log_and_read_in_parts(self):
+        from openagentic_sdk.tools.function import tool
+
+        @tool(effect="read")
+        def big() -> str:
+            """Say a lot."""
+            return "".join(f"line {number}\n" for number in range(60_000))
+
+        provider = ScriptedProvider([{"tool_calls": [{"name": "big"}]}, "hm"])
+        options = self.options(provider, tools=[big])
+        first = await run(prompt="hi", options=options)
+        output = next(e for e in first.events if e.type == "tool.result").output
+        self.assertTrue(output["truncated"])
+        self.assertTrue(output["head"].startswith("line 0\n"))
+        read = {"name": "Read", "arguments": {"file_path": f"blob:{output['blob']}", "offset": 50_001, "limit": 2}}
+        again = replace(
+            options, provider=ScriptedProvider([{"tool_calls": [read]}, "ok"]), tools=None, resume=first.session_id
+        )
+        second = await run(prompt="more", options=again)
+        self.assertIn("line 50000", str(next(e for e in second.events if e.type == "tool.result").output))
+
     async def test_settings_restrict_at_once_and_grant_only_with_trust(self):
         settings = {
             "permissions": {"allow": ["Bash(touch:*)"], "deny": ["Read(./secret.txt)"]},

@@ -1,0 +1,91 @@
+"""Events to JSON and back."""
+
+import json
+import unittest
+from dataclasses import fields
+
+from openagentic_sdk.errors import InvalidEventError, UnknownEventTypeError
+from openagentic_sdk.events import EVENT_CLASSES, ToolUse, UnknownEvent, UserMessage
+from openagentic_sdk.serialization import (
+    _build,
+    _shape,
+    dumps_event,
+    event_from_dict,
+    event_to_dict,
+    loads_event,
+)
+
+SAMPLES = {
+    "str": "text", "int": 3, "float": 1.5, "bool": True, "Any": {"x": [1, None]},
+    "Mapping[str, Any]": {"k": "v"}, "Sequence[str]": ["a"], "Sequence[Mapping[str, Any]]": [{"k": 1}],
+}  # fmt: skip
+
+
+def sample(cls, optional):
+    """An event with every required field, or with every field."""
+    values = {}
+    for field in fields(cls):
+        kind = str(field.type).removesuffix(" | None")
+        required = (
+            field.default.__class__.__name__ == "_MISSING_TYPE"
+            and field.default_factory.__class__.__name__ == "_MISSING_TYPE"
+        )
+        if required or optional:
+            values[field.name] = SAMPLES[kind]
+    return cls(**values)
+
+
+class RoundTripTest(unittest.TestCase):
+    def test_every_event_comes_back_equal_with_and_without_its_optional_fields(self):
+        for event_type, cls in EVENT_CLASSES.items():
+            for optional in (False, True):
+                event = sample(cls, optional)
+                with self.subTest(type=event_type, optional=optional):
+                    self.assertEqual(loads_event(dumps_event(event)), event)
+                    self.assertEqual(event_to_dict(loads_event(dumps_event(event))), event_to_dict(event))
+
+    def test_the_quick_way_and_the_careful_way_give_the_same_event(self):
+        for event_type, cls in EVENT_CLASSES.items():
+            data = json.loads(dumps_event(sample(cls, True)))
+            self.assertEqual(event_from_dict(data), _build(_shape(event_type), data))
+
+    def test_hostile_text_comes_back_as_it_was_and_the_line_is_ascii(self):
+        for text in ("\ud800", "\x00", "\u2028\u2029\x85", "\U0001f600", "a\nb\r", "x" * 2_000_000):
+            line = dumps_event(UserMessage(text))
+            self.assertTrue(line.isascii())
+            self.assertNotIn("\n", line)
+            self.assertEqual(loads_event(line).text, text)
+
+    def test_unknown_fields_are_ignored(self):
+        self.assertEqual(loads_event('{"type":"user.message","text":"hi","later":1}'), UserMessage("hi"))
+
+    def test_unknown_types_are_kept_by_the_tolerant_reader_and_raised_by_the_strict_one(self):
+        line = '{"type":"later.thing","seq":4,"x":[1]}'
+        with self.assertRaises(UnknownEventTypeError):
+            loads_event(line)
+        kept = loads_event(line, strict=False)
+        self.assertIsInstance(kept, UnknownEvent)
+        self.assertEqual((kept.type, kept.seq, json.loads(dumps_event(kept))), ("later.thing", 4, json.loads(line)))
+
+    def test_what_is_no_event_is_refused_with_its_field(self):
+        cases = [
+            ("", "not JSON"), ("[]", "JSON object"), ("{}", "type"), ('{"type":5}', "type"),
+            ('{"type":"user.message"}', "'text' is missing"), ('{"type":"user.message","text":5}', "must be str"),
+            ('{"type":"tool.use","tool_use_id":"a","name":"b","input":[]}', "must be dict"),
+            ('{"type":"user.message","text":"x","seq":0}', "seq"),
+            ('{"type":"user.message","text":"x","seq":true}', "seq"),
+            ('{"type":"user.message","text":"x","ts":"now"}', "ts"), ('{"type":"user.message","text":"x","ts":NaN}', "not JSON"),
+            ("[" * 100_000, "not JSON"),
+        ]  # fmt: skip
+        for line, word in cases:
+            with self.subTest(line=line[:60]), self.assertRaisesRegex(InvalidEventError, word):
+                loads_event(line)
+
+    def test_what_json_cannot_say_is_refused_when_it_is_written(self):
+        for value in (float("nan"), float("inf"), {1, 2}, object()):
+            with self.assertRaises(InvalidEventError):
+                dumps_event(ToolUse("a", "b", {"x": value}))
+
+
+if __name__ == "__main__":
+    unittest.main()
