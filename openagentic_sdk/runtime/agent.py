@@ -109,8 +109,9 @@ Spawn = Callable[["Run", str, str, str], Awaitable[SubagentResult]]
 class Run:
     """One run of an agent on one session.
 
-    `resources` is shared by the calls of this run (background shells and the like); what has a `close` is closed at its
-    end. `inbox` holds messages that a person sent while the run was going on.
+    `folder` is the session's own, None when its store has no files. `resources` is shared by the calls of this run
+    (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages that a person sent
+    while the run was going on, `notes` what hooks want the model to know.
     """
 
     agent: Agent
@@ -129,7 +130,9 @@ class Run:
     notes: list[str] = field(default_factory=list)
     digest: RequestDigest = field(default_factory=RequestDigest)
 
+    folder: str | None = None
     system: dict[str, Any] = field(default_factory=dict)
+    policy: tuple[int, SkillPolicy] | None = None
 
     async def record(self, *events: Event) -> list[Event]:
         """Store the events as one batch, then show them to the caller."""
@@ -156,7 +159,14 @@ class Run:
     @property
     def gate(self) -> PermissionGate:
         """The agent's gate, and what the active skills take away from it."""
-        return within_allowlists(self.agent.gate, skill_policy(self.view.skill_events))
+        return within_allowlists(self.agent.gate, self.skill_policy())
+
+    def skill_policy(self) -> SkillPolicy:
+        """What the active skills say about tools, folded again when another event has come."""
+        seen = len(self.view.skill_events)
+        if self.policy is None or self.policy[0] != seen:
+            self.policy = (seen, skill_policy(self.view.skill_events))
+        return self.policy[1]
 
     @property
     def can_ask(self) -> bool:
@@ -165,10 +175,10 @@ class Run:
 
     def gate_context(self, tool_use_id: str, effect: str | None = None, **hook: Any) -> dict[str, Any]:
         """What the permission gate is told about a call besides its name and input; `hook` is what a hook wished."""
-        policy = skill_policy(self.view.skill_events)
+        policy = self.skill_policy()
         return {
             **self.hook_context(tool_use_id=tool_use_id),
-            "workspace_roots": (*self.agent.workspace_roots, *self._readable_outputs()),
+            "workspace_roots": (*self.agent.workspace_roots, *self.outputs),
             "protected_paths": self.protected_paths,
             "effect": effect,
             "ask": self.ask if self.can_ask else None,
@@ -177,16 +187,15 @@ class Run:
             **hook,
         }
 
-    def _readable_outputs(self) -> tuple[str, ...]:
+    @property
+    def outputs(self) -> tuple[str, ...]:
         """Where tools leave what was too long to show: the model is pointed there, so it may read there."""
-        folder = self.agent.session_dir(self.session_id)
-        return () if folder is None else (os.path.join(folder, "outputs"),)
+        return () if self.folder is None else (os.path.join(self.folder, "outputs"),)
 
     @property
     def protected_paths(self) -> tuple[str, ...]:
         """The session's own files, which no tool may edit."""
-        folder = self.agent.session_dir(self.session_id)
-        return () if folder is None else (folder,)
+        return () if self.folder is None else (self.folder,)
 
     async def ask(self, question: UserQuestion) -> str:
         """Put a question to a person; question and answer are in the log. An answer that is there already is taken."""

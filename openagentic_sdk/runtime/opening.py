@@ -60,6 +60,7 @@ async def open_run(
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),
+        folder=agent.session_dir(session_id),
     )
 
 

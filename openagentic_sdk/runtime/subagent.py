@@ -9,7 +9,6 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
-from ..skills.activation import skill_policy
 from ..tools.base import SubagentResult
 from .agent import Agent, Run, RunRequest, within_allowlists
 from .loop import run_session
@@ -52,7 +51,7 @@ async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> Su
 
 def _within_skills(run: Run, agent: Agent) -> Agent:
     """What the parent's active skills take away is taken from its subagents too."""
-    policy = skill_policy(run.view.skill_events)
+    policy = run.skill_policy()
     gate = within_allowlists(agent.gate, policy)
     if policy.disallowed_tools:
         gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")

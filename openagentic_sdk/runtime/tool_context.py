@@ -36,7 +36,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         project_dir=agent.project_dir,
         workspace_roots=agent.workspace_roots,
         session_id=run.session_id,
-        session_dir=agent.session_dir(run.session_id),
+        session_dir=run.folder,
         tool_use_id=use.tool_use_id,
         idempotency_key=f"{run.session_id}:{use.tool_use_id}",
         agent_name=agent.name,

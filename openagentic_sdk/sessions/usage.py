@@ -51,6 +51,8 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     """
     if not isinstance(raw, Mapping):
         return None
+    if tuple(raw) == FIELDS and all(value.__class__ is int for value in raw.values()):
+        return dict(raw)  # it is in the normal form already
     prompt, answer = _first(raw, _INPUT), _first(raw, _OUTPUT)
     if prompt is None and answer is None:
         return None

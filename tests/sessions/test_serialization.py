@@ -74,7 +74,8 @@ class RoundTripTest(unittest.TestCase):
             ('{"type":"tool.use","tool_use_id":"a","name":"b","input":[]}', "must be dict"),
             ('{"type":"user.message","text":"x","seq":0}', "seq"),
             ('{"type":"user.message","text":"x","seq":true}', "seq"),
-            ('{"type":"user.message","text":"x","ts":"now"}', "ts"), ('{"type":"user.message","text":"x","ts":NaN}', "not JSON"),
+            ('{"type":"user.message","text":"x","ts":"now"}', "ts"),
+            ('{"type":"user.message","text":"x","ts":NaN}', "not JSON"),
             ("[" * 100_000, "not JSON"),
         ]  # fmt: skip
         for line, word in cases:
