@@ -1,0 +1,103 @@
+"""Sessions in the forms that other programs read."""
+
+import json
+import unittest
+
+from openagentic_sdk.api import run
+from openagentic_sdk.cli.export import build_mask
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.sessions.export import to_json, to_markdown, to_messages, to_otlp
+from openagentic_sdk.testing.validity import find_fault
+from tests.runtime.support import options_for
+
+SECRET = "sk-proj-" + "a1B2" * 12
+
+
+def spans_of(trace):
+    return trace["resourceSpans"][0]["scopeSpans"][0]["spans"]
+
+
+def attribute(span, name):
+    return next((entry["value"] for entry in span["attributes"] if entry["key"] == name), None)
+
+
+class ExportTest(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        turns = [
+            {
+                "text": "Look:\n```\n# not a heading\n```",
+                "tool_calls": [{"name": "echo", "arguments": {"text": SECRET}}, {"name": "fail"}],
+                "usage": {"input_tokens": 9, "output_tokens": 4},
+            },
+            "Mail me at ann@example.org.",
+        ]
+        options = options_for(turns)
+        result = await run(prompt="# hi", options=options)
+        self.session_id = result.session_id
+        self.events = options.session_store.read_events(result.session_id)
+
+    def test_spans_form_one_tree_with_the_names_of_the_conventions(self):
+        spans = spans_of(to_otlp(self.events))
+        self.assertEqual(
+            [span["name"] for span in spans],
+            ["invoke_agent agent", "chat scripted-1", "execute_tool echo", "execute_tool fail", "chat scripted-1"],
+        )
+        self.assertEqual({span["parentSpanId"] for span in spans[1:]}, {spans[0]["spanId"]})
+        self.assertEqual(len({span["traceId"] for span in spans}), 1)
+        for span in spans:
+            self.assertRegex(span["traceId"], r"^[0-9a-f]{32}$")
+            self.assertRegex(span["spanId"], r"^[0-9a-f]{16}$")
+            self.assertGreaterEqual(int(span["endTimeUnixNano"]), int(span["startTimeUnixNano"]))
+            self.assertEqual(attribute(span, "gen_ai.conversation.id"), {"stringValue": self.session_id})
+        self.assertEqual(attribute(spans[1], "gen_ai.usage.input_tokens"), {"intValue": "9"})
+        self.assertEqual(attribute(spans[2], "gen_ai.operation.name"), {"stringValue": "execute_tool"})
+        self.assertEqual(spans[3]["status"]["code"], 2)
+
+    def test_what_was_said_is_in_spans_only_when_it_is_asked_for(self):
+        self.assertNotIn(SECRET, json.dumps(to_otlp(self.events)))
+        self.assertIn(SECRET, json.dumps(to_otlp(self.events, with_content=True)))
+
+    def test_a_log_that_just_ends_gives_spans_that_end(self):
+        for cut in range(1, len(self.events)):
+            for span in spans_of(to_otlp(self.events[:cut])):
+                self.assertIn("endTimeUnixNano", span)
+
+    def test_the_same_session_gives_the_same_spans(self):
+        self.assertEqual(to_otlp(self.events), to_otlp(self.events))
+
+    def test_messages_are_those_that_a_provider_accepts(self):
+        messages = to_messages(self.events)
+        self.assertIsNone(find_fault(messages))
+        self.assertEqual(messages[0], {"role": "user", "content": "# hi"})
+
+    def test_text_cannot_become_structure_of_the_markdown(self):
+        text = to_markdown(self.events)
+        self.assertIn("> # hi", text)
+        self.assertIn("> # not a heading", text)
+        self.assertEqual(
+            [line for line in text.splitlines() if line.startswith("# ")], [f"# Session `{self.session_id}`"]
+        )
+
+    def test_json_holds_every_event(self):
+        self.assertEqual([event["seq"] for event in to_json(self.events)], [event.seq for event in self.events])
+
+    def test_masks_reach_every_form(self):
+        mask = build_mask(True, ["Look"])
+        forms = (
+            json.dumps(to_json(self.events, mask)),
+            json.dumps(to_messages(self.events, mask)),
+            to_markdown(self.events, mask),
+            json.dumps(to_otlp(self.events, mask=mask, with_content=True)),
+        )
+        for form in forms:
+            for secret in (SECRET, "ann@example.org", "Look"):
+                self.assertNotIn(secret, form)
+
+    def test_a_pattern_that_is_none_is_refused(self):
+        with self.assertRaisesRegex(OptionsError, "no regular expression"):
+            build_mask(False, ["("])
+        self.assertIsNone(build_mask(False, []))
+
+
+if __name__ == "__main__":
+    unittest.main()
