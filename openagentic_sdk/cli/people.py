@@ -9,6 +9,7 @@ import sys
 from ..events import UserQuestion
 from ..permissions.gate import PermissionGate
 from ..permissions.interactive import question_text
+from .keep_rule import rule_keeper
 from .terminal import Screen, on_one_line, printable, read_line
 
 
@@ -33,6 +34,11 @@ class Asker:
             return question.choices[int(answer) - 1]
         return answer
 
+    def tell(self, text: str) -> None:
+        """Say something that needs no answer."""
+        self._screen.end_line()
+        self._screen.line(on_one_line(text, 300))
+
     def _text(self, question: UserQuestion) -> str:
         if question.kind == "permission":
             return question_text(question, colour=self._screen.has_colours)
@@ -53,4 +59,5 @@ def build_gate(args: argparse.Namespace, asker: Asker | None) -> PermissionGate:
         deny=tuple(args.deny),
         source="command line",
         user_answerer=asker,
+        save_rule=None if asker is None else rule_keeper(args, asker.tell),
     )

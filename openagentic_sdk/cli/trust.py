@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from ..assemble import sdk_home
 from ..errors import OptionsError
 from ..options import OpenAgenticOptions
 from ..permissions.policy import MODES
 from ..project.claude import ClaudeFolders, claude_folders
 from ..project.settings import read_settings
-from ..project.trust import TrustStore
+from .keep_rule import trust_store
 from .people import build_gate
 from .terminal import Screen, on_one_line
 
@@ -19,12 +18,12 @@ _BYPASS = ("bypass", "bypassPermissions")
 
 
 def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
-    """Put the question when settings of the project want more than they get and nobody has decided about them yet."""
+    """Put the question when files of the project want to be granted something and nobody has decided about them yet."""
     if not {"project", "local"} & set(options.setting_sources):
         return
     root = options.project_root()
     withheld = read_settings(_folders(options), trusted=False).withheld
-    store = _trust_store()
+    store = trust_store()
     known = store.look_up(root)
     if not withheld or known.digest is None or known.decision not in ("unknown", "changed"):
         return
@@ -42,7 +41,7 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
 
 def with_settings_mode(args: argparse.Namespace, options: OpenAgenticOptions, screen: Screen) -> OpenAgenticOptions:
     """The options with the mode of the flag, else of the settings. Raises `OptionsError` for one that is forbidden here."""
-    trusted = _trust_store().look_up(options.project_root()).is_trusted
+    trusted = trust_store().look_up(options.project_root()).is_trusted
     settings = read_settings(_folders(options), trusted=trusted)
     mode = args.permission_mode or settings.default_mode or "default"
     if settings.bypass_disabled and mode in _BYPASS:
@@ -58,7 +57,3 @@ def with_settings_mode(args: argparse.Namespace, options: OpenAgenticOptions, sc
 
 def _folders(options: OpenAgenticOptions) -> ClaudeFolders:
     return claude_folders(options.project_root(), cwd=options.working_dir(), setting_sources=options.setting_sources)
-
-
-def _trust_store() -> TrustStore:
-    return TrustStore(sdk_home() / "trust.json")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import InvalidEventError, OptionsError, PermissionRuleError
+from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, PermissionRuleError
 from ..events import Event, PermissionDecision, UserAnswer, UserQuestion
 from ..serialization import loads_json
 from ..sessions.request import json_sha256
@@ -92,12 +92,12 @@ class PermissionGate:
     permission_mode     default, acceptEdits, plan, dontAsk, bypass (bypassPermissions), prompt, callback or deny
     allow, ask, deny    rules in the syntax of Claude Code's settings; `source` says where they stand, `root` is the folder
                         of patterns that begin with one slash (default: the project)
-    user_answerer       async (UserQuestion) -> answer: "yes", "no because ...", "always", "edit ..."
+    user_answerer       async (UserQuestion) -> answer: "yes", "no because ...", "always", "always save", "edit ..."
     interactive         ask at the terminal, through `interactive_approver`
     approver            (tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people
     cwd, workspace_roots, protected_paths    defaults for what a call's context does not say
     trusted             the project's own configuration may run (git's, for one)
-    save_rule           called with a rule's text when a person wants it kept in settings
+    save_rule           called with a rule's text when a person wants it kept in settings; with it "always save" is a choice
 
     Raises `OptionsError` for an unknown mode and `PermissionRuleError` for a rule that cannot be understood.
     """
@@ -326,7 +326,7 @@ class PermissionGate:
         if ask is None:
             return self._nobody(result, subject)
         offers = offered_rules(subject) if result.category not in ("ask_rule", "path") else ()
-        question = _question(subject, result, offers, context)
+        question = _question(subject, result, offers, context, can_save=self.save_rule is not None)
         began = self.clock.monotonic()
         answer = await ask(question)
         waited = self.clock.monotonic() - began
@@ -368,12 +368,21 @@ class PermissionGate:
     ) -> ApprovalResult:
         if offers:
             self.remember(_session_of(context), offers)
-        if save and self.save_rule is not None:
+        details = dict(result.details)
+        if offers:
+            details |= {"remembered": list(offers), **(self._saved(offers) if save else {"remembered_in": "session"})}
+        return replace(result, allowed=True, reason="the person said always", details=details)
+
+    def _saved(self, offers: Sequence[str]) -> dict[str, Any]:
+        """Where rules are kept; settings that cannot be written take nothing from the answer, the log says so."""
+        if self.save_rule is None:
+            return {"remembered_in": "session"}
+        try:
             for rule in offers:
                 self.save_rule(rule)
-        scope = "settings" if save and self.save_rule is not None else "session"
-        details = {**result.details, "remembered": list(offers), "remembered_in": scope} if offers else result.details
-        return replace(result, allowed=True, reason="the person said always", details=details)
+        except (OpenAgentSdkError, OSError) as error:
+            return {"remembered_in": "session", "not_saved": str(error)}
+        return {"remembered_in": "settings"}
 
     def _edited(
         self, result: ApprovalResult, text: str, subject: Subject, context: Mapping[str, Any]
@@ -603,12 +612,18 @@ def _advice(subject: Subject) -> str:
 
 
 def _question(
-    subject: Subject, result: ApprovalResult, offers: Sequence[str], context: Mapping[str, Any]
+    subject: Subject,
+    result: ApprovalResult,
+    offers: Sequence[str],
+    context: Mapping[str, Any],
+    *,
+    can_save: bool,
 ) -> UserQuestion:
+    always = ("always", "always save") if can_save else ("always",)
     return UserQuestion(
         uuid.uuid4().hex,
         f"Allow {visible(subject.tool)}?",
-        ("yes", "no", "always") if offers else ("yes", "no"),
+        ("yes", "no", *(always if offers else ())),
         kind="permission",
         tool_use_id=context.get("tool_use_id"),
         details={

@@ -1,7 +1,8 @@
 """Ask a person at the terminal: show what will happen, read one answer.
 
-`y` and `yes` allow. `always` allows and keeps the offered rules, `no because ...` gives the model a reason, `edit ...`
-runs something else instead; whatever else is typed, the end of input included, does not allow.
+`y` and `yes` allow. `always` allows and keeps the offered rules, `always save` keeps them in settings too, `no because ...`
+gives the model a reason, `edit ...` runs something else instead; whatever else is typed, the end of input included, does not
+allow.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def question_text(question: UserQuestion, *, colour: bool = False) -> str:
     offers = details.get("offers")
     if isinstance(offers, (list, tuple)) and offers:
         lines.append("always: " + "  ".join(visible(str(offer)) for offer in offers))
+    if "always save" in question.choices:
+        lines.append("always save: that, and in the project's settings for later sessions")
     choices = "/".join(visible(str(choice)) for choice in question.choices)
     return "\n".join([*lines, f"[{choices}] " if choices else "> "])
 

@@ -12,7 +12,7 @@ from typing import Any
 from openagentic_sdk.errors import OptionsError, PermissionRuleError
 from openagentic_sdk.events import PermissionDecision, UserAnswer, UserQuestion
 from openagentic_sdk.permissions.gate import ApprovalResult, PermissionGate
-from openagentic_sdk.permissions.interactive import InteractiveApprover
+from openagentic_sdk.permissions.interactive import InteractiveApprover, question_text
 from openagentic_sdk.permissions.policy import MODES
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing.clock import FakeClock
@@ -192,8 +192,21 @@ class People(WorkspaceTestCase):
 
     def test_always_can_be_kept_in_settings(self) -> None:
         saved: list[str] = []
-        self.approve(self.gate(Person("always save"), save_rule=saved.append), "Bash", LS)
+        person = Person("always save")
+        result = self.approve(self.gate(person, save_rule=saved.append), "Bash", LS)
         self.assertEqual(saved, ["Bash(npm test)"])
+        self.assertEqual(result.details["remembered_in"], "settings")
+        self.assertEqual(person.asked[0].choices, ("yes", "no", "always", "always save"))
+        self.assertIn("always save: ", question_text(person.asked[0]))
+
+    def test_settings_that_cannot_be_written_take_nothing_from_the_answer(self) -> None:
+        def refuse(rule: str) -> None:
+            raise OptionsError(f"{rule} cannot be kept")
+
+        result = self.approve(self.gate(Person("always save"), save_rule=refuse), "Bash", LS)
+        self.assertTrue(result.allowed)
+        self.assertEqual(result.details["remembered_in"], "session")
+        self.assertEqual(result.details["not_saved"], "Bash(npm test) cannot be kept")
 
     def test_always_is_not_offered_against_an_ask_rule(self) -> None:
         person = Person("no")

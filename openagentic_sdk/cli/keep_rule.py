@@ -1,0 +1,46 @@
+"""Rules that a person at the terminal wants kept: into the project's local settings, without losing its trust."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ..assemble import sdk_home
+from ..errors import OpenAgentSdkError
+from ..project.claude import find_project_root
+from ..project.settings_write import LOCAL_SETTINGS, add_allow_rule
+from ..project.trust import TrustStore
+
+
+def trust_store() -> TrustStore:
+    """The decisions about projects that this machine's user made."""
+    return TrustStore(sdk_home() / "trust.json")
+
+
+def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callable[[str], None] | None:
+    """What keeps a rule and tells where; None when the run would not read those settings again."""
+    if "local" not in [name.strip() for name in args.setting_sources.split(",")]:
+        return None
+    root = find_project_root(Path(args.cwd or os.getcwd()).expanduser().absolute())
+
+    def keep(rule: str) -> None:
+        try:
+            tell(_kept(root, rule))
+        except OpenAgentSdkError as error:
+            tell(f"for this session only: {error}")
+            raise
+
+    return keep
+
+
+def _kept(root: str, rule: str) -> str:
+    """Write the rule. Trust is bound to the files' digest, and a change that the person asked for does not end it."""
+    store = trust_store()
+    was_trusted = store.look_up(root).is_trusted
+    is_new = add_allow_rule(root, rule)
+    if was_trusted and is_new:
+        store.remember(root, "trusted", digest=store.look_up(root).digest)
+    note = "" if was_trusted else "; it counts in later sessions once the project is trusted"
+    return f"{'kept' if is_new else 'known already'} in {os.path.join(root, LOCAL_SETTINGS)}: {rule}{note}"
