@@ -24,6 +24,7 @@ FORMAT = "tests.durability.test_format."
 PROCESSES = "tests.durability.test_processes."
 STORE = "tests.durability.test_store."
 POWER = "tests.durability.test_power"
+RUNTIME = "tests.runtime."
 
 SABOTAGES = (
     Sabotage(
@@ -218,5 +219,59 @@ SABOTAGES = (
         "    return bool(_ID.fullmatch(text)) and",
         "    return bool(_ID.match(text)) and",
         (STORE + "FilesTest.test_only_plain_names_can_name_a_session",),
+    ),
+    Sabotage(
+        "an unsafe call in doubt runs again after a crash",
+        "runtime/settle.py",
+        "    return harmless and (",
+        "    return True or (",
+        (RUNTIME + "test_crash.CrashMatrixTest.test_a_tool_call_killed_at_every_point_and_resumed",),
+    ),
+    Sabotage(
+        "a call takes effect before its start is in the log",
+        "runtime/tool_step.py",
+        "    await run.record(*(event for item in ready if",
+        "    tuple((event for item in ready if",
+        (
+            RUNTIME
+            + "test_storage.StorageTest.test_a_full_disk_ends_the_run_before_its_next_effect_and_the_result_says_so",
+        ),
+    ),
+    Sabotage(
+        "an event is shown before it is stored",
+        "runtime/recorder.py",
+        "        stored = await self.store(*events)\n"
+        "        for event in stored:\n            await self.channel.send(event)\n",
+        "        for event in events:\n            await self.channel.send(event)\n"
+        "        stored = await self.store(*events)\n",
+        (RUNTIME + "test_loop.LoopTest.test_every_event_but_deltas_is_stored_before_it_is_seen",),
+    ),
+    Sabotage(
+        "a cancelled run leaves its calls open",
+        "runtime/loop.py",
+        "        await run.record(*_results_of_open_calls(run, ending))\n",
+        "",
+        (RUNTIME + "test_cancel.CancelTest.test_closing_the_generator_after_every_event",),
+    ),
+    Sabotage(
+        "a prompt that was answered is run again",
+        "runtime/loop.py",
+        "        return answered is None\n",
+        "        return True\n",
+        (RUNTIME + "test_crash.RequestIdTest",),
+    ),
+    Sabotage(
+        "a call without a result gets none",
+        "sessions/rebuild.py",
+        '            messages.append({"role": "tool"',
+        '            result and messages.append({"role": "tool"',
+        ("tests.sessions.test_rebuild.EveryPrefixTest",),
+    ),
+    Sabotage(
+        "the digest of a request leaves its tools out",
+        "sessions/request.py",
+        '{"model": model, "tools": list(tools)}',
+        '{"model": model, "tools": []}',
+        ("tests.runs.test_replay.ReplayTest.test_a_request_with_other_tools_is_found",),
     ),
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from openagentic_sdk.api import compact_session, query, run
 from openagentic_sdk.client import AgentClient
-from openagentic_sdk.events import SessionRewound, ToolResult
+from openagentic_sdk.events import ModelContext, SessionRewound, ToolResult
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -140,6 +140,12 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
         self.assertIn('+   "content": "x!"', report.error)
         tolerant = await replay_events(events, live_tools=[other], strict=False)
         self.assertEqual((tolerant.compared, len(tolerant.differences), tolerant.error), (2, 1, None))
+
+    async def test_a_request_with_other_tools_is_found(self):
+        events = await recorded("hi", options_for(["Done."]))
+        changed = [replace(e, tools=e.tools[:1]) if isinstance(e, ModelContext) else e for e in events]
+        report = await replay_events(changed)
+        self.assertFalse(report.ok)
 
     async def test_a_log_without_requests_says_that_there_is_nothing_to_compare(self):
         report = await replay_events([])
