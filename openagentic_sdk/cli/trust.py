@@ -10,6 +10,8 @@ from ..options import OpenAgenticOptions
 from ..permissions.policy import MODES
 from ..project.claude import ClaudeFolders, claude_folders
 from ..project.settings import read_settings
+from ..project.trust import requests_of
+from ..skills.index import SkillIndex
 from .keep_rule import trust_store
 from .people import build_gate
 from .terminal import Screen, on_one_line
@@ -22,13 +24,15 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     if not {"project", "local"} & set(options.setting_sources):
         return
     root = options.project_root()
-    withheld = read_settings(_folders(options), trusted=False).withheld
     store = trust_store()
     known = store.look_up(root)
-    if not withheld or known.digest is None or known.decision not in ("unknown", "changed"):
+    if known.digest is None or known.decision not in ("unknown", "changed"):
         return
-    for sentence in withheld:
-        screen.line(f"  {on_one_line(sentence)}")
+    requests = requests_of(root, SkillIndex(root).read().skills)
+    if not requests:
+        return
+    for request in requests:
+        screen.line(f"  {on_one_line(request)}")
     changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
     screen.line(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}")
     try:
