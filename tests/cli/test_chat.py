@@ -181,6 +181,20 @@ class Chat(unittest.TestCase):
         second = self.start("run", call, "Made.", flags=("make it",))
         self.assertNotIn("Trust", second.read_until("Made."))
 
+    def test_a_project_whose_skills_alone_want_rights_is_asked_about_word_for_word(self) -> None:
+        skill = self.folder / ".claude" / "skills" / "ship" / "SKILL.md"
+        skill.parent.mkdir(parents=True)
+        skill.write_text(
+            "---\nname: ship\ndescription: d\nallowed-tools: Bash(touch:*)\n---\nShip it.\n", encoding="utf-8"
+        )
+        activate = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "ship"}}]}
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
+        terminal = self.start("run", activate, call, "Made.", flags=("make it",))
+        self.assertIn("while skill ship is used allow: Bash(touch:*)", terminal.read_until("[yes/no] "))
+        terminal.type(b"yes\n")
+        terminal.read_until("Made.")
+        self.assertEqual(terminal.process.wait(SECONDS), 0)
+
     def test_no_answer_about_trust_decides_nothing(self) -> None:
         settings = self.folder / ".claude" / "settings.json"
         settings.parent.mkdir()
