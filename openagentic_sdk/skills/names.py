@@ -32,7 +32,7 @@ def name_diagnostics(declared: str, folder: str, line: int = 0) -> tuple[Diagnos
     return tuple(notes)
 
 
-_USUAL_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*+")
+_USUAL_NAME = re.compile(r"[a-z0-9]+(?>(?:-[a-z0-9]+)*)")
 
 
 def broken_name_rule(name: str) -> str:

@@ -3,7 +3,8 @@
 Read: block maps and lists at any sane depth, flow lists and maps, plain, quoted and block scalars over several lines,
 comments. Refused: anchors, aliases, tags, complex keys, several documents, tabs as indentation. What is read equals what
 PyYAML's BaseLoader reads, rule by rule: where YAML leaves a choice, PyYAML's scanner is the reference.
-Patterns are possessive (`*+`), so that no input makes them try twice.
+Patterns are possessive (`*+`) or atomic (`(?>...)`), so that no input makes them try twice; a group is never possessive,
+which Python before 3.11.5 gets wrong.
 """
 
 from __future__ import annotations
@@ -48,29 +49,29 @@ def read_mapping(
 
 _UNPRINTABLE = re.compile("[^\t\n -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _DOCUMENT_MARK = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)|^%", re.MULTILINE)
-_GAP = re.compile(r"(?:[ ]*+(?:#[^\n]*+)?\n)*+[ ]*+(?:#[^\n]*+\Z)?")
+_GAP = re.compile(r"(?>(?:[ ]*+(?:#[^\n]*+)?\n)*)[ ]*+(?:#[^\n]*+\Z)?")
 _BLANK_WITH_TAB = re.compile(r"[ \t]*+(?:#[^\n]*+)?(?:\n|\Z)")
 _LINE_END = re.compile(r"[ \t]*+(?:#[^\n]*+)?(?=\n|\Z)")
 _DASH = re.compile(r"-(?=[ \t\n]|\Z)")
 
 _PLAIN_START = re.compile(r"[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n])")
-_PLAIN_LINE = re.compile(r"[^\n:#]*+(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*+")
-_PLAIN_BREAK = re.compile(r"[ \t]*+((?:\n[ ]*+)++)")
+_PLAIN_LINE = re.compile(r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)")
+_PLAIN_BREAK = re.compile(r"[ \t]*+((?>(?:\n[ ]*+)+))")
 _PLAIN_KEY = re.compile(
     r"(?:[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n]))"
-    r"[^\n:#]*+(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*+(?=:)"
+    r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)(?=:)"
 )
 _QUOTED_KEY = re.compile(
-    r"""("[^"\\\n]*+(?:\\[^\n][^"\\\n]*+)*+"|'[^'\n]*+(?:''[^'\n]*+)*+')[ ]*+(?=:(?:[ \t\n]|\Z))"""
+    r"""("[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"|'[^'\n]*+(?>(?:''[^'\n]*+)*)')[ ]*+(?=:(?:[ \t\n]|\Z))"""
 )
 
 # `key: text` in the first column, with another line of the first column, or nothing, below: most lines are like this.
 _SIMPLE_PAIR = re.compile(
-    r"([A-Za-z_][\w-]{0,63}+):[ ]++([^ \t\n\-?:,\[\]{}#&*!|>'\"%@`](?:[^\n:#]|:(?![ \t\n]))*+)\n(?=[^ \t\n#-]|\Z)"
+    r"([A-Za-z_][\w-]{0,63}+):[ ]++([^ \t\n\-?:,\[\]{}#&*!|>'\"%@`](?>(?:[^\n:#]|:(?![ \t\n]))*))\n(?=[^ \t\n#-]|\Z)"
 )
 
-_DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
-_SINGLE_QUOTED = re.compile(r"'([^']*+(?:''[^']*+)*+)'")
+_DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?>(?:\\.[^"\\]*+)*))"', re.DOTALL)
+_SINGLE_QUOTED = re.compile(r"'([^']*+(?>(?:''[^']*+)*))'")
 _SPACE_RUN = re.compile(r"[ \t\n]++")
 _ESCAPE_OR_SPACE = re.compile(
     r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|\n([ \t\n]*+)|([^xuU\n]))|([ \t\n]++)|(\\)"
@@ -81,11 +82,11 @@ _ESCAPES = {
 }  # fmt: skip
 
 _BLOCK_HEADER = re.compile(r"([|>])(?:([+-])([1-9])?|([1-9])([+-])?)?(?:[ ]++(?:#[^\n]*+)?)?(?:\n|\Z)")
-_BLOCK_LEAD = re.compile(r"((?:[ ]*+\n)*+)([ ]*+)")
+_BLOCK_LEAD = re.compile(r"((?>(?:[ ]*+\n)*))([ ]*+)")
 
-_FLOW_GAP = re.compile(r"(?:[ \t\n]++|#[^\n]*+)*+")
+_FLOW_GAP = re.compile(r"(?>(?:[ \t\n]++|#[^\n]*+)*)")
 _FLOW_PLAIN_START = re.compile(r"[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|-(?=[^ \t\n])")
-_FLOW_PLAIN_LINE = re.compile(r"[^\n:#,?\[\]{}]*+(?:(?::(?![ \t\n,\[\]{}]|\Z)|(?<![ \t\n])#)[^\n:#,?\[\]{}]*+)*+")
+_FLOW_PLAIN_LINE = re.compile(r"[^\n:#,?\[\]{}]*+(?>(?:(?::(?![ \t\n,\[\]{}]|\Z)|(?<![ \t\n])#)[^\n:#,?\[\]{}]*+)*)")
 _FLOW_COLON = re.compile(r"[ \t]*+:")
 
 
