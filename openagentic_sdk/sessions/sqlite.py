@@ -95,19 +95,32 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             PRIMARY KEY (session, sha256)
         )""",
     ),
+    # One number instead of (session, seq): an append writes one page where a key of two columns makes it two.
+    (
+        "CREATE TABLE placed_events (place INTEGER PRIMARY KEY, updated REAL NOT NULL, data TEXT NOT NULL)",
+        "INSERT INTO placed_events SELECT (session << 32) + seq, updated, data FROM events",
+        "DROP TABLE events",
+        "ALTER TABLE placed_events RENAME TO events",
+        """CREATE TRIGGER sessions_events AFTER DELETE ON sessions BEGIN
+            DELETE FROM events WHERE place > old.key << 32 AND place < (old.key + 1) << 32;
+        END""",
+    ),
 )
+# The place of an event in its table and in the full text index: session's key and seq in one number.
+SEQ_BITS = 32
 
-_LAST_EVENT = "(SELECT {column} FROM events WHERE session = key ORDER BY seq DESC LIMIT 1)"
-_ROW = (
-    "SELECT id, created_at, metadata, summary, "
-    f"{_LAST_EVENT.format(column='seq')}, {_LAST_EVENT.format(column='updated')} FROM sessions"
+_LAST_EVENT = (
+    "(SELECT {column} FROM events WHERE place > key << 32 AND place < (key + 1) << 32 ORDER BY place DESC LIMIT 1)"
 )
-_POSITION = "SELECT epoch, coalesce((SELECT max(seq) FROM events WHERE session = key), 0) FROM sessions WHERE key = ?"
+_LAST_SEQ = _LAST_EVENT.format(column="place & 4294967295")
+_ROW = f"SELECT id, created_at, metadata, summary, {_LAST_SEQ}, {_LAST_EVENT.format(column='updated')} FROM sessions"
+_POSITION = f"SELECT epoch, coalesce({_LAST_SEQ}, 0) FROM sessions WHERE key = ?"
+_INSERT = "INSERT INTO events (place, updated, data) VALUES (?, ?, ?)"
+# Only for the writer of this epoch, and only while its session is the newest: then nothing of its row has to change.
 _INSERT_ONE = (
-    "INSERT INTO events (session, seq, updated, data) SELECT ?, ?, ?, ? "
-    "WHERE EXISTS (SELECT 1 FROM sessions WHERE key = ? AND epoch = ?)"
+    "INSERT INTO events (place, updated, data) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions "
+    "WHERE key = ? AND epoch = ? AND touched = (SELECT max(touched) FROM sessions))"
 )
-# The place of an event in the full text index: session's key and seq in one number.
 _INDEX = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS found_text USING fts5 (text, tokenize = 'unicode61')",
     "CREATE TABLE IF NOT EXISTS found_upto "
@@ -115,12 +128,12 @@ _INDEX = (
 )
 _BEHIND = (
     "SELECT key, id, coalesce(seq, 0) FROM sessions LEFT JOIN found_upto ON session = key "
-    "WHERE coalesce(seq, 0) < (SELECT max(seq) FROM events WHERE session = key)"
+    f"WHERE coalesce(seq, 0) < {_LAST_SEQ}"
 )
 _FIND = (
-    "SELECT sessions.id, events.seq, events.data FROM found_text "
+    "SELECT sessions.id, events.place & 4294967295, events.data FROM found_text "
     "JOIN sessions ON sessions.key = found_text.rowid >> 32 "
-    "JOIN events ON events.session = sessions.key AND events.seq = found_text.rowid & 4294967295 "
+    "JOIN events ON events.place = found_text.rowid "
     "WHERE found_text MATCH ? ORDER BY sessions.touched DESC, found_text.rowid LIMIT ?"
 )
 _TOUCH = (
@@ -148,8 +161,6 @@ class SqliteSessionStore(SessionStore):
         self._connected: sqlite3.Connection | None = None
         self._pid = 0
         self._synchronous = ""
-        self._newest: int | None = None
-        self._seen_version: tuple[int, ...] = ()
 
     # --- the core ----------------------------------------------------------------------------------------------------
 
@@ -181,7 +192,7 @@ class SqliteSessionStore(SessionStore):
         with self._reading(session_id) as db:
             key = self._key(db, session_id)
         page = partial(self._page, session_id, key)
-        yield from iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=PAGE_EVENTS)
+        yield from iter_pages(session_id, page, after_seq=max(0, after_seq), limit=limit, page_events=PAGE_EVENTS)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         with self._reading(session_id) as db:
@@ -212,7 +223,9 @@ class SqliteSessionStore(SessionStore):
             key = self._key(db, session_id)
             self._refuse_if_held(db, session_id, key)
             if _has_index(db):
-                db.execute("DELETE FROM found_text WHERE rowid BETWEEN ? AND ?", (key << 32, ((key + 1) << 32) - 1))
+                db.execute(
+                    "DELETE FROM found_text WHERE rowid BETWEEN ? AND ?", (_place(key, 0), _place(key + 1, 0) - 1)
+                )
             db.execute("DELETE FROM sessions WHERE key = ?", (key,))
 
     def put_blob(self, session_id: str, data: bytes) -> str:
@@ -231,7 +244,7 @@ class SqliteSessionStore(SessionStore):
         with self._lock:
             if self._connected is not None and self._pid == os.getpid():
                 self._connected.close()
-            self._connected = self._newest = None
+            self._connected = None
 
     # --- what a database does better ---------------------------------------------------------------------------------
 
@@ -324,7 +337,7 @@ class SqliteSessionStore(SessionStore):
             key = self._add(db, target_id, self._clock.now(), dict(metadata))
             _copy_rows(db, source, key, at_seq)
             start = self._head(db, target_id).summary
-            updated = db.execute("SELECT updated FROM events WHERE session = ? AND seq = ?", (key, at_seq)).fetchone()
+            updated = db.execute("SELECT updated FROM events WHERE place = ?", (_place(key, at_seq),)).fetchone()
             head = copied_head(known, start, at_seq, updated[0] if updated else None)
             self._keep_summary(db, key, head)
             self._insert(db, key, head, tail)
@@ -343,7 +356,6 @@ class SqliteSessionStore(SessionStore):
         )
         key = int(cursor.lastrowid or 0)
         self._keep_summary(db, key, Head(start))
-        self._remember_newest(db, key)
         return key
 
     def _insert(
@@ -358,10 +370,9 @@ class SqliteSessionStore(SessionStore):
         for event in events:
             data = dumps_stored(event)
             head = head.after((event,))
-            rows.append((key, event.seq, head.summary.updated, data))
-        db.executemany("INSERT INTO events (session, seq, updated, data) VALUES (?, ?, ?, ?)", rows)
+            rows.append((_place(key, head.last_seq), head.summary.updated, data))
+        db.executemany(_INSERT, rows)
         db.execute(_TOUCH, (key,))
-        self._remember_newest(db, key)
         if any(moves_summary(event) for event in events):
             self._keep_summary(db, key, head)
         return head
@@ -450,16 +461,15 @@ class SqliteSessionStore(SessionStore):
 
         Most events of a run are like this: its row is the newest already, and only a counter of its summary moves.
         """
-        if moves_summary(event) or self._newest != writer.key:
+        if moves_summary(event):
             return None
         stamped = stamp_event(event, writer.last_seq + 1, self._clock.now())
         head = writer.head.after((stamped,))
-        values = (writer.key, head.last_seq, head.summary.updated, dumps_stored(stamped), writer.key, writer.epoch)
+        place = _place(writer.key, head.last_seq)
+        values = (place, head.summary.updated, dumps_stored(stamped), writer.key, writer.epoch)
         with self._lock:
             db = self._connection()
             try:
-                if db.execute("PRAGMA data_version").fetchone() != self._seen_version:
-                    return None
                 self._set_synchronous(db, self._is_durable((event,)))
                 is_stored = db.execute(_INSERT_ONE, values).rowcount == 1
             except db.Error:
@@ -480,9 +490,9 @@ class SqliteSessionStore(SessionStore):
         return self.durability == "barrier" and any(is_barrier(event) for event in events)
 
     def _page(self, session_id: str, key: int, after_seq: int, size: int) -> list[tuple[int, str]]:
-        command = "SELECT seq, data FROM events WHERE session = ? AND seq > ? ORDER BY seq LIMIT ?"
+        command = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place < ? ORDER BY place LIMIT ?"
         with self._reading(session_id) as db:
-            return db.execute(command, (key, after_seq, size)).fetchall()
+            return db.execute(command, (_place(key, after_seq), _place(key + 1, 0), size)).fetchall()
 
     @contextmanager
     def _reading(self, session_id: str | None) -> Iterator[sqlite3.Connection]:
@@ -498,7 +508,6 @@ class SqliteSessionStore(SessionStore):
                 yield db
                 db.execute("COMMIT")
             except BaseException:
-                self._newest = None
                 # SQLite has ended the transaction by itself after some errors.
                 if db.in_transaction:
                     db.execute("ROLLBACK")
@@ -510,15 +519,10 @@ class SqliteSessionStore(SessionStore):
             db.execute(f"PRAGMA synchronous = {level}")
             self._synchronous = level
 
-    def _remember_newest(self, db: sqlite3.Connection, key: int) -> None:
-        """The session's row is the newest now, until another connection changes the database (which moves its version)."""
-        self._newest, self._seen_version = key, db.execute("PRAGMA data_version").fetchone()
-
     def _connection(self) -> sqlite3.Connection:
         # A connection must not cross a fork: the child opens its own and leaves its parent's alone.
         if self._connected is None or self._pid != os.getpid():
             self._connected, self._pid, self._synchronous = self._connect(), os.getpid(), ""
-            self._newest = None
         return self._connected
 
     def _connect(self) -> sqlite3.Connection:
@@ -648,7 +652,7 @@ def _make_index(db: sqlite3.Connection) -> bool:
 
 
 def _index_events(db: sqlite3.Connection, key: int, events: Sequence[Event]) -> None:
-    texts = [((key << 32) + (event.seq or 0), fold_text(event_text(event))) for event in events]
+    texts = [(_place(key, event.seq or 0), fold_text(event_text(event))) for event in events]
     # Somebody else may have indexed the same page just now.
     db.executemany("INSERT OR REPLACE INTO found_text (rowid, text) VALUES (?, ?)", [row for row in texts if row[1]])
     db.execute("INSERT OR REPLACE INTO found_upto (session, seq) VALUES (?, ?)", (key, events[-1].seq))
@@ -656,14 +660,19 @@ def _index_events(db: sqlite3.Connection, key: int, events: Sequence[Event]) -> 
 
 def _copy_rows(db: sqlite3.Connection, source: int, target: int, at_seq: int) -> None:
     db.execute(
-        "INSERT INTO events (session, seq, updated, data) "
-        "SELECT ?, seq, updated, data FROM events WHERE session = ? AND seq <= ?",
-        (target, source, at_seq),
+        "INSERT INTO events (place, updated, data) "
+        "SELECT place + ?, updated, data FROM events WHERE place > ? AND place <= ?",
+        (_place(target - source, 0), _place(source, 0), min(_place(source, at_seq), _place(source + 1, 0) - 1)),
     )
     db.execute(
         "INSERT INTO blobs (session, sha256, data) SELECT ?, sha256, data FROM blobs WHERE session = ?",
         (target, source),
     )
+
+
+def _place(key: int, seq: int) -> int:
+    """Where an event of a session stands. No log has as many events as would reach into the next session's place."""
+    return (key << SEQ_BITS) + seq
 
 
 def _insert_blob(db: sqlite3.Connection, key: int, data: bytes) -> str:

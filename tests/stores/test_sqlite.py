@@ -108,8 +108,8 @@ class SqliteTest(unittest.TestCase):
 
     def test_a_damaged_event_is_loud_and_fails_its_own_row_only(self) -> None:
         damaged, whole = self.session(), self.session()
-        for change in ("data = '{'", "data = replace(data, '\"seq\":2', '\"seq\":7')", "seq = 20"):
-            self.change(f"UPDATE events SET {change} WHERE session = 1 AND seq = 2")
+        for change in ("data = '{'", "data = replace(data, '\"seq\":2', '\"seq\":7')", "place = place + 18"):
+            self.change(f"UPDATE events SET {change} WHERE place = (1 << 32) + 2")
             self.change("UPDATE sessions SET summary = NULL WHERE key = 1")
             with self.assertRaises(LogCorruptError):
                 self.store.read_events(damaged)
