@@ -1,8 +1,8 @@
 """Put a Bash call into a sandbox, list what it changed, and keep or drop that.
 
 Modes: `off`; `auto` takes the best rung of this machine and says once which; `require` refuses to run without namespaces,
-the one rung that also protects `.git` and settings. Effects, independent of the mode: `preview` runs on an overlay and drops
-what was written, `commit` runs on an overlay and then applies it, None writes directly.
+made here or by bubblewrap: only they protect `.git` and settings too. Effects, independent of the mode: `preview` runs on an
+overlay and drops what was written, `commit` runs on an overlay and then applies it, None writes directly.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class BashSandbox:
                 yield self._confined(stack, cwd, outermost, kept, report)
 
     def _check(self, report: SandboxReport) -> None:
-        if self.mode == "require" and not report.namespaces:
+        if self.mode == "require" and not report.is_mounted:
             reason = report.reasons.get("namespaces", "")
             raise ToolError(
                 f"commands run only in a sandbox here, and this machine gives none ({reason}): use other tools"
@@ -117,7 +117,7 @@ class BashSandbox:
     ) -> Confinement:
         import tempfile
 
-        is_mounted = report.namespaces
+        is_mounted = report.is_mounted
         plan = sandbox_plan(
             report.level,
             cwd=cwd,

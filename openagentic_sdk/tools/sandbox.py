@@ -3,10 +3,10 @@
 It runs in the helper process, between fork and exec (`shell_helper`), and so imports nothing slow. What is asked for comes
 as a plan, a plain dict made by `sandbox_plan`:
 
-`level`: `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only) or `landlock`
-(the kernel's path rules only); `writable`: folders; `protected`: paths in them that stay read-only; `overlays`:
-`(folder, upper, work)` whose writes go to `upper`; `hidden`: sockets that lead nowhere; `network`; `cwd`; `limits`: pairs
-`(rlimit, value)`.
+`level`: `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the
+same by the program of that name, whose call is in `bwrap`) or `landlock` (the kernel's path rules only); `writable`: folders;
+`protected`: paths in them that stay read-only; `overlays`: `(folder, upper, work)` whose writes go to `upper`; `hidden`:
+sockets that lead nowhere; `network`; `cwd`; `limits`: pairs `(rlimit, value)`.
 
 Whatever the kernel refuses raises OSError, and then the command does not start: a sandbox has no half.
 """
@@ -47,13 +47,18 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def entrance(plan: dict[str, Any], failure_w: int) -> Callable[[], None]:
-    """What to call right before exec. The end of the pipe `failure_w` says that the command runs."""
+def entrance(plan: dict[str, Any], failure_w: int) -> Callable[[], list[str]]:
+    """What to call right before exec; it gives the words to put before the command's.
+
+    The end of the pipe `failure_w` says that the command runs.
+    """
     return lambda: _enter(plan, failure_w)
 
 
-def _enter(plan: dict[str, Any], failure_w: int) -> None:
+def _enter(plan: dict[str, Any], failure_w: int) -> list[str]:
     _set_limits(plan["limits"])
+    if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
+        return [*plan["bwrap"], *_filter_for_bwrap(), "--"]
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     if plan["level"] == "namespaces":
         _enter_namespaces(plan)
@@ -68,6 +73,7 @@ def _enter(plan: dict[str, Any], failure_w: int) -> None:
     elif plan["level"] == "landlock":
         raise OSError("this kernel has no Landlock")
     _filter_system_calls(allow_network=plan["network"] or plan["level"] == "namespaces")
+    return []
 
 
 def _set_limits(limits: list[tuple[int, int]]) -> None:
@@ -248,18 +254,32 @@ def _filter_system_calls(*, allow_network: bool) -> None:
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         return
-    program = filter_program(machine, allow_network=allow_network)
-    code = b"".join(
-        op.to_bytes(2, "little") + bytes((true, false)) + value.to_bytes(4, "little")
-        for op, true, false, value in program
-    )
+    code = _filter_code(machine, allow_network=allow_network)
     buffer = ctypes.create_string_buffer(code, len(code))
 
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
 
-    filled = Program(len(program), ctypes.cast(buffer, ctypes.c_void_p))
+    filled = Program(len(code) // 8, ctypes.cast(buffer, ctypes.c_void_p))
     _check(_libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(filled), 0, 0), "the system call filter")
+
+
+def _filter_for_bwrap() -> list[str]:
+    machine = os.uname().machine
+    if machine not in _ARCHITECTURES:
+        return []
+    read_end, write_end = os.pipe()
+    os.write(write_end, _filter_code(machine, allow_network=True))
+    os.close(write_end)
+    os.set_inheritable(read_end, True)
+    return ["--seccomp", str(read_end)]
+
+
+def _filter_code(machine: str, *, allow_network: bool) -> bytes:
+    return b"".join(
+        op.to_bytes(2, "little") + bytes((true, false)) + value.to_bytes(4, "little")
+        for op, true, false, value in filter_program(machine, allow_network=allow_network)
+    )
 
 
 def filter_program(machine: str, *, allow_network: bool) -> list[tuple[int, int, int, int]]:

@@ -20,6 +20,9 @@ from .shell_process import CommandSpec, run_command
 PROTECTED_FOLDERS = (".git", ".claude", ".vscode", ".husky")
 PROTECTED_FILES = (".mcp.json", ".gitmodules", ".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc")
 PROBE_LIMIT_S = 10.0
+RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
+# Never $PATH, in which a folder of the workspace may stand.
+BWRAP_PATH = "/usr/bin:/bin:/usr/local/bin"
 _CONTROL_SOCKETS = (
     "docker.sock",
     "containerd/containerd.sock",
@@ -43,16 +46,24 @@ class SandboxReport:
     overlay: bool
     landlock: bool
     reasons: Mapping[str, str]
+    bwrap: bool = False
 
     @property
     def level(self) -> str:
-        """The best rung: `namespaces`, `landlock` or `none`."""
-        return "namespaces" if self.namespaces else "landlock" if self.landlock else "none"
+        """The best rung: `namespaces`, `bwrap`, `landlock` or `none`."""
+        rungs = {"namespaces": self.namespaces, "bwrap": self.bwrap, "landlock": self.landlock}
+        return next((name for name, works in rungs.items() if works), "none")
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the best rung has mounts of its own, and so protects `.git` and settings."""
+        return self.level in ("namespaces", "bwrap")
 
     def rungs(self) -> list[tuple[str, bool, str]]:
         """Name, whether it works, and what it gives or why it does not work, for people."""
         gives = {
             "namespaces": "read-only but for workspace and temp; .git and settings read-only; no network",
+            "bwrap": "the same by the program bubblewrap, where namespaces are refused to this library",
             "overlay": "a command's writes can be listed before they are applied",
             "landlock": "writes only to workspace and temp; no TCP",
         }
@@ -73,7 +84,7 @@ def probe_sandbox() -> SandboxReport:
 def _probe() -> SandboxReport:
     if sys.platform != "linux":
         reason = f"a sandbox needs Linux, this is {sys.platform}"
-        return SandboxReport(False, False, False, dict.fromkeys(("namespaces", "overlay", "landlock"), reason))
+        return SandboxReport(False, False, False, dict.fromkeys(RUNGS, reason))
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="openagentic-probe-") as folder:
@@ -86,8 +97,10 @@ def _probe() -> SandboxReport:
             "landlock": sandbox_plan("landlock", cwd=folder, writable=[folder]),
         }
         tried = {name: _try_plan(plan) for name, plan in plans.items()}
+        bwrap = sandbox_plan("bwrap", cwd=folder, writable=[folder])
+        tried["bwrap"] = _try_plan(bwrap) if bwrap["bwrap"] else f"there is no bwrap in {BWRAP_PATH}"
     reasons = {name: reason for name, reason in tried.items() if reason is not None}
-    return SandboxReport("namespaces" not in reasons, "overlay" not in reasons, "landlock" not in reasons, reasons)
+    return SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
 
 
 def _try_plan(plan: Mapping[str, Any]) -> str | None:
@@ -124,7 +137,7 @@ def sandbox_plan(
     hidden: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """A plan as `sandbox` reads it; only what `marshal` can carry. `hidden` is `control_sockets()` when None."""
-    return {
+    plan = {
         "level": level,
         "cwd": cwd,
         "writable": list(writable),
@@ -134,6 +147,24 @@ def sandbox_plan(
         "limits": [tuple(limit) for limit in limits],
         "hidden": control_sockets() if hidden is None else list(hidden),
     }
+    return {**plan, "bwrap": bwrap_command(plan)} if level == "bwrap" else plan
+
+
+def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
+    """The call of bubblewrap that stands for a plan, up to its last option; empty where it is not installed."""
+    import shutil
+
+    program = shutil.which("bwrap", path=BWRAP_PATH)
+    if program is None:
+        return []
+    command = [program, "--die-with-parent", "--cap-drop", "ALL"]
+    # Without a user namespace a command of root would keep its capabilities within reach.
+    command += ["--unshare-user-try", "--unshare-pid", "--unshare-ipc", *([] if plan["network"] else ["--unshare-net"])]
+    command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    mounts = [("--bind", path, path) for path in plan["writable"]]
+    mounts += [("--ro-bind", os.devnull, path) for path in plan["hidden"]]
+    mounts += [("--ro-bind", path, path) for path in plan["protected"]]
+    return [*command, *(word for mount in mounts for word in mount), "--chdir", plan["cwd"]]
 
 
 def control_sockets() -> list[str]:

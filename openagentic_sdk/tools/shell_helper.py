@@ -428,9 +428,8 @@ def _become_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int, fa
         _prepare_command(spec, out_w, err_w, cwd_w)
         enter = _sandbox_entrance(spec.get("sandbox"), failure_w)
         os.chdir(spec["cwd"])
-        if enter is not None:
-            enter()
-        os.execve(spec["argv"][0], spec["argv"], spec["env"])
+        argv = [*(enter() if enter is not None else []), *spec["argv"]]
+        os.execve(argv[0], argv, spec["env"])
     except BaseException as error:  # noqa: BLE001
         # Whatever it was, it must not unwind into the supervisor's code: this process is the command's.
         os.write(failure_w, f"{error}".encode("utf-8", "surrogateescape")[:4000] or b"it could not be started")

@@ -32,9 +32,11 @@ def needs(rung: str) -> None:
 
 
 class Confined(WorkspaceTestCase):
+    rung = "namespaces"
+
     def setUp(self) -> None:
         super().setUp()
-        needs("namespaces")
+        needs(self.rung)
 
     def confined(self, command: str, **settings: Any) -> dict[str, Any]:
         return self.bash(command, **{"sandbox": "require", **settings})
@@ -44,7 +46,7 @@ class Confined(WorkspaceTestCase):
         self.assertEqual(result["stdout"], "1\n")
         self.assertIn("Read-only", result["stderr"])
         self.assertEqual((self.workspace / "here").read_text(), "x\n")
-        self.assertEqual(result["sandbox"], "namespaces")
+        self.assertEqual(result["sandbox"], self.rung)
 
     def test_a_link_out_of_the_workspace_does_not_lead_out(self) -> None:
         outside = self.workspace.parent.parent / f"outside-{os.getpid()}"
@@ -103,7 +105,7 @@ class Confined(WorkspaceTestCase):
             server.bind(path)
             server.listen()
             for hidden, expected in (((), b"connected\n"), ((path,), b"")):
-                plan = make_plan("namespaces", cwd="/", writable=[str(self.workspace)], hidden=hidden)
+                plan = make_plan(self.rung, cwd="/", writable=[str(self.workspace)], hidden=hidden)
                 spec = CommandSpec(
                     argv=(sys.executable, "-c", script),
                     env={},
@@ -145,7 +147,7 @@ class Confined(WorkspaceTestCase):
         self.assertLessEqual((self.workspace / "big").stat().st_size, 5000)
 
     def test_what_it_gives_is_said_once(self) -> None:
-        self.assertIn("namespaces, network off", self.confined("true", sandbox="auto")["notes"][0])
+        self.assertIn(f"{self.rung}, network off", self.confined("true", sandbox="auto")["notes"][0])
         self.assertEqual(self.confined("true", sandbox="auto")["notes"], [])
 
     def test_what_it_gives_is_recorded_once_for_people(self) -> None:
@@ -161,7 +163,7 @@ class Confined(WorkspaceTestCase):
             close_run(ctx)
 
         asyncio.run(two_calls())
-        self.assertEqual(recorded, [SystemNotice("sandbox", "commands run in a sandbox (namespaces, network off)")])
+        self.assertEqual(recorded, [SystemNotice("sandbox", f"commands run in a sandbox ({self.rung}, network off)")])
 
     def test_a_shell_in_the_background_is_confined_until_it_ends(self) -> None:
         tool = BashTool(sandbox="require")
@@ -180,6 +182,20 @@ class Confined(WorkspaceTestCase):
             )
         self.assertEqual([result["exit_code"] for result in results], [0] * 8)
         self.assertEqual(len(list(self.workspace.iterdir())), 8)
+
+
+class ConfinedByBubblewrap(Confined):
+    rung = "bwrap"
+
+    def setUp(self) -> None:
+        super().setUp()
+        reasons = {"namespaces": "not tried", "overlay": "not tried"}
+        sandbox_plan._probed[os.geteuid()] = SandboxReport(False, False, False, reasons, bwrap=True)
+        self.addCleanup(sandbox_plan._probed.clear)
+
+    def test_a_sandbox_that_cannot_be_set_up_runs_nothing(self) -> None:
+        plan = sandbox_plan.sandbox_plan("bwrap", cwd="/", writable=[str(self.workspace / "missing")])
+        self.assertIn("missing", sandbox_plan._try_plan(plan) or "")
 
 
 class LandlockAlone(WorkspaceTestCase):
