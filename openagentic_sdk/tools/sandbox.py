@@ -4,7 +4,7 @@ It runs in the helper process, between fork and exec (`shell_helper`), and so im
 as a plan, a plain dict made by `sandbox_plan`:
 
 `level`: `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the
-same by the program of that name, whose call is in `bwrap`) or `landlock` (the kernel's path rules only); `writable`: folders;
+same by the program of that name, called as `bwrap` says) or `landlock` (the kernel's path rules only); `writable`: folders;
 `protected`: paths in them that stay read-only; `overlays`: `(folder, upper, work)` whose writes go to `upper`; `hidden`:
 sockets that lead nowhere; `network`; `cwd`; `limits`: pairs `(rlimit, value)`.
 
