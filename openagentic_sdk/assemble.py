@@ -21,7 +21,7 @@ from .permissions.gate import PermissionGate
 from .permissions.redact import Redactor
 from .project.agents import AgentFile, read_agents
 from .project.claude import claude_folders
-from .project.commands import expand_prompt, read_commands
+from .project.commands import expand_prompt, expanded_event, read_commands
 from .project.memory import Memory, read_memory
 from .project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt
 from .project.settings import Settings, read_settings
@@ -39,6 +39,7 @@ from .sessions.prices import PriceTable, built_in_prices, cost, with_prices
 from .sessions.store import FileSessionStore
 from .sessions.view import SessionView
 from .skills.activation import active_skills
+from .skills.fields import served_model
 from .skills.index import SkillInfo
 from .skills.library import SkillLibrary
 from .tools.bash import BashTool
@@ -211,6 +212,7 @@ class _Project:
         home = None if options.home is None else os.fspath(options.home)
         self.folders = claude_folders(self.root, cwd=self.cwd, setting_sources=options.setting_sources, home=home)
         self.trusted = _is_trusted(options, self.root)
+        self._trusts = skill_trust(self.root, is_trusted=self.trusted)
         self.settings: Settings = read_settings(self.folders, trusted=self.trusted)
         self.memory: Memory = read_memory(
             self.folders,
@@ -223,7 +225,7 @@ class _Project:
             setting_sources=options.setting_sources,
             paths=[os.fspath(path) for path in options.skill_paths],
             home=home,
-            trusts=skill_trust(self.root, is_trusted=self.trusted),
+            trusts=self._trusts,
         )
         found = read_agents(self.folders)
         self.agents = {file.name: _definition(file) for file in found.agents}
@@ -262,6 +264,9 @@ class _Project:
     def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
         """A prompt with `/name` replaced by the command's text, or by the activation of the skill."""
         expansion = expand_prompt(text, self._commands, self.skills(), self.folders)
+        if expansion.command is not None:
+            trusted = self._trusts(expansion.command)
+            return Expanded(expansion.text, (expanded_event(expansion.command, expansion.arguments, trusted=trusted),))
         if expansion.skill is None:
             return Expanded(expansion.text)
         event, _ = self.library.activate(
@@ -310,7 +315,7 @@ def _definition(file: AgentFile) -> AgentDefinition:
         description=file.description,
         prompt=file.prompt,
         tools=file.tools,
-        model=file.model or None,
+        model=served_model(file.model),
         disallowed_tools=file.disallowed_tools,
         max_steps=file.max_turns,
         permission_mode=file.permission_mode or None,

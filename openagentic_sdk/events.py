@@ -90,7 +90,7 @@ class Result(Event):
 
 @dataclass(frozen=True)
 class UserMessage(Event):
-    """A prompt was accepted. `origin` is `user`, `hook`, `steering` or `repair`.
+    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair` or `rule` (of the project, for a file).
 
     `request_id` makes a retried prompt harmless.
     """
@@ -340,11 +340,28 @@ class TodoUpdated(Event):
 
 
 @dataclass(frozen=True)
+class CommandExpanded(Event):
+    """The prompt before this event is the text of a command, which was called as `/name arguments`.
+
+    `scope` is where the command was found (`project`, `user`); `grants` are permission rules and `model` is the model that
+    it brings for the turn.
+    """
+
+    type: ClassVar[str] = "command.expanded"
+    name: str
+    path: str | None = None
+    scope: str | None = None
+    arguments: str | None = None
+    grants: Sequence[str] = field(default_factory=list)
+    model: str | None = None
+
+
+@dataclass(frozen=True)
 class SkillActivated(Event):
     """A skill became active. `body` is the text as it was rendered, so the file may change or go.
 
     `scope` is where the skill was found (`project`, `user`, `path`), `requested_by` `model`, `user`, `config` or
-    `subagent`; `grants` are permission rules that it brings for the turn.
+    `subagent`; `grants` are permission rules and `model` is the model that it brings for the turn.
     """
 
     type: ClassVar[str] = "skill.activated"
@@ -359,6 +376,7 @@ class SkillActivated(Event):
     grants: Sequence[str] = field(default_factory=list)
     disallowed_tools: Sequence[str] = field(default_factory=list)
     allowed_only: Sequence[str] | None = None
+    model: str | None = None
 
 
 @dataclass(frozen=True)
@@ -487,6 +505,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         AssistantDelta,
         AssistantMessage,
         AssistantReasoning,
+        CommandExpanded,
         HookEvent,
         LogRecovered,
         ModelContext,

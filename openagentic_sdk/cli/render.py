@@ -14,6 +14,7 @@ from typing import Any
 from ..events import (
     AssistantDelta,
     AssistantMessage,
+    CommandExpanded,
     Event,
     HookEvent,
     LogRecovered,
@@ -213,8 +214,11 @@ class EventPrinter:
     def _note(self, event: Event, text: str, style: str = "dim") -> None:
         self._line(f"  {text}", style, self._depth(event))
 
+    def _command(self, event: CommandExpanded) -> None:
+        self._note(event, f"command /{on_one_line(event.name)}{_brought(event)}")
+
     def _skill(self, event: SkillActivated) -> None:
-        self._note(event, f"skill {on_one_line(event.name)} is active")
+        self._note(event, f"skill {on_one_line(event.name)} is active{_brought(event)}")
 
     def _skill_off(self, event: SkillDeactivated) -> None:
         self._note(event, f"skill {on_one_line(event.name)} is no longer active")
@@ -295,6 +299,12 @@ def describe_input(name: str, arguments: Mapping[str, Any], cwd: str = "") -> st
     return on_one_line(value, _MAX_ARGUMENT_CHARS)
 
 
+def _brought(event: CommandExpanded | SkillActivated) -> str:
+    """What a command or skill brings for the turn."""
+    grants = f"; it may use {on_one_line(', '.join(event.grants))}" if event.grants else ""
+    return grants + (f"; {on_one_line(event.model)} answers" if event.model else "")
+
+
 def _in_short(value: Any) -> str:
     if isinstance(value, list | dict):
         return f"{len(value)} {'item' if len(value) == 1 else 'items'}"
@@ -327,6 +337,7 @@ _PRINTERS: Mapping[str, Callable[[EventPrinter, Any], None]] = {
     SessionForked.type: EventPrinter._forked,
     SessionMeta.type: EventPrinter._meta,
     SessionRewound.type: EventPrinter._rewound,
+    CommandExpanded.type: EventPrinter._command,
     SkillActivated.type: EventPrinter._skill,
     SkillDeactivated.type: EventPrinter._skill_off,
     SkillDrifted.type: EventPrinter._skill_drift,

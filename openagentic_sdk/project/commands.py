@@ -11,7 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..skills.fields import Fields
+from ..events import CommandExpanded
+from ..skills.activation import grantable
+from ..skills.fields import Fields, served_model
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.index import SkillInfo
@@ -121,6 +123,18 @@ def expand_prompt(prompt: str, commands: CommandSet, skills: Sequence[SkillInfo]
     text = fill_arguments(command.body, arguments, names=command.arguments)
     attached = _attachments(text, folders)
     return Expansion("\n\n".join([text, *attached.values()]), arguments, command=command, attached=tuple(attached))
+
+
+def expanded_event(command: Command, arguments: str, *, trusted: bool) -> CommandExpanded:
+    """The event that says which command a prompt was. Grants come only with `trusted`."""
+    return CommandExpanded(
+        name=command.name,
+        path=command.path,
+        scope=command.scope,
+        arguments=arguments or None,
+        grants=grantable(command.allowed_tools)[0] if trusted else (),
+        model=served_model(command.model),
+    )
 
 
 def _invocable(name: str, skills: Sequence[SkillInfo]) -> SkillInfo | None:

@@ -11,13 +11,14 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ..errors import FileRefusedError, StorageError
 from ..skills.activation import grantable
 from ..skills.files import is_within, read_bytes, tree_sha256
 from ..skills.index import SkillInfo
 from .claude import claude_folders
+from .commands import read_commands
 from .settings import LOOSE_MODES, read_settings
 
 # What can bring hooks, env, allow rules, grants or instructions with grants.
@@ -82,27 +83,42 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     lines += [f"set {name} to {value}" for name, value in settings.env.items()]
     lines += ["import memory from outside of the project"] if settings.outside_imports else []
     lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
-    for skill in skills:
-        rules = grantable(skill.allowed_tools)[0] if skill.scope == "project" else ()
+    named: list[tuple[str, GrantingFile]] = [
+        (f"skill {skill.name}", skill) for skill in skills if skill.scope == "project"
+    ]
+    named += [(f"command /{command.name}", command) for command in read_commands(folders).commands]
+    for name, file in named:
+        rules = grantable(file.allowed_tools)[0]
         if rules:
-            lines.append(f"while skill {skill.name} is used allow: {', '.join(rules)} ({skill.path})")
+            lines.append(f"while {name} is used allow: {', '.join(rules)} ({file.path})")
     return lines
 
 
-def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Callable[[SkillInfo], bool]:
-    """Says whether a skill's allowed-tools are granted: the user's own and those that the program names are.
+class GrantingFile(Protocol):
+    """A skill or a command: a file with allowed-tools, and where it was found."""
 
-    A project's are while it is trusted and nothing in it that could grant something changed since this call; skills of
+    @property
+    def path(self) -> str: ...
+    @property
+    def scope(self) -> str: ...
+    @property
+    def allowed_tools(self) -> tuple[str, ...]: ...
+
+
+def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Callable[[GrantingFile], bool]:
+    """Says whether the allowed-tools of a skill or command are granted: the user's own and those that the program names are.
+
+    A project's are while it is trusted and nothing in it that could grant something changed since this call; files of
     folders below the root are not part of that decision and bring no grants.
     """
     root = os.path.realpath(project_dir)
     digest = project_digest(root) if is_trusted else None
     places = [os.path.join(root, name) for name in GRANTING]
 
-    def trusts(skill: SkillInfo) -> bool:
-        if skill.scope != "project":
+    def trusts(file: GrantingFile) -> bool:
+        if file.scope != "project":
             return True
-        real = os.path.realpath(skill.path)
+        real = os.path.realpath(file.path)
         decided = digest is not None and any(is_within(real, place) for place in places)
         return decided and project_digest(root) == digest
 

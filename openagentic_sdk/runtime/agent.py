@@ -152,9 +152,14 @@ class Run:
             "cwd": agent.cwd,
             "project_dir": agent.project_dir,
             "agent_name": agent.name,
-            "model": agent.model,
+            "model": self.model,
             **more,
         }
+
+    @property
+    def model(self) -> str:
+        """Who is asked next: the agent's model, unless a command or skill of this turn names another."""
+        return self.skill_policy().model or self.agent.model
 
     @property
     def gate(self) -> PermissionGate:

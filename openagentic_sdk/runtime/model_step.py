@@ -68,7 +68,7 @@ async def _record_request(run: Run) -> _Request:
     agent = run.agent
     prompt = agent.system_prompt(run.view.skill_events)
     context = ModelContext(
-        agent.model, agent.provider.name, prompt.text, agent.tools.specs(), [vars(part) for part in prompt.parts]
+        run.model, agent.provider.name, prompt.text, agent.tools.specs(), [vars(part) for part in prompt.parts]
     )
     if run.view.context is None or _differs(run.view.context, context):
         await run.record(context)
@@ -83,7 +83,7 @@ async def _record_request(run: Run) -> _Request:
         ModelRequest(
             step=step,
             attempt=1,
-            request_sha256=run.digest.of(agent.model, sent, context.tools),
+            request_sha256=run.digest.of(context.model, sent, context.tools),
             message_count=len(sent),
             messages=None if sent is messages else sent,
         )
@@ -110,7 +110,7 @@ class _Answer:
         self._asked_at = self._clock.monotonic()
         self._first_at: float | None = None
         self._attempt = 1
-        self._model = run.agent.model
+        self._model = run.model
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[wire.ToolCall] = []
@@ -119,7 +119,7 @@ class _Answer:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
         agent, request = self._run.agent, self._request
         answer = ask(
-            agent.provider, model=agent.model, messages=request.messages, tools=request.tools, api_key=agent.api_key
+            agent.provider, model=self._model, messages=request.messages, tools=request.tools, api_key=agent.api_key
         )
         async with aclosing(answer):
             async for event in answer:

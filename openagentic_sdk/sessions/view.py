@@ -8,6 +8,7 @@ from typing import Any
 
 from ..events import (
     AssistantMessage,
+    CommandExpanded,
     Event,
     ModelContext,
     ModelRequest,
@@ -68,7 +69,7 @@ class SessionView:
         self.last_text = ""
         self.open_subagents: dict[str, SubagentStarted] = {}
         self.last_request_tokens: int | None = None
-        self.skill_events: list[Event] = []  # what decides which skills are active and what they grant
+        self.skill_events: list[Event] = []  # what decides which skills are active and what the turn grants
         self._questions: dict[str, UserQuestion] = {}
         self._answers: dict[str, str] = {}
 
@@ -217,6 +218,7 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     UserQuestion.type: SessionView._question,
     UserAnswer.type: SessionView._answer,
     SessionCompacted.type: SessionView._compacted,
+    CommandExpanded.type: SessionView._skill,
     SkillActivated.type: SessionView._skill,
     SkillDeactivated.type: SessionView._skill,
     SkillDrifted.type: SessionView._skill,

@@ -11,7 +11,16 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ..events import Event, SessionRewound, SkillActivated, SkillDeactivated, SkillDrifted, UserMessage
+from ..events import (
+    CommandExpanded,
+    Event,
+    SessionRewound,
+    SkillActivated,
+    SkillDeactivated,
+    SkillDrifted,
+    UserMessage,
+)
+from .fields import served_model
 from .index import SkillInfo
 from .names import name_key
 from .parse import SkillDoc
@@ -37,39 +46,53 @@ def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
 
 @dataclass(frozen=True)
 class SkillPolicy:
-    """What the active skills say about tools.
+    """What the active skills and the command of this turn say about tools and the model.
 
-    `grants` are rules that need no question in this turn, `disallowed_tools` rules for what is taken away while a skill is
-    active. Each of `allowlists` is all that one active skill lets be used: a call must fit a rule of every one. The skill
-    tools themselves are never restricted, or no skill could be left again.
+    `grants` are rules that need no question in this turn, `model` is who answers in it. `disallowed_tools` are rules for
+    what is taken away while a skill is active. Each of `allowlists` is all that one active skill lets be used: a call must
+    fit a rule of every one. The skill tools themselves are never restricted, or no skill could be left again.
     """
 
     grants: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     allowlists: tuple[tuple[str, ...], ...] = ()
+    model: str | None = None
 
 
 def skill_policy(events: Iterable[Event]) -> SkillPolicy:
-    """What holds for the next call. Grants end with the next prompt of a person, and when the skill's file has changed."""
+    """What holds for the next call. Grants and the model end with the next prompt of a person, and when the file changed."""
     standing = _standing(events)
     active = active_skills(standing)
+    of_turn = _of_this_turn(standing, {name_key(skill.name) for skill in active})
     return SkillPolicy(
-        grants=_turn_grants(standing, {name_key(skill.name) for skill in active}),
+        grants=_unique(rule for event in of_turn for rule in event.grants),
         disallowed_tools=_unique(rule for skill in active for rule in skill.disallowed_tools),
         allowlists=tuple(tuple(skill.allowed_only) for skill in active if skill.allowed_only is not None),
+        model=next((event.model for event in reversed(of_turn) if event.model), None),
     )
 
 
-def _turn_grants(events: Sequence[Event], active: set[str]) -> tuple[str, ...]:
-    grants: dict[str, Sequence[str]] = {}
+def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpanded | SkillActivated]:
+    """The turn's command and the skills that became active in it, as far as they still are."""
+    found: list[CommandExpanded | SkillActivated] = []
     for event in events:
         if _begins_turn(event):
-            grants.clear()
-        elif isinstance(event, SkillActivated):
-            grants[name_key(event.name)] = event.grants
+            found.clear()
+        elif isinstance(event, CommandExpanded | SkillActivated):
+            found.append(event)
         elif isinstance(event, SkillDrifted):
-            grants.pop(name_key(event.name), None)
-    return _unique(rule for name, rules in grants.items() if name in active for rule in rules)
+            found = [earlier for earlier in found if not _is_skill(earlier, event.name)]
+    # of a skill that became active twice, only the last time counts
+    last = {name_key(event.name): event for event in found if isinstance(event, SkillActivated)}
+    return [
+        e
+        for e in found
+        if isinstance(e, CommandExpanded) or (last[name_key(e.name)] is e and name_key(e.name) in active)
+    ]
+
+
+def _is_skill(event: Event, name: str) -> bool:
+    return isinstance(event, SkillActivated) and name_key(event.name) == name_key(name)
 
 
 def _begins_turn(event: Event) -> bool:
@@ -83,7 +106,7 @@ def _standing(events: Iterable[Event]) -> list[Event]:
         if isinstance(event, SessionRewound):
             while kept and (kept[-1].seq or 0) > event.to_seq:
                 kept.pop()
-        elif isinstance(event, SkillActivated | SkillDeactivated | SkillDrifted | UserMessage):
+        elif isinstance(event, CommandExpanded | SkillActivated | SkillDeactivated | SkillDrifted | UserMessage):
             kept.append(event)
     return kept
 
@@ -142,6 +165,7 @@ def activation_event(
         grants=grantable(filled_rules(info, doc.allowed_tools, variables or {}))[0] if trusted else (),
         disallowed_tools=doc.disallowed_tools,
         allowed_only=doc.allowed_tools if enforce and doc.allowed_tools else None,
+        model=served_model(doc.model),
     )
 
 

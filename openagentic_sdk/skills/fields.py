@@ -91,6 +91,16 @@ class Fields:
         self.diagnostics.append(Diagnostic("field-kind", f"{key}: {reason}", self.line(key)))
 
 
+# Words of one client's menu: no endpoint serves them, so a file that names one leaves the model as it is.
+_MENU_WORDS = frozenset({"inherit", "default", "sonnet", "opus", "haiku", "opusplan", "best"})
+
+
+def served_model(name: str) -> str | None:
+    """The model that a file asks for by the name that an endpoint knows it by; None when it asks for none."""
+    plain = name.strip()
+    return None if plain.partition("[")[0].casefold() in _MENU_WORDS else plain or None
+
+
 def split_rules(text: str) -> list[str]:
     """`Read, Bash(git add:*) Grep` as its three rules."""
     return _split_outside(text, "(", ")", ", \t\n")

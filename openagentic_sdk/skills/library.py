@@ -71,7 +71,7 @@ class SkillLibrary:
         project_dir: str | None = None,
         session_id: str | None = None,
     ) -> tuple[SkillActivated | None, SkillDoc]:
-        """The event that makes a skill active; None when it would change nothing: same text, arguments and grants.
+        """The event that makes a skill active; None when it would change nothing: same text, arguments, grants and model.
 
         With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` when its
         file cannot be read.
@@ -106,7 +106,8 @@ class SkillLibrary:
 def _is_in_force(event: SkillActivated, events: Sequence[Event]) -> bool:
     same = [skill for skill in active_skills(events) if name_key(skill.name) == name_key(event.name)]
     is_active = [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)]
-    return is_active and set(event.grants) <= set(skill_policy(events).grants)
+    policy = skill_policy(events)
+    return is_active and set(event.grants) <= set(policy.grants) and event.model in (None, policy.model)
 
 
 def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str]:

@@ -1,0 +1,117 @@
+"""What commands, skills and rules bring for one turn: grants, a model, instructions for a file; each of it in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import unittest
+from typing import Any
+
+from openagentic_sdk.api import RunResult, run
+from openagentic_sdk.events import CommandExpanded, ModelContext, ToolResult
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.project.trust import requests_of
+from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.skills.support import ProjectTestCase
+
+COMMAND = "---\ndescription: Makes it.\nallowed-tools: Bash(touch *), Bash\nmodel: big-1\n---\nMake $ARGUMENTS.\n"
+
+
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": tool, "arguments": arguments}]}
+
+
+class TurnTestCase(ProjectTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.store = FileSessionStore(root_dir=self.parent / "store")
+        self.provider = ScriptedProvider([])
+
+    def run_turns(self, *turns: Any, prompt: str = "Go.", **options: Any) -> RunResult:
+        self.provider = ScriptedProvider(turns)
+        settings = {
+            "cwd": self.project,
+            "setting_sources": ("project",),
+            "session_store": self.store,
+            "home": self.parent / "home",
+            "permission_gate": PermissionGate(permission_mode="dontAsk", allow=("Skill", "Read")),
+            **options,
+        }
+        made = OpenAgenticOptions(provider=self.provider, model="m", **settings)
+        result = asyncio.run(run(prompt=prompt, options=made))
+        self.assertEqual((result.stop_reason, result.error_message), ("end", None))
+        return result
+
+    def outcomes(self, result: RunResult) -> list[str]:
+        return [event.outcome for event in result.events if isinstance(event, ToolResult)]
+
+    def models(self) -> list[str]:
+        return [request["model"] for request in self.provider.requests]
+
+    def check_replay(self, result: RunResult) -> None:
+        report = asyncio.run(replay_events(self.store.read_events(result.session_id)))
+        self.assertTrue(report.ok, report)
+
+
+class CommandTest(TurnTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.write({".claude/commands/make.md": COMMAND})
+
+    def test_a_trusted_commands_tools_need_no_question_in_its_turn_only(self) -> None:
+        touch = call("Bash", command="touch made")
+        for trusted, outcome in ((True, "ok"), (False, "denied")):
+            with self.subTest(trusted=trusted):
+                result = self.run_turns(touch, "Done.", prompt="/make it", trust_project=trusted)
+                (event,) = [event for event in result.events if isinstance(event, CommandExpanded)]
+                self.assertEqual((event.name, event.arguments, event.scope), ("make", "it", "project"))
+                self.assertEqual(list(event.grants), ["Bash(touch *)"] if trusted else [], "all of Bash is too wide")
+                self.assertEqual(self.outcomes(result), [outcome])
+                later = self.run_turns(touch, "Done.", resume=result.session_id, trust_project=trusted)
+                self.assertEqual(self.outcomes(later), ["denied"])
+
+    def test_a_deny_rule_stands_above_a_commands_grant(self) -> None:
+        gate = PermissionGate(permission_mode="dontAsk", deny=("Bash(touch *)",))
+        result = self.run_turns(
+            call("Bash", command="touch made"),
+            "No.",
+            prompt="/make it",
+            trust_project=True,
+            permission_gate=gate,
+        )
+        self.assertEqual(self.outcomes(result), ["denied"])
+
+    def test_what_a_command_would_get_is_said_before_trust_is_given(self) -> None:
+        asked = requests_of(self.project, [])
+        self.assertEqual(len(asked), 1)
+        self.assertIn("while command /make is used allow: Bash(touch *)", asked[0])
+
+    def test_a_commands_model_answers_its_turn_and_stands_in_the_log(self) -> None:
+        first = self.run_turns(call("Read", file_path="none"), "Done.", prompt="/make it")
+        self.assertEqual(self.models(), ["big-1", "big-1"])
+        self.assertEqual([event.model for event in first.events if isinstance(event, ModelContext)], ["big-1"])
+        self.run_turns("Hello.", resume=first.session_id)
+        self.assertEqual(self.models(), ["m"])
+        self.check_replay(first)
+
+    def test_a_word_of_another_clients_menu_is_no_model(self) -> None:
+        for word in ("opus", "inherit", "sonnet[1m]"):
+            self.write({".claude/commands/make.md": f"---\nmodel: {word}\n---\nMake it.\n"})
+            self.run_turns("Done.", prompt="/make")
+            self.assertEqual(self.models(), ["m"])
+
+    def test_a_skills_model_answers_from_its_activation_to_the_end_of_the_turn(self) -> None:
+        self.skill("deep", model="big-2")
+        first = self.run_turns(call("SkillActivate", name="deep"), "Done.")
+        self.assertEqual(self.models(), ["m", "big-2"])
+        self.run_turns("Hello.", resume=first.session_id)
+        self.assertEqual(self.models(), ["m"])
+        self.run_turns(call("SkillActivate", name="deep"), "Again.", resume=first.session_id)
+        self.assertEqual(self.models(), ["m", "big-2"], "asked for again, it counts again")
+        self.check_replay(first)
+
+
+if __name__ == "__main__":
+    unittest.main()
