@@ -1,4 +1,4 @@
-"""`openagentic-sdk doctor`: ask an endpoint a few small things and say what works there and which options to set."""
+"""`openagentic-sdk doctor`: what this machine and project give an agent, and what works at an endpoint, if one is named."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError
@@ -17,6 +18,7 @@ from ..providers.base import Done, ModelOutput, TextDelta
 from ..providers.http import HttpTransport
 from ..providers.openai_compatible import OpenAICompatibleProvider
 from ..providers.timeouts import Timeouts
+from . import surroundings
 from .exits import FAILED, OK
 from .terminal import Screen, on_one_line
 
@@ -62,10 +64,11 @@ class Finding:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "doctor",
-        description="Ask an OpenAI-compatible endpoint a few small things and say what works there. "
-        "Exit code 0 when an agent can run on it.",
+        description="Say which sandbox this machine gives and which files a run in this folder reads; with --base-url, "
+        "ask an OpenAI-compatible endpoint a few small things too and say what works there. "
+        "Exit code 1 when an agent cannot run on that endpoint.",
     )
-    parser.add_argument("--base-url", metavar="URL", required=True, help="such as http://127.0.0.1:11434/v1")
+    parser.add_argument("--base-url", metavar="URL", help="the endpoint, such as http://127.0.0.1:11434/v1")
     parser.add_argument("--model", help="the model's name there (default: the first one that the endpoint lists)")
     parser.add_argument("--api-key-env", metavar="NAME", help="the variable that holds the key, if it needs one")
     parser.add_argument(
@@ -76,6 +79,29 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
+    _check_flags(args)
+    screen, around = Screen(sys.stdout), surroundings.read_surroundings(Path.cwd())
+    if not args.json:
+        surroundings.show(screen, around)
+    model, findings = _ask_endpoint(args) if args.base_url else (None, [])
+    works = all(finding.works for finding in findings if finding.needed)
+    if args.json:
+        rows = [asdict(finding) for finding in findings]
+        endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
+        print(json.dumps({**endpoint, **surroundings.as_json(around)}))
+    elif args.base_url:
+        _print(screen, args.base_url, model, findings, works)
+    return OK if works else FAILED
+
+
+def _check_flags(args: argparse.Namespace) -> None:
+    flags = {"--model": args.model, "--api-key-env": args.api_key_env, "--api-key-header": args.api_key_header}
+    given = [flag for flag, value in flags.items() if value]
+    if given and not args.base_url:
+        raise OptionsError(f"{given[0]} says how an endpoint is asked: name it with --base-url")
+
+
+def _ask_endpoint(args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
     key = os.environ.get(args.api_key_env, "") if args.api_key_env else None
     if args.api_key_env and not key:
         raise OptionsError(f"there is no API key in ${args.api_key_env}: set it, or leave --api-key-env out")
@@ -83,14 +109,7 @@ def run(args: argparse.Namespace) -> int:
     provider = OpenAICompatibleProvider(
         base_url=args.base_url, api_key=key, api_key_header=args.api_key_header, http=HttpTransport(timeouts=timeouts)
     )
-    model, findings = asyncio.run(examine(provider, args.model))
-    works = all(finding.works for finding in findings if finding.needed)
-    if args.json:
-        rows = [asdict(finding) for finding in findings]
-        print(json.dumps({"base_url": args.base_url, "model": model, "works": works, "findings": rows}))
-    else:
-        _print(Screen(sys.stdout), args.base_url, model, findings, works)
-    return OK if works else FAILED
+    return asyncio.run(examine(provider, args.model))
 
 
 async def examine(provider: OpenAICompatibleProvider, model: str | None) -> tuple[str | None, list[Finding]]:

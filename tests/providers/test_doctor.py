@@ -6,10 +6,14 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import unittest
 from typing import Any
 
 from openagentic_sdk.cli import doctor
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.project.claude import find_project_root
+from openagentic_sdk.tools.sandbox_plan import probe_sandbox
 
 from .server import Connection, Request, Server, delta, sse
 
@@ -79,6 +83,23 @@ class Doctor(unittest.TestCase):
             code, text = examine("--base-url", server.url + "/v1")
         self.assertEqual(code, 1)
         self.assertIn("--model", text)
+
+    def test_without_an_endpoint_it_tells_of_this_machine_and_this_project(self) -> None:
+        code, text = examine("--json")
+        found = json.loads(text)
+        self.assertEqual((code, found["base_url"], found["works"], found["findings"]), (0, None, None, []))
+        rungs = probe_sandbox().rungs()
+        self.assertEqual([(row["name"], row["works"], row["detail"]) for row in found["sandbox"]["rungs"]], rungs)
+        self.assertEqual(found["project"]["root"], find_project_root(os.getcwd()))
+        code, shown = examine()
+        self.assertEqual(code, 0)
+        for name, works, _ in rungs:
+            self.assertRegex(shown, f"(?m)^  {'yes' if works else 'no '} {name} ")
+        self.assertIn(f"project {find_project_root(os.getcwd())}, ", shown)
+
+    def test_flags_for_an_endpoint_need_one(self) -> None:
+        with self.assertRaisesRegex(OptionsError, "--base-url"):
+            examine("--model", "m")
 
     def test_nobody_there(self) -> None:
         with Server(good) as server:
