@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
@@ -155,9 +156,10 @@ class BackgroundRun:
         return self._result(result)
 
     async def _run(self, prompt: Prompt) -> Result:
-        agent = self._agent = build_agent(self._options)
-        request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask)
-        task = await RunTask.start(agent, request, prompt)
+        async with _starting():
+            agent = self._agent = build_agent(self._options)
+            request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask)
+            task = await RunTask.start(agent, request, prompt)
         try:
             while (event := await task.next_event()) is not None:
                 self._see(event)
@@ -199,6 +201,14 @@ class BackgroundRun:
             question=self._question if self.state == "waiting" else None,
             metrics=self._metrics,
         )
+
+
+# One run starts at a time in an event loop: many that are submitted together must not keep it from everything else.
+_LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+
+def _starting() -> asyncio.Lock:
+    return _LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 def _state_of(result: Result) -> State:
