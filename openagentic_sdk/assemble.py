@@ -23,7 +23,7 @@ from .project.agents import AgentFile, read_agents
 from .project.claude import claude_folders
 from .project.commands import expand_prompt, expanded_event, read_commands
 from .project.memory import Memory, read_memory
-from .project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt
+from .project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt, rule_message
 from .project.settings import Settings, read_settings
 from .project.trust import TrustStore, skill_trust
 from .providers.base import Provider
@@ -107,7 +107,7 @@ class _Builder:
         self._prices = _prices(options.prices)
         self._project = _Project(options)
         self._agents = {**self._project.agents, **options.agents}
-        self._gate = _gate(options, self._project)
+        self._gate, self._project.mode_notes = _gate(options, self._project)
         self._hooks, self._project.hook_problems = with_command_hooks(
             options.hooks or HookEngine(clock=self._clock),
             self._project.settings.hooks,
@@ -150,6 +150,7 @@ class _Builder:
             continue_unsaved=options.on_storage_error == "continue",
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             redact=_redact(options.redact),
+            rules_for=project.rules_for,
             session_dir=self._session_dir,
         )
 
@@ -230,6 +231,7 @@ class _Project:
         found = read_agents(self.folders)
         self.agents = {file.name: _definition(file) for file in found.agents}
         self.hook_problems: Sequence[str] = ()
+        self.mode_notes: Sequence[str] = ()
         self._commands = read_commands(self.folders)
         self._diagnostics = {
             "settings": self.settings.diagnostics,
@@ -279,10 +281,15 @@ class _Project:
         )
         return Expanded(expansion.text, () if event is None else (event,))
 
+    def rules_for(self, path: str) -> list[str]:
+        """What the project's rules say about one file."""
+        return [rule_message(rule) for rule in self.memory.rules_for(path)]
+
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
         """What a run says at its start: settings that were left out, skills whose files changed."""
         notes: list[Event] = [SystemNotice("settings.withheld", text) for text in self.settings.withheld]
         notes += [SystemNotice("settings.hook", text) for text in self.hook_problems]
+        notes += [SystemNotice("settings.mode", text) for text in self.mode_notes]
         for source, found in self._diagnostics.items():
             notes += [SystemNotice(f"{source}.{note.code}", note.message) for note in found]
         return [*notes, *self.library.find_drift(view.skill_events, project_dir=self.root, session_id=session_id)]
@@ -345,12 +352,10 @@ def _redact(redact: Callable[[str], str] | bool) -> Callable[[str], str] | None:
     return None if redact is False else redact
 
 
-def _gate(options: OpenAgenticOptions, project: _Project) -> PermissionGate:
-    """The caller's gate with the rules of options and settings; without one, the mode that settings name."""
+def _gate(options: OpenAgenticOptions, project: _Project) -> tuple[PermissionGate, list[str]]:
+    """The caller's gate with the rules of options and settings, in its own mode or else theirs; and what was refused."""
     settings = project.settings
-    gate = options.permission_gate or PermissionGate(
-        permission_mode=settings.default_mode or "default", clock=options.clock
-    )
+    gate, notes = _in_settings_mode(options.permission_gate or PermissionGate(clock=options.clock), settings)
     gate = gate.with_rules(
         allow=options.allowed_tools,
         deny=options.disallowed_tools,
@@ -363,7 +368,21 @@ def _gate(options: OpenAgenticOptions, project: _Project) -> PermissionGate:
         gate = gate.with_rules(ask=[rule.text], source=rule.source, root=project.root)
     for rule in settings.deny:
         gate = gate.with_rules(deny=[rule.text], source=rule.source, root=project.root)
-    return gate
+    return gate, notes
+
+
+def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[PermissionGate, list[str]]:
+    """A gate that was given no mode takes the settings'; none may bypass where settings forbid it."""
+    notes: list[str] = []
+    if not gate.is_mode_given and settings.default_mode is not None:
+        try:
+            gate = gate.with_mode(settings.default_mode)
+        except OptionsError as error:
+            notes.append(f"the mode that settings name is left out: {error}")
+    if settings.bypass_disabled and gate.mode == "bypass":
+        gate = gate.with_mode("default")
+        notes.append("settings switch off mode bypass: this run is in mode default")
+    return gate, notes
 
 
 def _tools_of(definition: AgentDefinition, tools: ToolRegistry) -> ToolRegistry:

@@ -19,7 +19,7 @@ from .flags import add_agent_flags, build_options
 from .people import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen, printable
-from .trust import ask_for_trust, with_settings_mode
+from .trust import ask_for_trust, check_mode
 from .turn import Turn
 
 _HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends with \\ goes on in the next one"
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     _edit_lines()
     if somebody_is_there():
         ask_for_trust(options, screen)
-    options = with_settings_mode(args, options, screen)
+    check_mode(args, options)
     screen.line(screen.styled(_HELP, "dim"))
     session_id = options.resume
     with asyncio.Runner() as runner:

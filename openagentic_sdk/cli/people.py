@@ -54,7 +54,7 @@ def show_question(question: UserQuestion) -> str:
 def build_gate(args: argparse.Namespace, asker: Asker | None) -> PermissionGate:
     """The policy that the flags stand for; without an `asker`, what would need a question is denied."""
     return PermissionGate(
-        permission_mode=args.permission_mode or "default",
+        permission_mode=args.permission_mode,
         allow=tuple(args.allow),
         deny=tuple(args.deny),
         source="command line",

@@ -11,7 +11,7 @@ from .flags import add_agent_flags, build_options
 from .people import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen
-from .trust import ask_for_trust, with_settings_mode
+from .trust import ask_for_trust, check_mode
 from .turn import JsonPrinter, Turn
 
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     options = build_options(args, build_gate(args, asker))
     if asker is not None:
         ask_for_trust(options, screen)
-    options = with_settings_mode(args, options, Screen(sys.stderr) if args.json else screen)
+    check_mode(args, options)
     turn = Turn(options, JsonPrinter() if args.json else EventPrinter(screen))
     with asyncio.Runner() as runner:
         return turn.play(runner, prompt)

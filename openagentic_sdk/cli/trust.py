@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from ..errors import OptionsError
 from ..options import OpenAgenticOptions
-from ..permissions.policy import MODES
 from ..project.claude import ClaudeFolders, claude_folders
 from ..project.settings import read_settings
 from ..project.trust import requests_of
 from ..skills.index import SkillIndex
 from .keep_rule import trust_store
-from .people import build_gate
 from .terminal import Screen, on_one_line
 
 _BYPASS = ("bypass", "bypassPermissions")
@@ -43,20 +40,14 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     store.remember(root, "trusted" if answer in ("y", "yes") else "refused", digest=known.digest)
 
 
-def with_settings_mode(args: argparse.Namespace, options: OpenAgenticOptions, screen: Screen) -> OpenAgenticOptions:
-    """The options with the mode of the flag, else of the settings. Raises `OptionsError` for one that is forbidden here."""
+def check_mode(args: argparse.Namespace, options: OpenAgenticOptions) -> None:
+    """Raises `OptionsError` for a mode that the flag asks for and settings switch off, before anything runs."""
+    if args.permission_mode not in _BYPASS:
+        return
     trusted = trust_store().look_up(options.project_root()).is_trusted
-    settings = read_settings(_folders(options), trusted=trusted)
-    mode = args.permission_mode or settings.default_mode or "default"
-    if settings.bypass_disabled and mode in _BYPASS:
+    if read_settings(_folders(options), trusted=trusted).bypass_disabled:
+        mode = args.permission_mode
         raise OptionsError(f"permission mode {mode} is switched off by settings: choose another with --permission-mode")
-    if mode not in (*MODES, *_BYPASS):
-        screen.line(
-            f"  note: settings ask for permission mode {on_one_line(mode)}, which is not known here: it is default"
-        )
-        mode = "default"
-    gate = options.permission_gate or build_gate(args, None)
-    return replace(options, permission_gate=gate.with_mode(mode))
 
 
 def _folders(options: OpenAgenticOptions) -> ClaudeFolders:

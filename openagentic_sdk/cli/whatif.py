@@ -20,6 +20,7 @@ from .people import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .stores import add_id, find_session
 from .terminal import Screen
+from .trust import check_mode
 from .turn import JsonPrinter
 
 
@@ -47,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = build_options(args, build_gate(args, asker))
+    check_mode(args, options)
     if args.system_file:
         options = replace(options, system_prompt=_read_text(args.system_file))
     store = options.session_store

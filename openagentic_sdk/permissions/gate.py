@@ -89,7 +89,8 @@ class _Memory:
 class PermissionGate:
     """The policy of a run and the way to the person behind it.
 
-    permission_mode     default, acceptEdits, plan, dontAsk, bypass (bypassPermissions), prompt, callback or deny
+    permission_mode     default, acceptEdits, plan, dontAsk, bypass (bypassPermissions), prompt, callback or deny; None is
+                        default unless settings choose another
     allow, ask, deny    rules in the syntax of Claude Code's settings; `source` says where they stand, `root` is the folder
                         of patterns that begin with one slash (default: the project)
     user_answerer       async (UserQuestion) -> answer: "yes", "no because ...", "always", "always save", "edit ..."
@@ -105,7 +106,7 @@ class PermissionGate:
     def __init__(
         self,
         *,
-        permission_mode: str = "default",
+        permission_mode: str | None = None,
         interactive: bool = False,
         interactive_approver: InteractiveApprover | None = None,
         user_answerer: UserAnswerer | None = None,
@@ -122,7 +123,8 @@ class PermissionGate:
         save_rule: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.mode: Mode = _mode(permission_mode)
+        self.mode: Mode = _mode("default" if permission_mode is None else permission_mode)
+        self.is_mode_given = permission_mode is not None
         self.user_answerer = user_answerer
         self.interactive_approver = interactive_approver or (InteractiveApprover() if interactive else None)
         self.approver = approver
@@ -169,7 +171,7 @@ class PermissionGate:
         *above, last = self._layers
         mode = _mode(permission_mode)
         gate = self._copy((*above, replace(last, mode=mode)))
-        gate.mode = mode
+        gate.mode, gate.is_mode_given = mode, True
         return gate
 
     def narrowed(

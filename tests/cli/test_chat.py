@@ -195,6 +195,24 @@ class Chat(unittest.TestCase):
         terminal.read_until("Made.")
         self.assertEqual(terminal.process.wait(SECONDS), 0)
 
+    def test_always_save_keeps_the_rule_in_settings_and_the_trust_of_the_project(self) -> None:
+        settings = self.folder / ".claude" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text('{"permissions": {"allow": ["Bash(touch:*)"]}}', encoding="utf-8")
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "mkdir made"}}]}
+        first = self.start("run", call, "Made.", flags=("make it",))
+        first.read_until("[yes/no] ")
+        first.type(b"yes\n")
+        self.assertIn("always save: ", first.read_until("[yes/no/always/always save] "))
+        first.type(b"always save\n")
+        first.read_until(f"kept in {os.path.realpath(self.folder)}/.claude/settings.local.json: Bash(mkdir made)\n")
+        first.read_until("Made.")
+        self.assertEqual(first.process.wait(SECONDS), 0)
+        second = self.start("run", call, "Made.", flags=("make it",))
+        shown = second.read_until("Made.")
+        self.assertNotIn("Trust", shown)
+        self.assertNotIn("Allow", shown)
+
     def test_no_answer_about_trust_decides_nothing(self) -> None:
         settings = self.folder / ".claude" / "settings.json"
         settings.parent.mkdir()

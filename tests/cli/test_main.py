@@ -193,6 +193,16 @@ class Modes(CommandCase):
         self.assertEqual(code, USAGE)
         self.assertIn("--permission-mode", complaint)
 
+    def test_whatif_keeps_to_the_same_settings(self) -> None:
+        self._mode('{"permissions": {"defaultMode": "plan"}}')
+        (session_id,) = self.session_ids()
+        argv = ("whatif", session_id, "--at", "0", "--prompt", "hi", "--json", "--script", self.script("ok"))
+        argv += ("--cwd", str(self.folder / "project"))
+        code, out, err = self.command(*argv)
+        self.assertEqual(code, OK, err)
+        opened = next(event for event in map(json.loads, out.splitlines()) if event["type"] == "system.init")
+        self.assertEqual(opened["permission_mode"], "plan")
+
     def test_an_untrusted_project_loosens_nothing(self) -> None:
         settings = self.folder / "project" / ".claude" / "settings.json"
         settings.parent.mkdir(parents=True)

@@ -190,6 +190,33 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((self.root / "hooks.txt").read_text(), "ran\n")
         self.assertEqual(result_of(events).stop_reason, "end")
 
+    async def test_settings_choose_the_mode_of_a_gate_that_has_none_and_can_forbid_bypass(self):
+        cases = (
+            # the gate's mode, defaultMode, disableBypassPermissionsMode, the run's mode, what a notice says
+            (None, "plan", None, "plan", ""),
+            ("default", "plan", None, "default", ""),
+            ("acceptEdits", None, "disable", "acceptEdits", ""),
+            (None, "yolo", None, "default", "yolo"),
+            ("bypass", None, None, "bypass", ""),
+            ("bypass", None, "disable", "default", "switch off mode bypass"),
+            ("bypassPermissions", None, True, "default", "switch off mode bypass"),
+            (None, "bypassPermissions", "disable", "default", "switch off mode bypass"),
+        )
+        for given, default, disabled, mode, said in cases:
+            with self.subTest(given=given, default=default, disabled=disabled):
+                permissions = {"defaultMode": default, "disableBypassPermissionsMode": disabled}
+                kept = {key: value for key, value in permissions.items() if value is not None}
+                self.write(".claude/settings.json", json.dumps({"permissions": kept}))
+                gate = PermissionGate() if given is None else PermissionGate(permission_mode=given)
+                call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "touch made"}}]}
+                options = self.options([call, "ok"], permission_gate=gate, trust_project=True)
+                events = await events_of("hi", options)
+                self.assertEqual(events[0].permission_mode, mode)
+                decision = next(e for e in events if e.type == "permission.decision")
+                self.assertEqual(decision.allowed, mode == "bypass")
+                notes = [e.message for e in events if e.type == "system.notice" and e.code == "settings.mode"]
+                self.assertEqual([said in note for note in notes], [True] if said else [])
+
     async def test_secrets_are_masked_before_they_are_stored_and_the_result_says_so(self):
         key = "sk-proj-" + "a1B2" * 12
         self.write("env.txt", f"OPENAI_API_KEY={key}")
