@@ -1,7 +1,9 @@
 """Recorded sessions, played again."""
 
+import random
 import unittest
 from dataclasses import replace
+from pathlib import Path
 
 from openagentic_sdk.api import compact_session, query, run
 from openagentic_sdk.client import AgentClient
@@ -10,10 +12,12 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from tests.runtime.support import echo, options_for
 from tests.runtime.test_cancel import long_run
 
+ROOT = Path(__file__).resolve().parents[2]
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
 
 
@@ -146,6 +150,32 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
         changed = [replace(e, tools=e.tools[:1]) if isinstance(e, ModelContext) else e for e in events]
         report = await replay_events(changed)
         self.assertFalse(report.ok)
+
+    async def test_every_recorded_log_of_this_repository_replays(self):
+        logs = sorted((ROOT / "fixtures" / "logs").glob("*/events.jsonl"))
+        self.assertGreater(len(logs), 4)
+        for log in logs:
+            with self.subTest(log=log.parent.name):
+                lines = [line for line in log.read_bytes().split(b"\n") if line.endswith(b"}")]
+                events = [loads_event(line, strict=False) for line in lines]
+                if any(event.type == "model.request" for event in events):
+                    await self.assert_replays(events)
+
+    async def test_generated_sessions_replay(self):
+        rng = random.Random(20261121)
+        for _ in range(40):
+            turns = []
+            for _ in range(rng.randint(0, 6)):
+                calls = [rng.choice([ECHO, {"name": "fail"}, {"name": "nope"}]) for _ in range(rng.randint(1, 3))]
+                turns.append({"text": rng.choice(["", "text", "\ud800"]), "tool_calls": calls})
+            options = options_for([*turns, "Done."], max_steps=rng.choice([3, 50]))
+            events = await recorded(rng.choice(["hi", "\udfff \u2028"]), options)
+            if rng.random() < 0.5:
+                again = replace(
+                    options_for(["More."]), session_store=options.session_store, resume=events[0].session_id
+                )
+                events = await recorded("more", replace(again, resume_max_events=rng.choice([None, 2, 7])))
+            await self.assert_replays(events)
 
     async def test_a_log_without_requests_says_that_there_is_nothing_to_compare(self):
         report = await replay_events([])
