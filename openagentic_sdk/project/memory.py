@@ -50,13 +50,14 @@ class Memory:
 
     def rules_for(self, path: str) -> list[MemoryFile]:
         """The rules for one file, by its absolute path."""
-        return [rule for rule in self.rules if _applies(rule, os.path.abspath(path))]
+        return [rule for rule in self.rules if _applies(rule, os.path.realpath(path))]
 
 
 def _applies(rule: MemoryFile, path: str) -> bool:
-    if not is_within(path, rule.folder):
+    folder = os.path.realpath(rule.folder)
+    if not is_within(path, folder):
         return False
-    relative = os.path.relpath(path, rule.folder).replace(os.sep, "/")
+    relative = os.path.relpath(path, folder).replace(os.sep, "/")
     return any(matches_glob(relative, pattern) for pattern in rule.paths)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..events import SkillActivated
 from ..skills.index import SkillInfo
 from ..skills.text import one_line, printable
-from .memory import Memory
+from .memory import Memory, MemoryFile
 
 INDEX_BUDGET_CHARS = 8000
 MAX_SUMMARY_CHARS = 1536
@@ -25,7 +25,7 @@ DEFAULT_BASE = (
     "do what was asked and nothing else, and say plainly what you did and what failed."
 )
 
-_TAGS = ("memory", "rules-for-some-files", "skill-index", "active-skill", "arguments")
+_TAGS = ("memory", "rule", "rules-for-some-files", "skill-index", "active-skill", "arguments")
 _TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 
 
@@ -92,11 +92,18 @@ def _memory_block(path: str, scope: str, text: str) -> str:
     return f'<memory path="{_attribute(path)}" scope="{scope}">\n{contain(text)}\n</memory>'
 
 
+def rule_message(rule: MemoryFile) -> str:
+    """A rule for some files as the model gets it, once it has seen such a file."""
+    about = _attribute(", ".join(rule.paths))
+    return f'<rule path="{_attribute(rule.path)}" for="{about}">\n{contain(rule.text)}\n</rule>'
+
+
 def _rules_block(memory: Memory) -> str:
     lines = [f"- {contain(one_line(', '.join(rule.paths)))}: {_attribute(rule.path)}" for rule in memory.rules]
     listing = "\n".join(lines)
     return (
-        "<rules-for-some-files>\nBefore you change a file that fits one of these patterns, read the rules beside it:\n"
+        "<rules-for-some-files>\nThe rules beside a pattern come to you when you read a file that fits it. "
+        "Read them yourself before you create such a file:\n"
         f"{listing}\n</rules-for-some-files>"
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..clock import Clock
-from ..events import Event, UserAnswer, UserQuestion
+from ..events import Event, UserAnswer, UserMessage, UserQuestion
 from ..hooks.engine import HookEngine
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
@@ -51,6 +51,7 @@ class Agent:
     name and raises `ToolError` for a name that is not known. `expand_prompt` turns `/name args` into the text of a command
     or the activation of a skill. `on_open` gives what a run records at its start. `cost` prices the usage of one call,
     None when the price is not known. `before_step` is called before each model call; None makes room when it is needed.
+    `rules_for` gives what the project says about one file.
     """
 
     provider: Provider
@@ -77,6 +78,7 @@ class Agent:
     continue_unsaved: bool = False
     final_answer: FinalAnswer | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
+    rules_for: Callable[[str], Sequence[str]] = lambda path: ()
     context_limits: ContextLimits = field(default_factory=ContextLimits)
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
@@ -111,7 +113,7 @@ class Run:
 
     `folder` is the session's own, None when its store has no files. `resources` is shared by the calls of this run
     (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages that a person sent
-    while the run was going on, `notes` what hooks want the model to know.
+    while the run was going on, `notes` what hooks and rules want the model to know.
     """
 
     agent: Agent
@@ -127,7 +129,7 @@ class Run:
     steps: int = 0
     resources: dict[str, Any] = field(default_factory=dict)
     inbox: deque[str] = field(default_factory=deque)
-    notes: list[str] = field(default_factory=list)
+    notes: list[UserMessage] = field(default_factory=list)
     digest: RequestDigest = field(default_factory=RequestDigest)
 
     folder: str | None = None

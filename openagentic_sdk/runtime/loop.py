@@ -160,9 +160,9 @@ async def _ask_with_room(run: Run) -> Reply:
 
 
 async def _deliver_messages(run: Run) -> None:
-    """What hooks added and what a person sent while the last step ran."""
+    """What hooks and rules added and what a person sent while the last step ran."""
     while run.notes:
-        await run.record(UserMessage(run.notes.pop(0), origin="hook"))
+        await run.record(run.notes.pop(0))
     while run.inbox:
         await run.record(UserMessage(run.inbox.popleft(), origin="steering"))
 
@@ -193,7 +193,7 @@ async def _hooks_at(run: Run, point: str, outcome: tuple[Sequence[HookEvent], An
     if decision is not None and decision.block:
         raise RunStopped(f"blocked:{point}", decision.block_reason or "")
     if decision is not None and decision.additional_context:
-        run.notes.append(decision.additional_context)
+        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

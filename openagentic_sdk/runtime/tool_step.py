@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import StorageError, ToolError, ToolInputError
-from ..events import Event, HookEvent, PermissionDecision, ToolResult, ToolStarted, ToolUse
+from ..events import Event, HookEvent, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
@@ -22,6 +22,7 @@ from ..tools.schema import validate
 from .agent import Run, RunStopped
 from .outputs import shrink_output
 from .recorder import settled
+from .rules import note_rules
 from .tool_context import tool_context
 
 NOT_STARTED = "The run was interrupted before this call started: it did not run."
@@ -142,7 +143,7 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
     except ToolError as error:
         return error_result(use.tool_use_id, error)
     if decision is not None and decision.additional_context:
-        run.notes.append(decision.additional_context)
+        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
     return await _permit(run, Permitted(use, tool, hooked), _wish_of(decision, hook_events))
 
 
@@ -297,5 +298,6 @@ async def record_result(run: Run, call: Permitted, result: ToolResult) -> None:
     elif output is not result.output:
         result = replace(result, output=output)
     if decision is not None and decision.additional_context:
-        run.notes.append(decision.additional_context)
+        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
+    note_rules(run, call.input, result)
     await run.record(*events, await shrink_output(run, result))
