@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Protocol
 
@@ -36,4 +35,7 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, delay_s: float) -> None:
+        # Listing sessions needs a clock and no event loop, whose import would take longer than the list.
+        import asyncio
+
         await asyncio.sleep(delay_s)
