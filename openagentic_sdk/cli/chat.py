@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ..errors import OpenAgentSdkError
 from ..options import OpenAgenticOptions
+from .countdown import Countdown
 from .exits import OK
 from .flags import add_agent_flags, build_options
 from .people import Asker, build_gate, somebody_is_there
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _take_turn(runner: asyncio.Runner, options: OpenAgenticOptions, prompt: str, screen: Screen) -> str | None:
     """One prompt to its end, to Ctrl-C or to an error; returns the session's id when it began."""
-    turn = Turn(options, EventPrinter(screen))
+    turn = Turn(options, EventPrinter(screen), Countdown(screen))
     try:
         turn.play(runner, prompt)
     except OpenAgentSdkError as error:

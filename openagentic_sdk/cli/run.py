@@ -7,6 +7,7 @@ import asyncio
 import sys
 
 from ..errors import OptionsError
+from .countdown import Countdown
 from .flags import add_agent_flags, build_options
 from .people import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if asker is not None:
         ask_for_trust(options, screen)
     check_mode(args, options)
-    turn = Turn(options, JsonPrinter() if args.json else EventPrinter(screen))
+    turn = Turn(options, JsonPrinter()) if args.json else Turn(options, EventPrinter(screen), Countdown(screen))
     with asyncio.Runner() as runner:
         return turn.play(runner, prompt)
 

@@ -69,6 +69,12 @@ class Screen:
         self._at_line_start = echoed
         self.end_line()
 
+    def rewrite(self, text: str) -> None:
+        """Put text in the place of the current line, on a terminal; the empty text clears it."""
+        self._out.write(f"\r\x1b[K{text}")
+        self._out.flush()
+        self._at_line_start = not text
+
     def line(self, text: str) -> None:
         """Show text on lines of its own."""
         self.end_line()

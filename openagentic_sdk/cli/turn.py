@@ -6,9 +6,10 @@ import asyncio
 from typing import Protocol
 
 from ..api import query
-from ..events import Event, Result, SystemInit
+from ..events import Event, ModelRetry, Result, SystemInit
 from ..options import OpenAgenticOptions
 from ..serialization import dumps_event
+from .countdown import Countdown
 from .exits import FAILED, INTERRUPTED, OK
 
 
@@ -31,9 +32,10 @@ class JsonPrinter:
 class Turn:
     """One prompt on one session. `session_id` is None until the run has begun."""
 
-    def __init__(self, options: OpenAgenticOptions, printer: Printer) -> None:
+    def __init__(self, options: OpenAgenticOptions, printer: Printer, countdown: Countdown | None = None) -> None:
         self._options = options
         self._printer = printer
+        self._countdown = countdown
         self._last_seq = 0
         self._result: Result | None = None
         self.session_id: str | None = None
@@ -48,10 +50,21 @@ class Turn:
         return exit_code(self._result)
 
     async def _show_events(self, prompt: str) -> None:
-        async for event in query(prompt=prompt, options=self._options):
-            if event.parent_tool_use_id is None:
-                self._remember(event)
-            self._printer.show(event)
+        try:
+            async for event in query(prompt=prompt, options=self._options):
+                self._show(event)
+        finally:
+            if self._countdown is not None:
+                self._countdown.stop()
+
+    def _show(self, event: Event) -> None:
+        if self._countdown is not None:
+            self._countdown.stop()
+        if event.parent_tool_use_id is None:
+            self._remember(event)
+        self._printer.show(event)
+        if self._countdown is not None and isinstance(event, ModelRetry):
+            self._countdown.start(event.delay_s)
 
     def _remember(self, event: Event) -> None:
         self._last_seq = event.seq or self._last_seq

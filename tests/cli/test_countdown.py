@@ -1,0 +1,38 @@
+"""The seconds until the model is asked again."""
+
+import asyncio
+import io
+import unittest
+
+from openagentic_sdk.cli.countdown import Countdown
+from openagentic_sdk.cli.terminal import Screen
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+class CountdownTest(unittest.IsolatedAsyncioTestCase):
+    async def test_it_counts_on_one_line_and_leaves_nothing_behind(self):
+        out = Terminal()
+        countdown = Countdown(Screen(out, colour=False))
+        countdown.start(3)
+        await asyncio.sleep(0)
+        countdown.stop()
+        self.assertEqual(out.getvalue(), "\r\x1b[K  in 3 s\r\x1b[K")
+        self.assertEqual(
+            [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.cancelling()], []
+        )
+
+    async def test_it_is_silent_off_a_terminal_and_for_short_waits(self):
+        for out, delay_s in ((io.StringIO(), 30), (Terminal(), 0.2)):
+            countdown = Countdown(Screen(out))
+            countdown.start(delay_s)
+            await asyncio.sleep(0)
+            countdown.stop()
+            self.assertEqual(out.getvalue(), "")
+
+
+if __name__ == "__main__":
+    unittest.main()
