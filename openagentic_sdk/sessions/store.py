@@ -207,7 +207,7 @@ class FileSessionStore(SessionStore):
         A file's time moves in steps of milliseconds: within one step, the time of the last event decides.
         """
         for _, written in groupby(sorted(self._written_at(), reverse=True), key=itemgetter(0)):
-            names = [name for _, name in written]
+            names = [name for _, name in written if is_session_id(name)]
             yield from names if len(names) == 1 else sorted(names, key=self._last_ts, reverse=True)
 
     def session_exists(self, session_id: str) -> bool:
@@ -337,6 +337,7 @@ class FileSessionStore(SessionStore):
         return self.root_dir / "sessions" / session_id
 
     def _written_at(self) -> Iterator[tuple[int, str]]:
+        """When each folder's log was written to, with the folder's name: unchecked, since a page shows few of them."""
         folder = str(self.root_dir / "sessions")
         try:
             entries = os.scandir(folder)
@@ -344,11 +345,11 @@ class FileSessionStore(SessionStore):
             return
         with entries:
             for entry in entries:
-                if entry.is_dir(follow_symlinks=False) and is_session_id(entry.name):
+                if entry.is_dir(follow_symlinks=False):
+                    name = entry.name
                     # A path in one piece: with thousands of sessions, joining costs more than asking.
-                    tick = _written_ns(f"{folder}/{entry.name}/{LOG_NAME}")
-                    if tick:
-                        yield tick, entry.name
+                    if tick := _written_ns(f"{folder}/{name}/{LOG_NAME}"):
+                        yield tick, name
 
     def _decoded(self, session_id: str, path: Path, after_seq: int) -> Iterator[Event]:
         with self._opened(session_id, path) as fd:
