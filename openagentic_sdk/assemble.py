@@ -103,7 +103,7 @@ class _Builder:
     def __init__(self, options: OpenAgenticOptions) -> None:
         self._options = options
         self._clock = options.clock or SystemClock()
-        self._store = options.session_store or default_store()
+        self._store = _store(options.session_store)
         self._prices = _prices(options.prices)
         self._project = _Project(options)
         self._agents = {**self._project.agents, **options.agents}
@@ -140,7 +140,7 @@ class _Builder:
             final_answer=wanted,
             child=self.child,
             expand_prompt=project.expand,
-            on_open=project.opening_events,
+            on_open=self._opening_events,
             cost=lambda usage, model: cost(usage, model, self._prices),
             agent_names=tuple(self._agents),
             workspace_roots=project.workspace_roots,
@@ -199,6 +199,12 @@ class _Builder:
             environment=self._project.settings.env, sandbox=options.sandbox, bash_effects=options.bash_effects
         )
         return default_tools(agents, library=self._project.library, bash=bash)
+
+    def _opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
+        """What a run says at its start: how far its store can be trusted, then what the project has to say."""
+        notice = self._store.durability_notice()
+        notes = [SystemNotice("store.durability", notice)] if notice else []
+        return [*notes, *self._project.opening_events(view, session_id)]
 
     def _session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
@@ -309,6 +315,12 @@ class _Project:
             return [event for event in activations if event is not None]
 
         return events
+
+
+def _store(named: SessionStore | str | None) -> SessionStore:
+    if named is None:
+        return default_store()
+    return open_store(named) if isinstance(named, str) else named
 
 
 def _is_trusted(options: OpenAgenticOptions, root: str) -> bool:

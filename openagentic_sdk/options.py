@@ -86,7 +86,8 @@ class OpenAgenticOptions:
         agents              subagents by name
 
     The session
-        session_store       where events go (default: files under ~/.openagentic-sdk, or $OPENAGENTIC_SDK_HOME)
+        session_store       where events go: a store, or its name for `open_store`, "sqlite:runs.db" (default: what
+                            $OPENAGENTIC_SDK_STORE names, else files under $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk)
         resume              id of the session to continue
         continue_last       continue the newest session of this cwd
         resume_max_events, resume_max_bytes    how much of an old session the model sees again; None is no limit
@@ -136,7 +137,7 @@ class OpenAgenticOptions:
     hooks: HookEngine | None = None
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
 
-    session_store: SessionStore | None = None
+    session_store: SessionStore | str | None = None
     resume: str | None = None
     continue_last: bool = False
     resume_max_events: int | None = None

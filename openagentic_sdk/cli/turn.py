@@ -9,6 +9,7 @@ from ..api import query
 from ..events import Event, ModelRetry, Result, SystemInit
 from ..options import OpenAgenticOptions
 from ..serialization import dumps_event
+from ..sessions.base import SessionStore
 from .countdown import Countdown
 from .exits import FAILED, INTERRUPTED, OK
 
@@ -76,7 +77,7 @@ class Turn:
     def _show_ending(self) -> None:
         """A run that is cut off closes its log without anybody listening: show what it wrote."""
         store = self._options.session_store
-        if self.session_id is not None and store is not None:
+        if self.session_id is not None and isinstance(store, SessionStore):
             for event in store.iter_events(self.session_id, after_seq=self._last_seq):
                 self._printer.show(event)
 

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.system_file:
         options = replace(options, system_prompt=_read_text(args.system_file))
     store = options.session_store
-    assert store is not None, "build_options names a store"
+    assert isinstance(store, SessionStore), "build_options opens a store"
     printer = JsonPrinter() if args.json else EventPrinter(screen)
     result = asyncio.run(_play(store, options, args, printer))
     return OK if result.stop_reason == "end" else FAILED
