@@ -43,8 +43,10 @@ from .skills.fields import served_model
 from .skills.index import SkillInfo
 from .skills.library import SkillLibrary
 from .tools.bash import BashTool
+from .tools.bash_sandbox import BashSandbox
 from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
+from .tools.sandbox_plan import probe_sandbox
 
 TASK = "Task"
 
@@ -195,9 +197,14 @@ class _Builder:
         if options.tools is not None:
             return ToolRegistry(options.tools)
         agents = {name: definition.description for name, definition in self._agents.items()}
+        is_announced = options.sandbox == "auto"
         bash = BashTool(
-            environment=self._project.settings.env, sandbox=options.sandbox, bash_effects=options.bash_effects
+            environment=self._project.settings.env,
+            sandbox=options.sandbox,
+            bash_effects=options.bash_effects,
+            sandbox_is_announced=is_announced,
         )
+        self._project.sandbox = BashSandbox(options.sandbox, effects=options.bash_effects) if is_announced else None
         return default_tools(agents, library=self._project.library, bash=bash)
 
     def _opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
@@ -238,6 +245,7 @@ class _Project:
         self.agents = {file.name: _definition(file) for file in found.agents}
         self.hook_problems: Sequence[str] = ()
         self.mode_notes: Sequence[str] = ()
+        self.sandbox: BashSandbox | None = None
         self._commands = read_commands(self.folders)
         self._diagnostics = {
             "settings": self.settings.diagnostics,
@@ -296,9 +304,18 @@ class _Project:
         notes: list[Event] = [SystemNotice("settings.withheld", text) for text in self.settings.withheld]
         notes += [SystemNotice("settings.hook", text) for text in self.hook_problems]
         notes += [SystemNotice("settings.mode", text) for text in self.mode_notes]
+        notes += self._sandbox_notice(view)
         for source, found in self._diagnostics.items():
             notes += [SystemNotice(f"{source}.{note.code}", note.message) for note in found]
         return [*notes, *self.library.find_drift(view.skill_events, project_dir=self.root, session_id=session_id)]
+
+    def _sandbox_notice(self, view: SessionView) -> Sequence[Event]:
+        """What the sandbox gives on this machine, once a session as long as it stays the same."""
+        if self.sandbox is None:
+            return ()
+        notice = SystemNotice("sandbox.level", self.sandbox.says(probe_sandbox()))
+        said = [event for event in view.events if isinstance(event, SystemNotice) and event.code == notice.code]
+        return () if said and said[-1].message == notice.message else (notice,)
 
     def preloading(self, names: Sequence[str]) -> Callable[[SessionView, str], Sequence[Event]]:
         """Activates the skills that a subagent's definition names."""

@@ -45,6 +45,17 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         "--permission-mode", choices=MODES, help="what happens to calls without a rule (default: as settings say)"
     )
     limits.add_argument(
+        "--sandbox",
+        choices=("off", "auto", "require"),
+        default="off",
+        help="for Bash: auto takes what this machine has and says what that is, require runs nothing without one",
+    )
+    limits.add_argument(
+        "--bash-effects",
+        choices=("preview", "commit"),
+        help="run Bash on a copy and list what it writes: preview drops that, commit applies it",
+    )
+    limits.add_argument(
         "--max-steps",
         metavar="N",
         type=_positive,
@@ -76,6 +87,8 @@ def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgentic
         system_prompt=args.system,
         setting_sources=_sources(args.setting_sources),
         permission_gate=gate,
+        sandbox=args.sandbox,
+        bash_effects=args.bash_effects,
         session_store=store,
         resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,

@@ -23,6 +23,7 @@ from .base import BlockingTool, ToolContext
 from .bash_sandbox import BashSandbox, Confinement, EffectsMode, SandboxMode
 from .command_output import KeptText, keep_text, output_paths
 from .environment import command_environment
+from .sandbox_plan import probe_sandbox
 from .schema import validate
 from .shell_process import CommandReport, CommandSpec, StreamReport, run_command
 
@@ -45,7 +46,8 @@ class BashTool(BlockingTool):
     `max_file_bytes` is what a command may write to one stream before it is ended. `keep_environment` names variables that
     pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
     `bash_effects` are explained in `bash_sandbox`: with them a result has `sandbox` (the rung) and `effects`
-    (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run.
+    (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run,
+    unless `sandbox_is_announced` says that people know it already.
     """
 
     name = "Bash"
@@ -66,6 +68,7 @@ class BashTool(BlockingTool):
         sandbox_protected: Iterable[str] = (),
         sandbox_limits: Iterable[tuple[int, int]] = (),
         bash_effects: EffectsMode | None = None,
+        sandbox_is_announced: bool = False,
     ) -> None:
         if max_output_bytes < 0 or timeout_s <= 0:
             raise OptionsError(
@@ -85,6 +88,7 @@ class BashTool(BlockingTool):
             limits=tuple(sandbox_limits),
             effects=bash_effects,
         )
+        self._sandbox_is_announced = sandbox_is_announced
         self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
         self.description = _describe(timeout_s) + self._sandbox.description
 
@@ -92,7 +96,8 @@ class BashTool(BlockingTool):
         said = frozenset(run_shells(ctx).notices)
         result = await super().run(input, ctx)
         if ctx.record is not None:
-            for message in sorted(run_shells(ctx).notices - said):
+            known = {self._sandbox.says(probe_sandbox())} if self._sandbox_is_announced else set()
+            for message in sorted(run_shells(ctx).notices - said - known):
                 await ctx.record(SystemNotice("sandbox", message))
         return result
 

@@ -93,7 +93,7 @@ class BashSandbox:
             if self.effects is not None and report.overlay:
                 yield self._overlaid(stack, cwd, outermost, kept)
             elif self.mode == "off" or report.level == "none":
-                yield Confinement(notes=[self._nothing_note(report)])
+                yield Confinement(notes=[self.says(report)])
             else:
                 yield self._confined(stack, cwd, outermost, kept, report)
 
@@ -107,10 +107,28 @@ class BashSandbox:
             reason = report.reasons.get("overlay", "")
             raise ToolError(f"a command's effects cannot be previewed on this machine ({reason}): use other tools")
 
+    def says(self, report: SandboxReport) -> str:
+        """What it gives on the machine that the report is about, in one sentence."""
+        if self.effects is not None and report.overlay:
+            return f"commands run on a copy (overlay, {self._network(is_cut_off=True)}), which lists what they write"
+        if self.mode == "off" or report.level == "none":
+            return self._nothing_note(report)
+        guarded = "" if report.is_mounted else "; .git and settings are not protected by it"
+        return f"commands run in a sandbox ({report.level}, {self._network(is_cut_off=report.is_mounted)}{guarded})"
+
+    def _network(self, *, is_cut_off: bool) -> str:
+        return (
+            "network on"
+            if self.network or self.mode == "off"
+            else "network off"
+            if is_cut_off
+            else "no internet sockets"
+        )
+
     def _nothing_note(self, report: SandboxReport) -> str:
         if self.effects is not None:
-            return f"the command wrote directly, its effects are not listed: {report.reasons.get('overlay', '')}"
-        return f"this machine gives no sandbox, the command ran without: {report.reasons.get('namespaces', '')}"
+            return f"commands write directly, their effects are not listed: {report.reasons.get('overlay', '')}"
+        return f"this machine gives no sandbox, commands run without: {report.reasons.get('namespaces', '')}"
 
     def _confined(
         self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str], report: SandboxReport
@@ -126,9 +144,7 @@ class BashSandbox:
             network=self.network,
             limits=self.limits,
         )
-        network = "network on" if self.network else "network off" if is_mounted else "no internet sockets"
-        guarded = "" if is_mounted else "; .git and settings are not protected by it"
-        notes = [f"commands run in a sandbox ({report.level}, {network}{guarded})"]
+        notes = [self.says(report)]
         stack.callback(_set_aside, _missing_settings(roots), notes)
         return Confinement(report.level, plan, notes=notes)
 

@@ -17,6 +17,7 @@ from typing import Any
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
 from openagentic_sdk.cli.main import COMMANDS, main
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.tools.sandbox_plan import probe_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ROOT / "fixtures" / "projects" / "checklist"
@@ -163,6 +164,30 @@ class Running(CommandCase):
         code, out, _ = self.command(*argv)
         self.assertEqual(code, OK, out)
         self.assertTrue((self.folder / "made").exists(), out)
+
+
+class Sandbox(CommandCase):
+    """The flags of Bash's sandbox; what this machine does not give is said, and then nothing runs or all is written."""
+
+    def test_the_flags_reach_bash(self) -> None:
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo x > made"}}]}
+        for flags, rung, makes in (
+            (("--sandbox", "auto"), "", True),
+            (("--bash-effects", "preview"), "overlay", False),
+        ):
+            with self.subTest(flags=flags):
+                if rung in probe_sandbox().reasons:
+                    self.skipTest(f"this machine gives no {rung}: {probe_sandbox().reasons[rung]}")
+                argv = ("run", "--json", "--script", self.script(call, "ok"), "--cwd", str(self.folder), *flags)
+                code, out, err = self.command(
+                    *argv, "--allow", "Bash(echo:*)", "--permission-mode", "acceptEdits", "go"
+                )
+                self.assertEqual(code, OK, err)
+                events = [json.loads(line) for line in out.splitlines()]
+                codes = [event["code"] for event in events if event["type"] == "system.notice"]
+                self.assertEqual("sandbox.level" in codes, "--sandbox" in flags)
+                self.assertEqual((self.folder / "made").exists(), makes)
+                (self.folder / "made").unlink(missing_ok=True)
 
 
 class Modes(CommandCase):

@@ -9,6 +9,8 @@ from pathlib import Path
 from openagentic_sdk.api import run
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.bash_sandbox import BashSandbox
+from openagentic_sdk.tools.sandbox_plan import probe_sandbox
 
 from .support import assert_closed, events_of, options_for, result_of
 
@@ -216,6 +218,21 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(decision.allowed, mode == "bypass")
                 notes = [e.message for e in events if e.type == "system.notice" and e.code == "settings.mode"]
                 self.assertEqual([said in note for note in notes], [True] if said else [])
+
+    async def test_what_the_sandbox_gives_is_said_once_a_session(self):
+        call = {"tool_calls": [{"name": "Bash", "arguments": {"command": "echo x"}}]}
+        expected = BashSandbox("auto").says(probe_sandbox())
+        options = self.options([call, "ok"], sandbox="auto")
+        first = await run(prompt="hi", options=options)
+        again = await run(
+            prompt="more", options=replace(options, provider=ScriptedProvider(["ok"]), resume=first.session_id)
+        )
+        notes = [(e.code, e.message) for e in (*first.events, *again.events) if e.type == "system.notice"]
+        self.assertEqual(notes, [("sandbox.level", expected)])
+        result = next(e for e in first.events if e.type == "tool.result")
+        self.assertIn(expected, result.output["notes"])
+        silent = await run(prompt="hi", options=self.options(["ok"], sandbox="off"))
+        self.assertNotIn("system.notice", [e.type for e in silent.events])
 
     async def test_secrets_are_masked_before_they_are_stored_and_the_result_says_so(self):
         key = "sk-proj-" + "a1B2" * 12
