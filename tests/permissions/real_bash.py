@@ -30,6 +30,7 @@ while IFS= builtin read -r -d '' line <&8; do
   builtin printf '%s\0' 'LINE' >> "$log"
   ( builtin eval "$line"; builtin wait ) 2> /dev/null < /dev/null
 done
+exec 8<&-  # the status of the last line is not that of the recorder
 """
 
 

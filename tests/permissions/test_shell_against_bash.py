@@ -79,7 +79,7 @@ class ParserAgainstBash(unittest.TestCase):
 
     def test_no_disguise_gets_a_denied_command_past_the_gate(self) -> None:
         rng = random.Random(8)
-        lines = list({disguised_line(rng) for _ in range(DISGUISED_LINES)})
+        lines = sorted({disguised_line(rng) for _ in range(DISGUISED_LINES)})
         gate = PermissionGate(permission_mode="bypass", deny=["Bash(evil:*)"], cwd="/")
         ran = 0
         with asyncio.Runner() as runner:
