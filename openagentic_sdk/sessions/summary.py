@@ -8,7 +8,7 @@ prompt says can rename a session.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -115,9 +115,11 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
     """The summary that a dict holds; None when another version of the fold, or something else, wrote it."""
     if not isinstance(data, Mapping) or data.get("version") != SUMMARY_VERSION:
         return None
-    values = {name: data[name] for name in _NAMES if name in data}
+    values: dict[str, Any] = {name: data.get(name) for name in _ACCEPTED}
+    if not all(isinstance(values[name], kinds) for name, kinds in _ACCEPTED.items()):
+        return None
     for name in ("tags", "open_questions"):
-        values[name] = tuple(values.get(name) or ())
+        values[name] = tuple(map(str, values[name]))
     return SessionSummary(**values)
 
 
@@ -256,4 +258,13 @@ _STEPS: Mapping[str, Callable[[dict[str, Any], Any], None]] = {
     SessionForked.type: _on_forked,
     SessionMeta.type: _on_meta,
 }
-_NAMES: Sequence[str] = tuple(field.name for field in fields(SessionSummary))
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+    "bool": (bool,),
+    "tuple[str, ...]": (list, tuple),
+}
+_ACCEPTED: Mapping[str, tuple[type, ...]] = {field.name: _KINDS[str(field.type)] for field in fields(SessionSummary)}

@@ -9,6 +9,7 @@ import shutil
 from openagentic_sdk.errors import OptionsError, SessionExistsError, SessionNotFoundError, StorageError
 from openagentic_sdk.events import AssistantMessage, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.disk import SystemDisk
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
@@ -24,6 +25,17 @@ class FileSessionStoreTest(store_contract.StoreContract):
 
     def process_source(self) -> str:
         return f"from openagentic_sdk.sessions.store import FileSessionStore\nstore = FileSessionStore({str(self.place)!r})"
+
+
+class CountingDisk(SystemDisk):
+    """The real disk, counting what is read from it."""
+
+    read_bytes = 0
+
+    def read(self, fd: int, n: int) -> bytes:
+        data = os.read(fd, n)
+        self.read_bytes += len(data)
+        return data
 
 
 class FilesTest(SceneTest):
@@ -133,6 +145,38 @@ class FilesTest(SceneTest):
         shutil.copy(self.store.session_dir("t") / "events.jsonl", self.path)
         self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
         self.assertEqual(self.store.read_summary("s").turns, 9)
+
+    def test_a_list_reads_what_was_appended_since_the_last_one_and_then_no_log(self) -> None:
+        self.store.append_events("s", [AssistantMessage("x" * 1000)] * 2000)
+        self.store.list_session_summaries()
+        self.store.append_event("s", UserMessage("one more"))
+        disk = CountingDisk()
+        (row,) = self.make_store(disk=disk).list_session_summaries()
+        self.assertEqual((row.events, row.last_prompt), (2001, "one more"))
+        self.assertLess(disk.read_bytes, 1000)
+        disk.read_bytes = 0
+        self.assertEqual(self.make_store(disk=disk).list_session_summaries(), [row])
+        self.assertEqual(disk.read_bytes, 0)
+
+    def test_a_row_that_cannot_be_read_fails_alone(self) -> None:
+        names = ["s", *(self.store.create_session(session_id=f"s{number}") for number in range(3))]
+        for name in names:
+            self.store.append_events(name, [UserMessage("a"), AssistantMessage("b"), AssistantMessage("c")])
+        damaged = self.store.session_dir("s1") / "events.jsonl"
+        damaged.write_bytes(damaged.read_bytes().replace(b'"text":"a"', b'"text":"z"'))
+        rows = {row.id: row for row in self.store.list_session_summaries(limit=4)}
+        self.assertEqual(set(rows), set(names))
+        self.assertEqual([name for name, row in rows.items() if row.error], ["s1"])
+        self.assertEqual({row.turns for name, row in rows.items() if name != "s1"}, {1})
+
+    def test_a_kept_summary_that_is_none_is_folded_anew(self) -> None:
+        self.store.append_events("s", [UserMessage("a"), AssistantMessage("b")])
+        expected = self.store.read_summary("s")
+        kept = json.loads((self.path.parent / "summary.json").read_text())
+        for change in ({"tags": 7}, {"tags": None}, {"turns": "9"}, {"title": 1}, {"updated": None}, {"version": 99}):
+            spoilt = {**kept, "summary": {**kept["summary"], **change}}
+            (self.path.parent / "summary.json").write_text(json.dumps(spoilt))
+            self.assertEqual(self.store.list_session_summaries(), [expected], change)
 
     def test_what_a_killed_process_left_of_a_deletion_goes_with_the_next_one(self) -> None:
         self.store.append_event("s", UserMessage("secret"))
