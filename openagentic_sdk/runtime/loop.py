@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, OptionsError, StorageError
@@ -76,9 +77,10 @@ async def _converse(run: Run, prompt: Prompt) -> None:
     if prompt is None:
         await run_turn(run)
         return
-    async for text in _texts(prompt):
-        if await accept_prompt(run, text):
-            await run_turn(run)
+    async with aclosing(_texts(prompt)) as texts:
+        async for text in texts:
+            if await accept_prompt(run, text):
+                await run_turn(run)
 
 
 def _init(run: Run) -> SystemInit:
@@ -97,7 +99,7 @@ def _init(run: Run) -> SystemInit:
     )
 
 
-async def _texts(prompt: str | AsyncIterable[str | Mapping[str, Any]]) -> AsyncIterator[str]:
+async def _texts(prompt: str | AsyncIterable[str | Mapping[str, Any]]) -> AsyncGenerator[str, None]:
     if isinstance(prompt, str):
         yield prompt
         return
