@@ -100,8 +100,12 @@ async def _cut_short(
         _, _ = await settled(_wait_for(work.values()))
     results = [outcome for item in ready if (outcome := _outcome_of(item, work)) is not None]
     missing = [result for result in results if run.view.calls[result.tool_use_id].result is None]
-    recording, _ = await settled(run.record(*missing))
+    recording, _ = await settled(_record_in_order(run, missing))
     recording.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
+
+
+async def _record_in_order(run: Run, results: Sequence[ToolResult]) -> None:
+    await run.record(*[await shrink_output(run, result) for result in results])
 
 
 async def _wait_for(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:

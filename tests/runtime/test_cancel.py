@@ -145,6 +145,24 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         await events.aclose()
         self.assertEqual(ran, [])
 
+    async def test_a_finished_call_beside_a_cancelled_one_keeps_its_result_whatever_it_is(self):
+        @tool(effect="read")
+        async def odd() -> object:
+            """Return what JSON cannot say."""
+            return {1, 2}.__class__
+
+        @tool(effect="read")
+        async def forever() -> str:
+            """Never come back."""
+            await asyncio.Event().wait()
+
+        calls = {"tool_calls": [{"name": "forever"}, {"name": "odd"}]}
+        options = options_for([calls, "never"], tools=[odd, forever], timeout_s=0.1)
+        result = await run(prompt="hi", options=options)
+        events = assert_closed(self, options.session_store, result.session_id)
+        outcomes = [event.outcome for event in events if event.type == "tool.result"]
+        self.assertEqual((result.stop_reason, outcomes), ("timeout", ["cancelled", "ok"]))
+
     async def test_a_partial_answer_is_kept_as_an_incomplete_message(self):
         store = MemorySessionStore()
         events = query(prompt="hi", options=options_for([{"text": "one two three", "deltas": 4}], session_store=store))
