@@ -106,13 +106,22 @@ def _split(text: str) -> _Split | None:
         notes = (
             Diagnostic("text-before-frontmatter", "the frontmatter should open the file: remove what is above", 1),
         )
-    closer = (_CLOSER if "\n" in text else _CLOSER_BARE_CR).search(text, opener.end())
+    closer = _find_closer(text, opener.end())
     line = _count_lines(text, 0, opener.end()) + 1
     if closer is None:
         return _split_unclosed(text, opener.end(), line, notes)
     body_line = line + _count_lines(text, opener.end(), closer.end())
-    yaml = _LINE_BREAKS.sub("\n", text[opener.end() : closer.start()])
+    yaml = text[opener.end() : closer.start()]
+    if "\r" in yaml or "\x85" in yaml:
+        yaml = _LINE_BREAKS.sub("\n", yaml)
     return _Split(yaml, line, text[closer.end() :], body_line, notes)
+
+
+def _find_closer(text: str, start: int) -> re.Match[str] | None:
+    if "\n" not in text:
+        return _CLOSER_BARE_CR.search(text, start)
+    mark = text.find("\n---", start - 1)
+    return _CLOSER.search(text, mark) if mark >= 0 else None
 
 
 _UNCLOSED = re.compile(

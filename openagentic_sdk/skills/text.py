@@ -12,12 +12,11 @@ _HIDDEN = re.compile(
     "|(?<![^\x00-\x7f\u2000-\u206f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f\u2000-\u206f])"
 )
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-_SPACES = re.compile(r"\s+")
 
 
 def printable(text: str) -> str:
     """Text without characters that a person cannot see; CRLF becomes LF."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
     return _HIDDEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -27,4 +26,4 @@ def one_line(text: str) -> str:
     """Visible text on one line."""
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()
-    return _SPACES.sub(" ", printable(_SPACES.sub(" ", text))).strip()
+    return " ".join(printable(" ".join(text.split())).split())

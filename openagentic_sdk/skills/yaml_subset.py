@@ -10,8 +10,7 @@ which Python before 3.11.5 gets wrong.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
 MAX_DEPTH = 20
 # A key longer than this is none (YAML 1.1, section 7.4.2).
@@ -28,8 +27,7 @@ class Unreadable(ValueError):
         self.line = line
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A value as it stands in the file, and its line."""
 
     text: str
@@ -67,7 +65,8 @@ _QUOTED_KEY = re.compile(
 
 # `key: text` in the first column, with another line of the first column, or nothing, below: most lines are like this.
 _SIMPLE_PAIR = re.compile(
-    r"([A-Za-z_][\w-]{0,63}+):[ ]++([^ \t\n\-?:,\[\]{}#&*!|>'\"%@`](?>(?:[^\n:#]|:(?![ \t\n]))*))\n(?=[^ \t\n#-]|\Z)"
+    r"([A-Za-z_][\w-]{0,63}+):[ ]++([^ \t\n\-?:,\[\]{}#&*!|>'\"%@`][^\n:#]*+(?>(?::(?![ \t\n])[^\n:#]*+)*))\n"
+    r"(?=[^ \t\n#-]|\Z)"
 )
 
 _DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?>(?:\\.[^"\\]*+)*))"', re.DOTALL)
@@ -122,9 +121,10 @@ class _Reader:
         return data
 
     def _refuse_foreign_text(self) -> None:
-        self._refuse(_UNPRINTABLE, "a control character")
-        # Looking for these three first is much faster than the pattern alone.
-        if any(mark in self.text for mark in ("---", "...", "%")):
+        # What nearly every text passes at once spares it the search with a pattern.
+        if not (self.text.isascii() and self.text.replace("\n", "").isprintable()):
+            self._refuse(_UNPRINTABLE, "a control character")
+        if "---" in self.text or "..." in self.text or "%" in self.text:
             self._refuse(_DOCUMENT_MARK, "a document mark or directive")
 
     def _refuse(self, pattern: re.Pattern[str], reason: str) -> None:
@@ -455,6 +455,8 @@ class _Reader:
             parts += [fold, part]
 
     def _skip_flow_gap(self) -> None:
+        if self._peek() not in " \t\n#":
+            return  # most items have no gap before them
         gap = _FLOW_GAP.match(self.text, self.pos)
         assert gap is not None  # it matches the empty text too
         self.pos = gap.end()
