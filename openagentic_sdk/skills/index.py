@@ -239,8 +239,8 @@ class SkillIndex:
         if known is not None and known[0] == stamp:
             return known[1]
         text = read_text(file.path, boundary=root.boundary, max_bytes=MAX_SKILL_BYTES)
-        folder = os.path.basename(os.path.dirname(file.path))
-        info = describe_skill(parse_skill_markdown(text, folder=folder, head_only=True), file.path, root)
+        doc = parse_skill_markdown(text, folder=_folder_of(file.path), head_only=True)
+        info = describe_skill(doc, file.path, root)
         if self._clock.now() - status.st_ctime > SAME_TICK_S:
             self._read[file.path] = (stamp, info)
         return info
@@ -253,7 +253,7 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
         summary=f"{doc.summary} {one_line(doc.when_to_use)}".strip(),
         path=path,
         scope=root.scope,
-        folder=os.path.basename(os.path.dirname(path)),
+        folder=_folder_of(path),
         root=root.folder,
         boundary=root.boundary,
         argument_hint=doc.argument_hint,
@@ -263,6 +263,11 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
         allowed_tools=doc.allowed_tools,
         diagnostics=doc.diagnostics,
     )
+
+
+def _folder_of(path: str) -> str:
+    """The name of the folder that an absolute path leads through last."""
+    return path.rsplit(os.sep, 2)[-2]
 
 
 def load_skill(info: SkillInfo) -> SkillDoc:
