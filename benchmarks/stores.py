@@ -55,10 +55,10 @@ def rows() -> list[Row]:
 
 
 def _appends(place: Path) -> Iterator[Row]:
-    """One transaction per event, as a run does it; the floors insert the same bytes into a table of the same shape."""
+    """One transaction per event, as a run does it; the floors put the same bytes into a table keyed by session and seq."""
     event = ToolResult("call_0123456789", output={"stdout": "x" * 1000, "exit_code": 0}, duration_s=0.25)
     ready_s = made_s = ours_s = float("inf")
-    for attempt in range(5):
+    for attempt in range(9):
         ready_s = min(ready_s, _bare_inserts_s(place / f"ready{attempt}.db", event, make_rows=False))
         made_s = min(made_s, _bare_inserts_s(place / f"made{attempt}.db", event, make_rows=True))
         ours_s = min(ours_s, _our_appends_s(place / f"ours{attempt}.db", event))
