@@ -34,7 +34,8 @@ async def open_run(
     opening, cancelled = await settled(off_loop(True, _open_session, agent, request))
     session_id, writer, view = opening.result()
     if cancelled is not None:
-        writer.close()
+        undone, _ = await settled(off_loop(True, _take_back, agent, request, session_id, writer))
+        undone.exception()  # what could not be removed is an empty session; the cancellation is what the caller must see
         raise cancelled
     recorder = Recorder(
         writer,
@@ -83,6 +84,13 @@ def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter
         writer.close()
         raise
     return request.resume, writer, view
+
+
+def _take_back(agent: Agent, request: RunRequest, session_id: str, writer: SessionWriter) -> None:
+    """Let go of a session that no run begins in: one that was made for it is taken away, nobody knows of it."""
+    writer.close()
+    if request.resume is None:
+        agent.store.delete_session(session_id)
 
 
 def _budget(request: RunRequest, view: SessionView) -> Budget:
