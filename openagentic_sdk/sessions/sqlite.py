@@ -248,6 +248,11 @@ class SqliteSessionStore(SessionStore):
                 self._connected.close()
             self._connected = None
 
+    def __del__(self) -> None:
+        # A run that was given the store's name has nobody else who would close it.
+        if self.__dict__.get("_connected"):
+            self.close()
+
     # --- what a database does better ---------------------------------------------------------------------------------
 
     def list_blobs(self, session_id: str) -> list[str]:
