@@ -140,6 +140,7 @@ class _Builder:
             project_dir=project.root,
             system_prompt=project.system_prompt(options.system_prompt, final_answer_prompt(wanted) if wanted else ""),
             final_answer=wanted,
+            summary_provider=_guarded(options, self._clock) if wanted else None,
             child=self.child,
             expand_prompt=project.expand,
             on_open=self._opening_events,

@@ -77,6 +77,7 @@ class Agent:
     blob_bytes: int = 256 * 1024
     continue_unsaved: bool = False
     final_answer: FinalAnswer | None = None
+    summary_provider: Provider | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
     rules_for: Callable[[str], Sequence[str]] = lambda path: ()
     context_limits: ContextLimits = field(default_factory=ContextLimits)
@@ -135,6 +136,8 @@ class Run:
     folder: str | None = None
     system: dict[str, Any] = field(default_factory=dict)
     policy: tuple[int, SkillPolicy] | None = None
+    asked_bytes: int | None = None
+    answers_taken: set[str] = field(default_factory=set)
 
     async def record(self, *events: Event) -> list[Event]:
         """Store the events as one batch, then show them to the caller."""
@@ -206,9 +209,11 @@ class Run:
 
     async def ask(self, question: UserQuestion) -> str:
         """Put a question to a person; question and answer are in the log. An answer that is there already is taken."""
-        known = self.view.answer_to(question)
+        known = self.view.answer_to(question, self.answers_taken)
         if known is not None:
-            return known
+            self.answers_taken.add(known.question_id)
+            return known.answer
+        self.answers_taken.add(question.question_id)
         await self.record(question)
         if self.request.parks:
             raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")

@@ -21,12 +21,17 @@ class EventChannel:
         self._in_hand: asyncio.Future[None] | None = None
         self._closed = False
 
-    async def send(self, event: Event) -> None:
-        """Show one event and wait until the receiver asks for the next. Returns at once when nobody listens any more."""
-        if self._closed:
+    async def send(self, *events: Event) -> None:
+        """Show events, one after the other, and wait until the receiver comes back from the last of them.
+
+        They stay together and in order, and a sender that is cancelled does not take them back. Returns at once when
+        nobody listens any more.
+        """
+        if self._closed or not events:
             return
-        handled = asyncio.get_running_loop().create_future()
-        self._waiting.append((event, handled))
+        for event in events:
+            handled = asyncio.get_running_loop().create_future()
+            self._waiting.append((event, handled))
         _release(self._arrival)
         await handled
 

@@ -40,19 +40,16 @@ async def compact_when_full(run: Run) -> None:
     limits = run.agent.context_limits
     if limits.max_tokens is None and limits.max_bytes is None:
         return
-    known = run.view.last_request_tokens
-    if known is not None and limits.max_bytes is None and known < (limits.max_tokens or 0) * limits.start_at / 2:
-        return  # far from the limit by the endpoint's own count: nothing needs to be measured
     size = size_of(run.view.conversation.messages()) + _overhead_bytes(run)
-    if is_near_limit(size, limits, _bytes_per_token(run, size)):
-        await compact(run, "auto")
+    if is_near_limit(size, limits, _bytes_per_token(run)) and await compact(run, "auto"):
+        size = size_of(run.view.conversation.messages()) + _overhead_bytes(run)
+    run.asked_bytes = size
 
 
 async def compact(run: Run, trigger: str) -> bool:
     """Replace the older part of the conversation by a summary. False when nothing could go or a hook blocked it."""
     overhead = _overhead_bytes(run)
-    size = size_of(run.view.conversation.messages()) + overhead
-    weight = _bytes_per_token(run, size)
+    weight = _bytes_per_token(run)
     plan = plan_compaction(
         run.view.events,
         run.agent.context_limits,
@@ -96,9 +93,12 @@ def _overhead_bytes(run: Run) -> int:
     return 0 if context is None else len(context.system_prompt) + len(canonical_json(list(context.tools)))
 
 
-def _bytes_per_token(run: Run, size: int) -> float:
+def _bytes_per_token(run: Run) -> float:
+    """What a token weighed in the last request, whose size was measured when it was sent."""
     known = run.view.last_request_tokens
-    return BYTES_PER_TOKEN if known is None else corrected_bytes_per_token(size, known)
+    if known is None or run.asked_bytes is None:
+        return BYTES_PER_TOKEN
+    return corrected_bytes_per_token(run.asked_bytes, known)
 
 
 async def _ask_for_summary(run: Run, plan: CompactionPlan) -> str | None:
@@ -109,7 +109,15 @@ async def _ask_for_summary(run: Run, plan: CompactionPlan) -> str | None:
     await run.record(_request(run, messages))
     began = agent.clock.monotonic()
     try:
-        output = await fold(ask(agent.provider, model=agent.model, messages=messages, tools=(), api_key=agent.api_key))
+        output = await fold(
+            ask(
+                agent.summary_provider or agent.provider,
+                model=agent.model,
+                messages=messages,
+                tools=(),
+                api_key=agent.api_key,
+            )
+        )
     except ProviderError as error:
         await run.record(
             _response(run, None, began, error),

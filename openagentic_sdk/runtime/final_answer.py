@@ -70,6 +70,12 @@ def has_final_answer(run: Run) -> bool:
     return _VALUE in run.resources
 
 
+def forget_answer(run: Run) -> None:
+    """Another turn begins, or the model was sent back to work: what was accepted before is no answer to that."""
+    run.resources.pop(_VALUE, None)
+    run.resources.pop(_TRIES, None)
+
+
 async def accept_final_text(run: Run, text: str) -> bool:
     """Read the answer out of the model's last text. One that does not fit is sent back and False returned.
 

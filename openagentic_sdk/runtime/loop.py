@@ -8,12 +8,12 @@ from contextlib import aclosing
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, OptionsError, StorageError
-from ..events import HookEvent, Result, SystemInit, ToolResult, UserMessage
+from ..events import HookEvent, Result, SystemInit, SystemNotice, ToolResult, UserMessage
 from ..threads import run_in_thread
 from ..version import __version__
 from .agent import Run, RunStopped
 from .compact import compact, compact_when_full
-from .final_answer import accept_final_text, accepted_value, has_final_answer
+from .final_answer import accept_final_text, accepted_value, forget_answer, has_final_answer
 from .model_step import Reply, ask_model
 from .recorder import settled
 from .settle import REPEATABLE, settle_open_calls
@@ -77,10 +77,12 @@ async def _converse(run: Run, prompt: Prompt) -> None:
     if prompt is None:
         await run_turn(run)
         return
+    request_id = run.request.request_id
     async with aclosing(_texts(prompt)) as texts:
         async for text in texts:
-            if await accept_prompt(run, text):
+            if await accept_prompt(run, text, request_id):
                 await run_turn(run)
+            request_id = None  # it names the first prompt
 
 
 def _init(run: Run) -> SystemInit:
@@ -114,9 +116,8 @@ def _text_of(item: Mapping[str, Any]) -> str:
     raise OptionsError(f"a prompt is a str or a dict with 'text' or 'content', not {item!r}")
 
 
-async def accept_prompt(run: Run, text: str) -> bool:
+async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
     """Record a prompt, as hooks and commands made it. False when this request id was answered before."""
-    request_id = run.request.request_id
     if request_id is not None and request_id in run.view.prompts:
         answered = run.view.result_of(request_id)
         if answered is not None:
@@ -137,6 +138,7 @@ async def accept_prompt(run: Run, text: str) -> bool:
 
 async def run_turn(run: Run) -> None:
     """From a prompt to the answer that asks for nothing more."""
+    forget_answer(run)
     while True:
         await _deliver_messages(run)
         _check_limits(run)
@@ -185,6 +187,7 @@ async def _may_stop(run: Run, reply: Reply) -> bool:
     await run.record(*events)
     if decision is None or not decision.block:
         return True
+    forget_answer(run)
     await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
     return False
 
@@ -216,7 +219,6 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
 async def _record_ending(run: Run, ending: RunStopped) -> Result:
     try:
-        await _close_resources(run)
         ending = await _last_events(run, ending)
         return await _record_result(run, ending)
     finally:
@@ -224,18 +226,22 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
 
 
 async def _close_resources(run: Run) -> None:
-    for resource in run.resources.values():
+    for name, resource in run.resources.items():
         if isinstance(resource, Closable):
-            await run_in_thread(resource.close)
+            try:
+                await run_in_thread(resource.close)
+            except Exception as error:  # noqa: BLE001 - a tool's own object; the run still has to be closed
+                await run.record(SystemNotice("resource.close", f"{name} could not be closed: {error!r}"))
 
 
 async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     """Results of calls that are still open, and the session_end hooks; a store that refuses changes the ending."""
     try:
+        await _close_resources(run)
         await run.record(*_results_of_open_calls(run, ending))
         events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
         await run.record(*events)
-    except StorageError as error:
+    except (StorageError, InvalidEventError) as error:
         return ending if ending.reason == "error" else _failure(error)
     return ending
 

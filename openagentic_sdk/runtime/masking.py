@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..events import AssistantMessage, AssistantReasoning, Event, ToolResult, UserMessage
+from ..events import AssistantMessage, AssistantReasoning, Event, Result, ToolResult, UserMessage
 from ..permissions.redact import Redactor
 
 
@@ -17,6 +17,10 @@ def mask_event(event: Event, redact: Callable[[str], str]) -> Event:
     """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name."""
     if isinstance(event, UserMessage | AssistantMessage | AssistantReasoning):
         return replace(event, text=redact(event.text))
+    if isinstance(event, Result):
+        return replace(
+            event, final_text=redact(event.final_text), structured_output=_mask_value(event.structured_output, redact)
+        )
     return _mask_result(event, redact) if isinstance(event, ToolResult) else event
 
 

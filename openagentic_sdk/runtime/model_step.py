@@ -60,6 +60,7 @@ async def ask_model(run: Run) -> Reply:
 @dataclass(frozen=True)
 class _Request:
     step: int
+    model: str
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]]
 
@@ -88,7 +89,7 @@ async def _record_request(run: Run) -> _Request:
             messages=None if sent is messages else sent,
         )
     )
-    return _Request(step, sent, context.tools)
+    return _Request(step, context.model, sent, context.tools)
 
 
 def _differs(old: ModelContext, new: ModelContext) -> bool:
@@ -110,10 +111,11 @@ class _Answer:
         self._asked_at = self._clock.monotonic()
         self._first_at: float | None = None
         self._attempt = 1
-        self._model = run.model
+        self._model = request.model
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[wire.ToolCall] = []
+        self._cut_usage: Mapping[str, Any] | None = None
 
     async def receive(self) -> wire.ModelOutput:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
@@ -168,6 +170,7 @@ class _Answer:
     def _complete(self, output: wire.ModelOutput) -> wire.ModelOutput:
         if not output.complete:
             self._text = [output.assistant_text or ""]
+            self._cut_usage = output.usage
             raise IncompleteResponseError(
                 f"the model's answer was cut (finish reason {output.finish_reason!r}): send the prompt again",
                 partial_text=output.assistant_text or "",
@@ -223,10 +226,16 @@ class _Answer:
         """What had come before the answer failed or the run was cancelled: kept as an incomplete message."""
         text = "".join(self._text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
         cancelled = isinstance(error, asyncio.CancelledError)
+        spent = normalize_usage(self._cut_usage)
+        cost = self._run.agent.cost(spent, self._model)
+        if spent is not None:
+            self._run.budget.charge(spent, cost)
         response = ModelResponse(
             step=self._request.step,
             attempt=self._attempt,
             complete=False,
+            usage=spent,
+            cost_usd=cost,
             total_s=round(self._clock.monotonic() - self._asked_at, 6),
             model=self._model,
             provider=self._run.agent.provider.name,

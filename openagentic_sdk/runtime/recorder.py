@@ -50,8 +50,7 @@ class Recorder:
     async def append(self, *events: Event) -> list[Event]:
         """Store the events as one batch and show them; returns them as they were stored."""
         stored = await self.store(*events)
-        for event in stored:
-            await self.channel.send(event)
+        await self.channel.send(*stored)
         return stored
 
     async def store(self, *events: Event) -> list[Event]:

@@ -7,6 +7,7 @@ result, whatever happens; results stand in the order in which the model asked.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,11 +21,14 @@ from ..sessions.request import json_sha256
 from ..tools.base import Tool, ToolOutput
 from ..tools.schema import validate
 from .agent import Run, RunStopped
+from .final_answer import FinalAnswerTool
+from .masking import mask_event
 from .outputs import shrink_output
 from .recorder import settled
 from .rules import note_rules
 from .tool_context import tool_context
 
+UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 NOT_STARTED = "The run was interrupted before this call started: it did not run."
 CUT_SHORT = (
     "The run was interrupted while this call was running: it may have taken effect in part. Check before repeating."
@@ -86,7 +90,13 @@ async def _finish(run: Run, item: Permitted | ToolResult, work: Mapping[str, asy
     if isinstance(item, ToolResult):
         await run.record(item)
         return
-    result = await work[item.use.tool_use_id]
+    task = work[item.use.tool_use_id]
+    # Not `await task`: a cancellation of the run must not reach the tool this way, where it could be swallowed.
+    await asyncio.wait({task})
+    if task.cancelled():
+        result = error_result(item.use.tool_use_id, ToolError(f"{item.use.name} was cancelled from inside"))
+    else:
+        result = task.result()
     await record_result(run, item, result)
 
 
@@ -98,21 +108,23 @@ async def _cut_short(
         task.cancel()
     if work:
         _, _ = await settled(_wait_for(work.values()))
-    results = [outcome for item in ready if (outcome := _outcome_of(item, work)) is not None]
+    results = [outcome for item in ready if (outcome := _outcome_of(run, item, work)) is not None]
     missing = [result for result in results if run.view.calls[result.tool_use_id].result is None]
     recording, _ = await settled(_record_in_order(run, missing))
     recording.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
 
 
 async def _record_in_order(run: Run, results: Sequence[ToolResult]) -> None:
-    await run.record(*[await shrink_output(run, result) for result in results])
+    await run.record(*[await shrink_output(run, masked(run, result)) for result in results])
 
 
 async def _wait_for(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:
     await asyncio.wait(tasks)
 
 
-def _outcome_of(item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]) -> ToolResult | None:
+def _outcome_of(
+    run: Run, item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]
+) -> ToolResult | None:
     if isinstance(item, ToolResult):
         return item
     task = work[item.use.tool_use_id]
@@ -120,6 +132,8 @@ def _outcome_of(item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[To
         return None  # it waits for a person, and stays open
     if task.cancelled() or task.exception() is not None:
         return cancelled_result(item.use.tool_use_id, CUT_SHORT)
+    if run.agent.hooks.post_tool_use:
+        return cancelled_result(item.use.tool_use_id, UNCHECKED)
     return task.result()
 
 
@@ -184,6 +198,8 @@ def _wish_of(decision: HookDecision | None, events: Sequence[HookEvent]) -> dict
 
 async def _permit(run: Run, call: Permitted, hook_wish: Mapping[str, Any]) -> Permitted | ToolResult:
     use = call.use
+    if isinstance(call.tool, FinalAnswerTool):
+        return replace(call, decision=_final_answer_decision(run, call))
     context = run.gate_context(
         use.tool_use_id, call.tool.effect, permission_request=partial(_ask_hooks, run, use), **hook_wish
     )
@@ -219,6 +235,18 @@ async def _permit(run: Run, call: Permitted, hook_wish: Mapping[str, Any]) -> Pe
             outcome="denied",
         )
     return replace(call, decision=decision)
+
+
+def _final_answer_decision(run: Run, call: Permitted) -> PermissionDecision:
+    """The call that is the answer touches nothing and asks nobody, whatever the mode."""
+    return PermissionDecision(
+        call.use.tool_use_id,
+        call.use.name,
+        True,
+        run.agent.gate.mode,
+        json_sha256(dict(call.input)),
+        "it is the answer that the caller asked for",
+    )
 
 
 async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
@@ -257,7 +285,8 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
     began = clock.monotonic()
     use_id = call.use.tool_use_id
     try:
-        output = await call.tool.run(call.input, tool_context(run, call.use))
+        # A copy: what is in the log and goes back to the model is not the tool's to change.
+        output = await call.tool.run(copy.deepcopy(call.input), tool_context(run, call.use))
     except (StorageError, RunStopped):
         raise
     except Exception as error:  # noqa: BLE001 - a tool may raise anything; the loop must survive it
@@ -272,6 +301,13 @@ def _answered(use_id: str, output: Any) -> ToolResult:
         return ToolResult(use_id, output)
     outcome = "error" if output.is_error else "ok"
     return ToolResult(use_id, output.output, is_error=output.is_error, outcome=outcome, meta=output.meta)
+
+
+def masked(run: Run, result: ToolResult) -> ToolResult:
+    """The result without secrets, before any of it goes to a blob."""
+    event = result if run.agent.redact is None else mask_event(result, run.agent.redact)
+    assert isinstance(event, ToolResult)
+    return event
 
 
 def error_result(use_id: str, error: Exception) -> ToolResult:
@@ -304,4 +340,4 @@ async def record_result(run: Run, call: Permitted, result: ToolResult) -> None:
     if decision is not None and decision.additional_context:
         run.notes.append(UserMessage(decision.additional_context, origin="hook"))
     note_rules(run, call.input, result)
-    await run.record(*events, await shrink_output(run, result))
+    await run.record(*events, await shrink_output(run, masked(run, result)))

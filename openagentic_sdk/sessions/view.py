@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,8 @@ class SessionView:
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
-    maps a request id to the `seq` of its prompt. `last_request_tokens` is what the newest request and its answer weighed,
-    None when the endpoint did not say.
+    maps a request id to the `seq` of its prompt. `last_request_tokens` is what the newest request weighed, None
+    when the endpoint did not say.
     """
 
     def __init__(self, *, provider: str | None = None) -> None:
@@ -97,11 +97,12 @@ class SessionView:
         later = [result for result in self.results if (result.seq or 0) > prompt_seq and result.stop_reason == "end"]
         return later[0] if later else None
 
-    def answer_to(self, question: UserQuestion) -> str | None:
-        """The recorded answer to the same question of the same call, when it was asked before."""
+    def answer_to(self, question: UserQuestion, taken: Container[str] = ()) -> UserAnswer | None:
+        """The first recorded answer to the same question of the same call; each is taken once, see `taken`."""
         for earlier in self._questions.values():
-            if earlier.question_id in self._answers and _is_same_question(earlier, question):
-                return self._answers[earlier.question_id]
+            key = earlier.question_id
+            if key in self._answers and key not in taken and _is_same_question(earlier, question):
+                return UserAnswer(key, self._answers[key])
         return None
 
     def has_asked(self, tool_use_id: str) -> bool:
@@ -138,8 +139,7 @@ class SessionView:
         self.steps = max(self.steps, event.step)
 
     def _response(self, event: ModelResponse) -> None:
-        usage = event.usage or {}
-        self.last_request_tokens = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0) or None
+        self.last_request_tokens = (event.usage or {}).get("input_tokens") or None
         if event.complete or event.usage is not None:
             self._spend(event.usage, event.cost_usd)
 

@@ -1,0 +1,178 @@
+"""Where two parts of the runtime meet: what a review found there stays found."""
+
+import asyncio
+import sqlite3
+import unittest
+
+from openagentic_sdk.api import query, run
+from openagentic_sdk.client import AgentClient
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.tools.base import Tool
+from openagentic_sdk.tools.function import tool
+
+from .support import assert_closed, events_of, options_for, result_of
+
+SECRET = "hush-hush-value"
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+def named(tool_name, **attributes):
+    """A tool of plain parts."""
+    return type(
+        "Made", (Tool,), {"name": tool_name, "description": "x", "input_schema": {"type": "object"}, **attributes}
+    )()
+
+
+class SeamTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_tool_that_swallows_its_cancellation_does_not_keep_the_run_going(self):
+        wiped, started = [], asyncio.Event()
+
+        @tool(effect="read")
+        async def slow() -> str:
+            """Answer a cancellation with a partial result."""
+            try:
+                started.set()
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                return "stopped"
+
+        @tool
+        def wipe() -> str:
+            """Leave a trace."""
+            wiped.append(1)
+            return "wiped"
+
+        store = MemorySessionStore()
+        turns = [{"tool_calls": [{"name": "slow"}]}, {"tool_calls": [{"name": "wipe"}]}, "done"]
+
+        async def consume():
+            async for _ in query(prompt="hi", options=options_for(turns, tools=[slow, wipe], session_store=store)):
+                pass
+
+        consumer = asyncio.create_task(consume())
+        await started.wait()
+        consumer.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await consumer
+        self.assertEqual(wiped, [])
+        events = assert_closed(self, store, store.list_sessions()[0])
+        self.assertEqual(events[-1].stop_reason, "interrupted")
+
+    async def test_a_tool_that_is_cancelled_from_inside_is_an_error_for_the_model(self):
+        @tool(effect="read")
+        async def own() -> str:
+            """Wait for something that is cancelled."""
+            never = asyncio.get_running_loop().create_future()
+            never.cancel()
+            await never
+
+        result = await run(prompt="hi", options=options_for([{"tool_calls": [{"name": "own"}]}, "ok"], tools=[own]))
+        self.assertEqual(result.final_text, "ok")
+
+    async def test_a_big_output_is_masked_before_any_of_it_is_stored(self):
+        @tool(effect="read")
+        def big() -> str:
+            """Say a lot."""
+            return "x" * 200_000 + SECRET + "y" * 200_000
+
+        options = options_for(
+            [{"tool_calls": [{"name": "big"}]}, "ok"], tools=[big], redact=lambda text: text.replace(SECRET, "[masked]")
+        )
+        events = await events_of("hi", options)
+        output = next(event for event in events if event.type == "tool.result").output
+        stored = options.session_store.read_blob(result_of(events).session_id, output["blob"])
+        self.assertNotIn(SECRET.encode(), stored)
+
+    async def test_a_result_that_no_hook_has_seen_is_not_shown_when_the_run_is_cut(self):
+        async def withhold(payload):
+            await asyncio.sleep(30)
+            return HookDecision(block=True)
+
+        @tool(effect="read")
+        async def tell() -> str:
+            """Tell a secret."""
+            return SECRET
+
+        hooks = HookEngine(post_tool_use=[HookMatcher("withhold", hook=withhold)])
+        options = options_for([{"tool_calls": [{"name": "tell"}]}, "never"], tools=[tell], hooks=hooks, timeout_s=0.2)
+        result = await run(prompt="hi", options=options)
+        events = assert_closed(self, options.session_store, result.session_id)
+        self.assertFalse(any(SECRET in str(event) for event in events))
+
+    async def test_a_resource_that_cannot_be_closed_is_a_notice_and_the_run_ends_as_it_should(self):
+        async def keep(self, input, ctx):
+            ctx.run_resources["db"] = sqlite3.connect(":memory:")
+            self.db = ctx.run_resources["db"]
+            return "open"
+
+        keeper = named("keep", run=keep)
+        options = options_for([{"tool_calls": [{"name": "keep"}]}, "ok"], tools=[keeper])
+        events = await events_of("hi", options)
+        keeper.db.close()
+        self.assertIn("resource.close", [e.code for e in events if e.type == "system.notice"])
+        self.assertEqual(result_of(events).stop_reason, "end")
+        assert_closed(self, options.session_store, result_of(events).session_id)
+
+    async def test_an_accepted_answer_is_none_to_what_comes_after_it(self):
+        decisions = iter([HookDecision(block=True, block_reason="run the tests first"), None])
+        hooks = HookEngine(stop=[HookMatcher("tests", hook=lambda payload: next(decisions))])
+        echo_call = {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}
+        options = options_for(
+            ['{"a": 1}', echo_call, '{"a": 2}'], hooks=hooks, output_schema=SCHEMA, output_form="text"
+        )
+        self.assertEqual((await run(prompt="hi", options=options)).structured_output, {"a": 2})
+
+    async def test_the_final_answer_needs_no_permission(self):
+        call = {"tool_calls": [{"name": "final_answer", "arguments": {"a": 1}}]}
+        for mode in ("deny", "prompt", "dontAsk"):
+            gate = PermissionGate(permission_mode=mode)
+            result = await run(prompt="hi", options=options_for([call], output_schema=SCHEMA, permission_gate=gate))
+            self.assertEqual(result.structured_output, {"a": 1}, mode)
+
+    async def test_a_tool_that_asks_again_gets_another_answer(self):
+        asked = []
+
+        async def answer(question):
+            asked.append(question.prompt)
+            return f"answer {len(asked)}"
+
+        async def ask(self, input, ctx):
+            return [await ctx.ask_user("Which?", ()) for _ in range(3)]
+
+        gate = PermissionGate(permission_mode="bypass", user_answerer=answer)
+        options = options_for(
+            [{"tool_calls": [{"name": "ask"}]}, "ok"], tools=[named("ask", run=ask)], permission_gate=gate
+        )
+        events = await events_of("hi", options)
+        result = next(event for event in events if event.type == "tool.result")
+        self.assertEqual(result.output, ["answer 1", "answer 2", "answer 3"])
+
+    async def test_an_interrupt_hides_no_stored_event_from_its_reader(self):
+        options = options_for([{"text": "Look.", "tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, "ok"])
+        async with AgentClient(options) as client:
+            await client.send("hi")
+            seen = []
+            async for event in client.receive():
+                seen.append(event)
+                if event.type == "model.response":
+                    await client.interrupt()
+        stored = options.session_store.read_events(client.session_id)
+        self.assertEqual([event.seq for event in seen if event.seq], [event.seq for event in stored])
+
+    async def test_what_a_tool_does_to_its_input_changes_nothing_in_the_log(self):
+        async def spoil(self, input, ctx):
+            input.clear()
+            return "spoiled"
+
+        call = {"tool_calls": [{"name": "spoil", "arguments": {"a": [1]}}]}
+        options = options_for([call, "ok"], tools=[named("spoil", run=spoil)])
+        result = await run(prompt="hi", options=options)
+        events = assert_closed(self, options.session_store, result.session_id)
+        self.assertEqual(next(event for event in events if event.type == "tool.use").input, {"a": [1]})
+
+
+if __name__ == "__main__":
+    unittest.main()
