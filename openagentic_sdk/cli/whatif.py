@@ -28,12 +28,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "whatif",
         description="Fork a session behind one of its events and run there with another model, system prompt or prompt. "
-        "Calls that the session made before get their recorded results; the session itself stays as it is.",
+        "--system may also name a file. Calls that the session made before get their recorded results; the session itself "
+        "stays as it is.",
     )
     add_id(parser)
     parser.add_argument("--at", metavar="SEQ", type=int, required=True, help="the last event that is kept")
     parser.add_argument("--prompt", metavar="TEXT", help="a new prompt; without it the run goes on from the event")
-    parser.add_argument("--system-file", metavar="FILE", help="a file that replaces the start of the system prompt")
     parser.add_argument(
         "--on-new",
         choices=("stop", "ask", "live"),
@@ -49,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = build_options(args, build_gate(args, asker))
     check_mode(args, options)
-    if args.system_file:
-        options = replace(options, system_prompt=_read_text(args.system_file))
+    if args.system and Path(args.system).is_file():
+        options = replace(options, system_prompt=_read_text(args.system))
     store = options.session_store
     assert isinstance(store, SessionStore), "build_options opens a store"
     printer = JsonPrinter() if args.json else EventPrinter(screen)
@@ -77,4 +77,4 @@ def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise OptionsError(f"--system-file {path!r} cannot be read: {error}") from None
+        raise OptionsError(f"--system {path!r} cannot be read: {error}") from None

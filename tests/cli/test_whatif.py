@@ -1,0 +1,51 @@
+"""`whatif` on the command line."""
+
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.cli.main import main
+
+
+class WhatIfTest(unittest.TestCase):
+    def call(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main([*arguments])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_a_fork_runs_with_another_system_prompt_from_a_file_and_stops_at_the_first_new_call(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script, other, system = (Path(folder, name) for name in ("script.json", "other.json", "system.txt"))
+            glob = {"name": "Glob", "arguments": {"pattern": "*"}}
+            script.write_text(json.dumps({"turns": [{"tool_calls": [glob]}, "Done."]}))
+            new = {"name": "Glob", "arguments": {"pattern": "*.new"}}
+            turns = [{"tool_calls": [glob], "expect": {"contains": "Be brief."}}, {"tool_calls": [new]}, "never"]
+            other.write_text(json.dumps({"turns": turns}))
+            system.write_text("Be brief.")
+            store = ["--store", str(Path(folder, "store")), "--cwd", folder, "--setting-sources", "none"]
+            code, _, err = self.call("run", "--script", str(script), *store, "look")
+            self.assertEqual(code, 0, err)
+            arguments = ("whatif", "newest", "--at", "2", "--script", str(other), "--system", str(system), *store)
+            code, out, err = self.call(*arguments, "--json")
+            events = [json.loads(line) for line in out.splitlines()]
+            self.assertEqual((code, events[-1]["stop_reason"]), (1, "interrupted"), err)
+            outcomes = [event["outcome"] for event in events if event["type"] == "tool.result"]
+            self.assertEqual(outcomes, ["ok", "error"])
+
+    def test_a_position_that_is_not_there_is_one_sentence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = Path(folder, "script.json")
+            script.write_text('{"turns": ["Hi."]}')
+            store = ["--store", str(Path(folder, "store")), "--cwd", folder]
+            self.call("run", "--script", str(script), *store, "hi")
+            code, _, err = self.call("whatif", "newest", "--at", "99", "--script", str(script), *store)
+            self.assertEqual((code, err.count("\n")), (2, 1))
+            self.assertIn("cannot be forked at 99", err)
+
+
+if __name__ == "__main__":
+    unittest.main()
