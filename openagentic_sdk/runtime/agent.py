@@ -125,7 +125,7 @@ class Run:
     deadline: Deadline
     spawn: Spawn
     depth: int = 0
-    request: RunRequest = field(default_factory=lambda: RunRequest())
+    request: RunRequest = field(default_factory=RunRequest)
     began_at: float = 0.0
     steps: int = 0
     resources: dict[str, Any] = field(default_factory=dict)
