@@ -240,10 +240,8 @@ SABOTAGES = (
     Sabotage(
         "an event is shown before it is stored",
         "runtime/recorder.py",
-        "        stored = await self.store(*events)\n"
-        "        for event in stored:\n            await self.channel.send(event)\n",
-        "        for event in events:\n            await self.channel.send(event)\n"
-        "        stored = await self.store(*events)\n",
+        "        stored = await self.store(*events)\n        await self.channel.send(*stored)\n",
+        "        await self.channel.send(*events)\n        stored = await self.store(*events)\n",
         (RUNTIME + "test_loop.LoopTest.test_every_event_but_deltas_is_stored_before_it_is_seen",),
     ),
     Sabotage(
