@@ -9,8 +9,8 @@ Law of the file: it is loaded without its package and starts in a few millisecon
 (`socket`, `signal`, `json`, `typing`, `dataclasses`), and nothing of ours but `sandbox`, when asked for one.
 
 Protocol: the host sends one byte and a socket on the channel, then on that socket `<length> <marshal of the spec>`. Back
-come `started <pid>`, or `failed <reason>`, and at the end one JSON line and the kept output. The host may send `T` (time is
-up) or `K` (kill now) in between.
+come `taken` before anything of it runs, then `started` or `failed <reason>`, and at the end one JSON line and the kept
+output. The host may send `T` (time is up) or `K` (kill now) in between.
 """
 
 from __future__ import annotations
@@ -157,13 +157,14 @@ class _Supervisor:
         spec = _read_spec(self._call_fd)
         if spec is None:
             return
+        self._call.sendall(b"taken\n")
         began = time.monotonic()
         try:
             self._start(spec)
         except OSError as error:
             self._call.sendall(b"failed %s\n" % str(error).replace("\n", " ").encode("utf-8", "surrogateescape"))
             return
-        self._call.sendall(b"started %d\n" % self._pid)
+        self._call.sendall(b"started\n")
         self._watch()
         self._end_everything()
         for capture in self._captures:

@@ -90,8 +90,7 @@ class CommandReport:
 class RunningCommand:
     """A command that was started; closing it kills it."""
 
-    def __init__(self, call: socket.socket, pid: int, received: bytes = b"") -> None:
-        self.pid = pid
+    def __init__(self, call: socket.socket, received: bytes = b"") -> None:
         self._owner_pid = os.getpid()
         self._call = call
         self._received = bytearray(received)
@@ -213,11 +212,8 @@ class _Helper:
                 socket.send_fds(self._channel, [b"C"], [theirs.fileno()])
             packed = spec.packed()
             call.sendall(len(packed).to_bytes(8, "big") + packed)
-            line, rest = _read_line(call)
-            word, _, detail = line.partition(b" ")
-            if word != b"started":
-                raise ToolError(_start_failure(detail))
-            command = RunningCommand(call, int(detail), rest)
+            _, rest = _read_line(call)  # `taken`: from here on it may have run, so it is never sent a second time
+            command = _taken_command(call, rest)
             _state.commands.add(command)
             return command
         except OSError as error:
@@ -350,9 +346,21 @@ def _is_readable(call: socket.socket, timeout_s: float) -> bool:
     return bool(watched.poll(timeout_s * 1000))
 
 
-def _read_line(call: socket.socket) -> tuple[bytes, bytes]:
+def _taken_command(call: socket.socket, received: bytes) -> RunningCommand:
+    """The command behind a request that was taken; one whose supervisor is gone already is found lost when waited for."""
+    try:
+        line, rest = _read_line(call, received)
+    except OSError:
+        return RunningCommand(call)
+    word, _, reason = line.partition(b" ")
+    if word != b"started":
+        raise ToolError(_start_failure(reason))
+    return RunningCommand(call, rest)
+
+
+def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes, bytes]:
     """The first line, and what has come behind it already."""
-    received = bytearray()
+    received = bytearray(received_before)
     while b"\n" not in received:
         data = call.recv(65536)
         if not data:

@@ -328,6 +328,14 @@ class BackgroundShells(WorkspaceTestCase):
         close_run(self.ctx)
         self.assertEqual(wait_until_gone(marker), [])
 
+    def test_one_that_kills_its_supervisor_at_once_is_never_run_a_second_time(self) -> None:
+        ran = self.workspace / "ran"
+        for _ in range(10):
+            shell_id = self.start(f"echo once >> {ran}; kill -9 $PPID")
+            result = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 10}, self.ctx)
+            self.assertEqual(result["status"], "lost")
+        self.assertEqual(ran.read_text(), "once\n" * 10)
+
     def test_an_unknown_shell_is_an_input_error_that_names_the_known_ones(self) -> None:
         shell_id = self.start("true")
         with self.assertRaisesRegex(ToolInputError, shell_id):
