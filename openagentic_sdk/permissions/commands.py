@@ -46,9 +46,8 @@ class Judged:
 
 def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
     """The first deny or ask rule that some part of the line is, or could be."""
-    command, line = subject.command or "", subject.line
     if book.commands:
-        rule = _by_words(book, line) or _by_guess(book, command, line)
+        rule = _by_words(book, subject.line) or _by_guess(book, subject)
         if rule is not None:
             return rule
     return first_forbidding_path(book, subject, subject.possible_accesses) if book.paths else None
@@ -59,6 +58,8 @@ def could_be_anything(subject: Subject) -> bool:
     command, line = subject.command or "", subject.line
     if not isinstance(line, CommandLine):
         return len(command) > MAX_COMMAND_CHARS or _has_open_command(command)
+    if not subject.runs_text:
+        return False
     return any(_has_open_command(word) for part in line.commands if takes_code(part.argv) for word in part.argv[1:])
 
 
@@ -78,7 +79,10 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
         return None
     for command in line.commands:
         for argv in _all_commands(command.argv, 0):
-            rule = book.for_command(argv) or book.for_command((argv[0].rpartition("/")[2], *argv[1:]))
+            name = argv[0].rpartition("/")[2]
+            rule = book.for_command(argv)
+            if rule is None and name != argv[0]:
+                rule = book.for_command((name, *argv[1:]))
             if rule is not None:
                 return rule
         rule = _by_input(book, command.argv)
@@ -116,9 +120,9 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
                 yield from _all_commands(command.argv, depth + 1)
 
 
-def _by_guess(book: RuleBook, command: str, line: CommandLine | NotUnderstood | None) -> Rule | None:
+def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     """Look for the words of rules anywhere in what was not understood, or may reach a program that runs text."""
-    doubtful = _doubtful(command, line)
+    doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
     for index, word in enumerate(words):
         for rule in _rules_for(book, word):
@@ -127,10 +131,11 @@ def _by_guess(book: RuleBook, command: str, line: CommandLine | NotUnderstood | 
     return None
 
 
-def _doubtful(command: str, line: CommandLine | NotUnderstood | None) -> str:
+def _doubtful(subject: Subject) -> str:
     """The part of a line that may hold commands which its words do not show: all, nothing, or some of its commands."""
-    if not isinstance(line, CommandLine) or any(takes_code(part.argv) for part in line.commands):
-        return command
+    line = subject.line
+    if subject.runs_text or not isinstance(line, CommandLine):
+        return subject.command or ""
     return "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
 
 
@@ -226,7 +231,7 @@ class _Part:
 
     def _program(self) -> Judged:
         argv = self.command.argv
-        refused = Judged(False, f"no rule allows: {' '.join(argv)}")
+        refused: Judged | None = None
         reads = read_only(argv, trusted=self.subject.workspace.trusted)
         if reads is not None and self.policy.mode in READING_MODES:
             judged = self._reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
@@ -237,7 +242,7 @@ class _Part:
             return Judged(False, f"{argv[0]} is not among the programs that only read")
         rule = self.policy.allow.for_command(argv)
         if rule is None:
-            return refused
+            return refused or Judged(False, f"no rule allows: {' '.join(argv)}")
         if rule.exact and not self.command.globs:
             return Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
         problem = self._problem(rule)
@@ -250,9 +255,7 @@ class _Part:
         argv = self.command.argv
         if min(self.command.globs, default=len(argv)) < len(rule.words):
             return "the wildcard stands where the rule has a word"
-        if self._could_be_option() is not None:
-            return self._could_be_option()
-        found = hazard(argv, len(rule.words))
+        found = self._could_be_option() or hazard(argv, len(rule.words))
         if found is not None:
             return found
         return self._writes_elsewhere() if argv[0] in WRITERS else self._reads_forbidden_tree()

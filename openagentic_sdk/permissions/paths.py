@@ -70,6 +70,7 @@ class Follower:
 
     def __init__(self) -> None:
         self._targets: dict[str, str | None] = {}
+        self._real: dict[str, bool] = {}
         self._places: dict[tuple[str, str], Places] = {}
 
     def follow(self, path: str, cwd: str) -> Places:
@@ -86,15 +87,26 @@ class Follower:
             path = os.path.expanduser(path)
         whole = path if path.startswith("/") else f"{cwd}/{path}"
         written = os.path.normpath("/" + whole.lstrip("/"))
-        real, passed = self._walk(whole)
+        if whole is not path and self._is_real(cwd):
+            real, passed = self._walk(path, cwd.rstrip("/"))
+        else:
+            real, passed = self._walk(whole)
         if real is None:
             return Places(written, written, tuple(passed), problem=f"{path!r} is a loop of links")
         return Places(written, real, tuple(passed))
 
-    def _walk(self, whole: str) -> tuple[str | None, list[str]]:
-        """The end of a path (None for a loop), and the whole path's name each time a link was followed."""
-        todo = _parts(whole)
-        at = ""
+    def _is_real(self, folder: str) -> bool:
+        """Whether a folder's name leads to it without any link."""
+        if folder not in self._real:
+            self._real[folder] = self._walk(folder)[0] == folder
+        return self._real[folder]
+
+    def _walk(self, path: str, at: str = "") -> tuple[str | None, list[str]]:
+        """The end of a path (None for a loop), and the whole path's name each time a link was followed.
+
+        `at` is the folder it starts from, a real one.
+        """
+        todo = _parts(path)
         passed: list[str] = []
         while todo:
             part = todo.pop()

@@ -7,6 +7,7 @@ these lists err on the long side; a program that is missing from `READERS` is ne
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 # Programs whose arguments are, or hold, another command.
 WRAPPERS = frozenset(
@@ -109,7 +110,7 @@ INTERACTIVE = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options:
     """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match as they
     stand (`-exec`)."""
@@ -117,6 +118,16 @@ class Options:
     short: str = ""
     long: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
+
+    @cached_property
+    def letters(self) -> frozenset[str]:
+        """The short letters, to be compared with a bundle."""
+        return frozenset(self.short)
+
+    @cached_property
+    def long_lines(self) -> str:
+        """The long names with a line break before each: what one of them begins with stands in it behind a break."""
+        return "".join(f"\n{name}" for name in self.long)
 
 
 # What an interpreter takes as code on its command line.

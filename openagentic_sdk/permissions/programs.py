@@ -118,13 +118,13 @@ def _operands(argv: Sequence[str]) -> list[str]:
 def _option(words: Sequence[str], options: Options) -> str | None:
     """The first word that is, abbreviates or bundles one of the options."""
     for word in words:
-        if word in options.words or word.partition("=")[0] in options.words:
+        if options.words and (word in options.words or word.partition("=")[0] in options.words):
             return word
         if word.startswith("--"):
             name = word[2:].partition("=")[0]
-            if name and any(option.startswith(name) for option in options.long):
+            if name and f"\n{name}" in options.long_lines:
                 return word
-        elif word[:1] == "-" and any(letter in options.short for letter in word[1:]):
+        elif word[:1] == "-" and not options.letters.isdisjoint(word[1:]):
             return word
     return None
 
@@ -250,19 +250,23 @@ class Reads:
     recursive: bool = False
 
 
-@functools.lru_cache(maxsize=1024)
 def read_only(argv: tuple[str, ...], *, trusted: bool = False) -> Reads | None:
     """What a call of the reading set reads; None when the call is not surely one that only reads.
 
     `trusted` lets git read a repository whose configuration may run programs.
     """
+    return None if argv[0] == "git" and not trusted else _read_only(argv)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read_only(argv: tuple[str, ...]) -> Reads | None:
     name = argv[0]
     if _only_looks_up(argv):
         return Reads(())
     if name == "find":
         return _find_reads(argv)
     if name == "git":
-        return _git_reads(argv) if trusted else None
+        return _git_reads(argv)
     if name == "sed":
         return _sed_reads(argv)
     reader = READERS.get(name)
@@ -403,7 +407,10 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def takes_code(argv: Sequence[str]) -> bool:
     """Whether the program may run text that it gets from its arguments or its input."""
-    name, program = argv[0].rpartition("/")[2], program_of(argv)
-    if _only_looks_up(argv):
-        return False
-    return program in SHELLS or program in INTERPRETERS or name in WRAPPERS
+    return _runs_text(argv[0]) and not _only_looks_up(argv)
+
+
+@functools.lru_cache(maxsize=1024)
+def _runs_text(word: str) -> bool:
+    program = _program(word)
+    return program in SHELLS or program in INTERPRETERS or word.rpartition("/")[2] in WRAPPERS

@@ -83,7 +83,11 @@ _OPERATOR = re.compile(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
 _REDIRECT = re.compile(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
 # A whole word without anything special, with the blanks before it: most words are. It may not stand before `<` or `>`, as
 # digits there are a descriptor.
-_SIMPLE = re.compile(r"[ \t]*(?:([A-Za-z0-9_\-./:@%+,^][A-Za-z0-9_\-./:=@%+,^]*)|'([^']*)')(?=[ \t\n;|&]|\Z)")
+_LETTERS = r"[A-Za-z0-9_\-./:@%+,^][A-Za-z0-9_\-./:=@%+,^]*"
+_WORD_ENDS = r"(?=[ \t\n;|&]|\Z)"
+_SIMPLE = re.compile(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}""")
+# As many of them as follow each other.
+_SIMPLE_RUN = re.compile(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
 # One piece of a word. The plain letters are ASCII without anything that bash gives a meaning; `#` and `~` are judged by
 # where they stand.
 _PLAIN = re.compile(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+")
@@ -91,6 +95,7 @@ _SINGLE = re.compile(r"'([^']*)'")
 _DOUBLE = re.compile(r'"((?:[^"$`\\]|\\[^\n])*)"')
 _ESCAPED = re.compile(r"\\([^\n])")
 _GLOB = re.compile(r"[*?\[]+")
+_DESCRIPTOR = re.compile("[0-9]")
 _IN_DOUBLE = re.compile(r'\\(["\\$`])')
 
 _REFUSED = {
@@ -182,12 +187,13 @@ class _Reader:
         redirects: list[Redirect] = []
         globs: list[int] = []
         while self.refusal is None:
-            simple = _SIMPLE.match(self.text, self.at)
-            if simple:
-                self.at = simple.end()
-                argv.append(simple[1] or simple[2] or "")
-                if len(argv) == 1:
-                    self._check_first(argv[0], False)
+            run = _SIMPLE_RUN.match(self.text, self.at)
+            if run:
+                self.at = run.end()
+                words = ["".join(forms) for forms in _SIMPLE.findall(run[0])]
+                if not argv:
+                    self._check_first(words[0], False)
+                argv += words
                 continue
             self._skip_blank(newlines=False)
             if self.at == len(self.text) or _OPERATOR.match(self.text, self.at):
@@ -224,16 +230,26 @@ class _Reader:
         if operator in ("<<", "<<-", "<<<", "<>"):
             self.refusal = f"it holds {operator!r}"
             return
-        self._skip_blank(newlines=False)
-        if self.at == len(self.text) or _OPERATOR.match(self.text, self.at) or _REDIRECT.match(self.text, self.at):
-            self.refusal = f"the target of {operator!r} is missing or not plain"
+        target, is_glob = self._target(operator)
+        if self.refusal is not None:
             return
-        target, is_glob = self._word()
-        if operator in (">&", "<&") and not re.fullmatch(r"[0-9]", target):
+        if operator in (">&", "<&") and not _DESCRIPTOR.fullmatch(target):
             self.refusal = f"{operator}{target} is no copy of a descriptor"
         elif is_glob or not target:
             self.refusal = "the target of a redirection is a wildcard or empty"
         redirects.append(Redirect(operator, target))
+
+    def _target(self, operator: str) -> tuple[str, bool]:
+        """The word that a redirection names, and whether it is a wildcard."""
+        simple = _SIMPLE.match(self.text, self.at)
+        if simple:
+            self.at = simple.end()
+            return "".join(simple.groups("")), False
+        self._skip_blank(newlines=False)
+        if self.at == len(self.text) or _OPERATOR.match(self.text, self.at) or _REDIRECT.match(self.text, self.at):
+            self.refusal = f"the target of {operator!r} is missing or not plain"
+            return "", False
+        return self._word()
 
     def _word(self) -> tuple[str, bool]:
         """The next word with its quotes taken off, and whether it is a wildcard."""

@@ -78,6 +78,12 @@ class Subject:
     problem: str | None = None
 
     @cached_property
+    def runs_text(self) -> bool:
+        """Whether more may run than the line's words show: it was not understood, or one of its programs takes code."""
+        line = self.line
+        return not isinstance(line, CommandLine) or any(takes_code(command.argv) for command in line.commands)
+
+    @cached_property
     def possible_accesses(self) -> tuple[Access, ...]:
         """Every path that something in a command line could be; used to forbid, so guessed widely."""
         return tuple(_possible_accesses(self))
@@ -189,7 +195,7 @@ def _possible_accesses(subject: Subject) -> Iterator[Access]:
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
     """Everything in the line that could be a path, whether it could be written, and from which folder it starts."""
     line, text, cwd = subject.line, subject.command or "", subject.workspace.cwd
-    if not isinstance(line, CommandLine) or any(takes_code(command.argv) for command in line.commands):
+    if subject.runs_text:
         words = loose_words(text)
         writes = ">" in text or any(word.text in WRITERS for word in words)
         folders: tuple[str, ...] = (cwd,)
@@ -200,26 +206,30 @@ def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
                 yield from ((path, writes, folder) for path in path_like(word.text))
     for command, places in with_folders(line, cwd) if isinstance(line, CommandLine) else ():
         for path, write in _named_paths(command):
-            yield from ((path, write, folder) for folder in places)
+            for folder in places:
+                yield path, write, folder
 
 
-def _named_paths(command: SimpleCommand) -> Iterator[tuple[str, bool]]:
+def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
     reads = read_only(command.argv)
     if reads is not None:
-        yield from ((path, False) for path in reads.paths)
+        named = [(path, False) for path in reads.paths]
     else:
         writes = command.argv[0].rpartition("/")[2] in WRITERS or hazard(command.argv) is not None
-        for word in command.argv[1:]:
-            yield from ((path, writes) for path in path_like(word))
-    yield from ((redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor)
+        named = [(path, writes) for word in command.argv[1:] for path in path_like(word)]
+    named += [(redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor]
+    return named
 
 
-def path_like(word: str) -> Iterator[str]:
-    """The word itself, what stands behind `=` or `@`, and the value that may be glued to a short option."""
-    if not word.startswith("-"):
-        yield word
-    for mark in "=@:":
-        if mark in word:
-            yield word.partition(mark)[2] or word
-    if len(word) > 2 and word[0] == "-" and word[1] != "-":
-        yield word[2:]
+_MARK = re.compile("[=@:]")
+
+
+def path_like(word: str) -> list[str]:
+    """The word itself, what stands behind `=`, `@` or `:`, and the value that may be glued to a short option."""
+    is_option = word.startswith("-")
+    found = [] if is_option else [word]
+    if _MARK.search(word):
+        found += [word.partition(mark)[2] or word for mark in "=@:" if mark in word]
+    if is_option and len(word) > 2 and word[1] != "-":
+        found.append(word[2:])
+    return found

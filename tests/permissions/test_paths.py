@@ -122,9 +122,14 @@ class Following(WorkspaceTestCase):
             *("src/a.py", "link_dir/a.py", "link_dir/../README.md", "link_out/../etc/passwd", "./src/.././src/a.py"),
             *("missing/../README.md", "link_link", "..", "/", "///etc//passwd", "link_git/hooks", "src/..", "link_out"),
         )
-        for path in paths:
-            with self.subTest(path):
-                self.assertEqual(follow(path, str(self.root)).real, os.path.realpath(self.root / path))
+        for folder in ("", "link_dir", "link_out", "src/../docs", "missing/deep"):
+            for path in paths:
+                cwd = os.path.join(self.root, folder)
+                with self.subTest(path, folder=folder):
+                    self.assertEqual(follow(path, cwd).real, os.path.realpath(os.path.join(cwd, path)))
+
+    def test_the_root_is_a_folder_like_any_other(self) -> None:
+        self.assertEqual(follow("etc/../tmp", "/").all, ("/tmp",))
 
     def test_a_loop_is_a_problem_and_not_a_hang(self) -> None:
         self.assertIsNotNone(follow("loop/x", str(self.root)).problem)
