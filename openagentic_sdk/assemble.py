@@ -237,6 +237,7 @@ class _Project:
         self.library = SkillLibrary(
             precedence=self.settings.skill_precedence or "project",
             enforce=self.settings.enforce_allowed_tools,
+            runs_commands=self.settings.runs_text_commands(options.run_text_commands),
             setting_sources=options.setting_sources,
             paths=[os.fspath(path) for path in options.skill_paths],
             home=home,
@@ -280,13 +281,15 @@ class _Project:
 
     def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
         """A prompt with `/name` replaced by the command's text, or by the activation of the skill."""
-        expansion = expand_prompt(text, self._commands, self.skills(), self.folders)
+        trusts = self._trusts if self.library.runs_commands else None
+        expansion = expand_prompt(text, self._commands, self.skills(), self.folders, trusts=trusts)
         if expansion.command is not None:
             trusted = self._trusts(expansion.command)
-            return Expanded(expansion.text, (expanded_event(expansion.command, expansion.arguments, trusted=trusted),))
+            event = expanded_event(expansion.command, expansion.arguments, trusted=trusted)
+            return Expanded(expansion.text, (event,), expansion.draft)
         if expansion.skill is None:
             return Expanded(expansion.text)
-        event, _ = self.library.activate(
+        activation = self.library.activate(
             expansion.skill,
             view.skill_events,
             arguments=expansion.arguments,
@@ -294,7 +297,8 @@ class _Project:
             project_dir=self.root,
             session_id=session_id,
         )
-        return Expanded(expansion.text, () if event is None else (event,))
+        events = () if activation.event is None else (activation.event,)
+        return Expanded(expansion.text, events, activation.draft)
 
     def rules_for(self, path: str) -> list[str]:
         """What the project's rules say about one file."""
@@ -327,7 +331,7 @@ class _Project:
             activations = [
                 self.library.activate(
                     skill, view.skill_events, requested_by="config", project_dir=self.root, session_id=session_id
-                )[0]
+                ).event
                 for skill in found
             ]
             return [event for event in activations if event is not None]

@@ -357,8 +357,40 @@ class CommandExpanded(Event):
 
 
 @dataclass(frozen=True)
+class TextCommandStarted(Event):
+    """A command that stands in the text of a skill or command is about to run; on disk before it does.
+
+    `name` and `path` say whose text it is. `command_id` is the same for every attempt; the `permission.decision` before
+    this event carries it as its `tool_use_id`.
+    """
+
+    type: ClassVar[str] = "text_command.started"
+    command_id: str
+    name: str
+    command: str
+    input_sha256: str
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class TextCommandFinished(Event):
+    """What a command of a text wrote: `output` stands in its place, or `error_message` says why nothing does.
+
+    `outcome` is `ok`, `error` or `cancelled`.
+    """
+
+    type: ClassVar[str] = "text_command.finished"
+    command_id: str
+    output: str = ""
+    outcome: str = "ok"
+    error_message: str | None = None
+    duration_s: float | None = None
+
+
+@dataclass(frozen=True)
 class SkillActivated(Event):
-    """A skill became active. `body` is the text as it was rendered, so the file may change or go.
+    """A skill became active. `body` is the text as it was rendered, so the file may change or go; `body_sha256` is the
+    digest of that text before the outputs of its commands were put into it.
 
     `scope` is where the skill was found (`project`, `user`, `path`), `requested_by` `model`, `user`, `config` or
     `subagent`; `grants` are permission rules and `model` is the model that it brings for the turn.
@@ -526,6 +558,8 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         SubagentStarted,
         SystemInit,
         SystemNotice,
+        TextCommandFinished,
+        TextCommandStarted,
         TodoUpdated,
         ToolResult,
         ToolStarted,

@@ -72,6 +72,9 @@ class OpenAgenticOptions:
         setting_sources     which settings, memory, skills, commands and agents are read: any of "user", "project", "local"
         trust_project       True lets the project's files grant (hooks, env, allow rules, skill grants); None asks the stored
                             decisions; False never
+        run_text_commands   True runs the commands that stand as !`command` in the text of trusted skills and commands, if an
+                            allow rule covers them, and puts what they write in their place; False leaves that to the
+                            settings ("enableSkillShellExecution"); "disableSkillShellExecution" there forbids it
         additional_dirs     more folders that belong to the workspace
         system_prompt       replaces the built-in base of the system prompt
 
@@ -123,6 +126,7 @@ class OpenAgenticOptions:
     project_dir: str | os.PathLike[str] | None = None
     setting_sources: Sequence[Literal["user", "project", "local"]] = ()
     trust_project: bool | None = None
+    run_text_commands: bool = False
     additional_dirs: Sequence[str | os.PathLike[str]] = ()
     system_prompt: str | None = None
     skill_paths: Sequence[str | os.PathLike[str]] = ()

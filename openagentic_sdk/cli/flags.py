@@ -56,6 +56,11 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="run Bash on a copy and list what it writes: preview drops that, commit applies it",
     )
     limits.add_argument(
+        "--text-commands",
+        action="store_true",
+        help="run the !`commands` in the text of trusted skills and commands that an allow rule covers",
+    )
+    limits.add_argument(
         "--max-steps",
         metavar="N",
         type=_positive,
@@ -89,6 +94,7 @@ def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgentic
         permission_gate=gate,
         sandbox=args.sandbox,
         bash_effects=args.bash_effects,
+        run_text_commands=args.text_commands,
         session_store=store,
         resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,

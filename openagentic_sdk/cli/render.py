@@ -33,6 +33,8 @@ from ..events import (
     SubagentStarted,
     SystemInit,
     SystemNotice,
+    TextCommandFinished,
+    TextCommandStarted,
     TodoUpdated,
     ToolResult,
     ToolStarted,
@@ -220,6 +222,13 @@ class EventPrinter:
     def _skill(self, event: SkillActivated) -> None:
         self._note(event, f"skill {on_one_line(event.name)} is active{_brought(event)}")
 
+    def _text_command(self, event: TextCommandStarted) -> None:
+        self._note(event, f"{on_one_line(event.name)} runs {on_one_line(event.command, _MAX_ARGUMENT_CHARS)}")
+
+    def _text_command_end(self, event: TextCommandFinished) -> None:
+        if event.error_message is not None:
+            self._note(event, f"which {on_one_line(event.error_message)}", "yellow")
+
     def _skill_off(self, event: SkillDeactivated) -> None:
         self._note(event, f"skill {on_one_line(event.name)} is no longer active")
 
@@ -341,6 +350,8 @@ _PRINTERS: Mapping[str, Callable[[EventPrinter, Any], None]] = {
     SkillActivated.type: EventPrinter._skill,
     SkillDeactivated.type: EventPrinter._skill_off,
     SkillDrifted.type: EventPrinter._skill_drift,
+    TextCommandFinished.type: EventPrinter._text_command_end,
+    TextCommandStarted.type: EventPrinter._text_command,
     SubagentFinished.type: EventPrinter._subagent_end,
     SubagentStarted.type: EventPrinter._subagent,
     SystemInit.type: EventPrinter._init,

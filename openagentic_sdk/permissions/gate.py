@@ -255,6 +255,30 @@ class PermissionGate:
             self._memory.keep_paths(str(context["tool_use_id"]), kept)
         return result
 
+    def judge_by_rule(
+        self, tool_name: str, tool_input: Mapping[str, Any], context: Mapping[str, Any] | None = None
+    ) -> ApprovalResult:
+        """Whether an allow rule lets this call run: no mode, hook, callback or person stands in for one.
+
+        For calls that no model and no person asked for. What forbids a call forbids this one too. `context` as in `approve`.
+        """
+        context = context or {}
+        subject = self._subject(tool_name, tool_input, context)
+        layers, notes = self._layers_for(context)
+        verdict = together([decide(layer, subject) for layer in layers])
+        if verdict.outcome == "allow":
+            verdict = _by_rule([decide(replace(layer, mode="prompt"), subject) for layer in layers])
+        return ApprovalResult(
+            verdict.outcome == "allow" and verdict.rule is not None,
+            verdict.reason,
+            self.mode,
+            verdict.category,
+            input_sha256=json_sha256(dict(tool_input)),
+            policy_sha256=self._digest(layers),
+            details={**details_of(subject), **notes},
+            **_rule_of(verdict),
+        )
+
     async def _settled(
         self,
         known: Mapping[str, Any],
@@ -593,6 +617,11 @@ def _deny_rule(text: str, source: str = "session", root: str | None = None) -> R
 
 def _session_of(context: Mapping[str, Any]) -> str:
     return str(context.get("session_id") or "")
+
+
+def _by_rule(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict of the first layer whose rules allow a call, else that of the first layer."""
+    return next((verdict for verdict in verdicts if verdict.outcome == "allow" and verdict.rule), verdicts[0])
 
 
 def _rule_of(verdict: Verdict) -> dict[str, Any]:

@@ -1,15 +1,15 @@
 """Prompts with a name: `/name arguments` becomes the text of a file in `.claude/commands`, or starts a skill.
 
 A skill wins over a command of its name. The folders below `commands` are part of a name: `front/page.md` is `/front:page`.
-Nothing in a command's text is executed; what it names as `@file` is attached.
+What it names as `@file` is attached. Nothing in its text is executed here: commands that it holds become a draft.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from ..events import CommandExpanded
 from ..skills.activation import grantable
@@ -21,6 +21,7 @@ from ..skills.names import name_key
 from ..skills.outline import read_outline
 from ..skills.render import fill_arguments
 from ..skills.text import one_line, printable
+from ..skills.text_commands import Draft, draft_of
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 from .memory import import_targets
 
@@ -60,13 +61,17 @@ class CommandSet:
 
 @dataclass(frozen=True)
 class Expansion:
-    """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`."""
+    """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`.
+
+    `draft`, when set, is the text with gaps for commands that are to run before the model reads it.
+    """
 
     text: str
     arguments: str = ""
     command: Command | None = None
     skill: SkillInfo | None = None
     attached: tuple[str, ...] = ()
+    draft: Draft | None = None
 
 
 def read_commands(folders: ClaudeFolders) -> CommandSet:
@@ -107,8 +112,18 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
     return command, [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
 
 
-def expand_prompt(prompt: str, commands: CommandSet, skills: Sequence[SkillInfo], folders: ClaudeFolders) -> Expansion:
-    """The prompt itself unless it is `/name arguments` with a name that a skill or command has."""
+def expand_prompt(
+    prompt: str,
+    commands: CommandSet,
+    skills: Sequence[SkillInfo],
+    folders: ClaudeFolders,
+    *,
+    trusts: Callable[[Command], bool] | None = None,
+) -> Expansion:
+    """The prompt itself unless it is `/name arguments` with a name that a skill or command has.
+
+    `trusts` says in whose text commands are to run; None runs none.
+    """
     match = _PROMPT.match(prompt.strip())
     if match is None:
         return Expansion(prompt)
@@ -120,9 +135,26 @@ def expand_prompt(prompt: str, commands: CommandSet, skills: Sequence[SkillInfo]
     command = commands.find(name)
     if command is None:
         return Expansion(prompt)
-    text = fill_arguments(command.body, arguments, names=command.arguments)
+    draft = _draft_of(command, arguments) if trusts is not None and trusts(command) else None
+    body = command.body if draft is None else draft.text
+    text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments)
     attached = _attachments(text, folders)
-    return Expansion("\n\n".join([text, *attached.values()]), arguments, command=command, attached=tuple(attached))
+    text = "\n\n".join([text, *attached.values()])
+    if draft is not None:
+        draft = replace(draft, text=text)
+        text = draft.as_written
+    return Expansion(text, arguments, command=command, attached=tuple(attached), draft=draft)
+
+
+def _draft_of(command: Command, arguments: str) -> Draft | None:
+    return draft_of(
+        command.body,
+        name=f"command /{command.name}",
+        path=command.path,
+        grants=grantable(command.allowed_tools)[0],
+        arguments=arguments,
+        argument_names=command.arguments,
+    )
 
 
 def expanded_event(command: Command, arguments: str, *, trusted: bool) -> CommandExpanded:

@@ -49,6 +49,8 @@ class Settings:
 
     `agents_md`, `outside_imports`, `skill_precedence` and `enforce_allowed_tools` (in the files `agentsMd`,
     `allowOutsideImports`, `skillPrecedence`, `enforceAllowedTools`) are settings of `read_memory` and `SkillLibrary`.
+    `text_commands` and `text_commands_disabled` (`enableSkillShellExecution`, `disableSkillShellExecution`) switch the
+    commands in the texts of skills and commands on, and off for good.
     `values` holds every other top-level key, from the highest file that has it. `withheld` says what an untrusted project
     asked for and did not get, one sentence per file.
     """
@@ -66,10 +68,16 @@ class Settings:
     outside_imports: bool = False
     skill_precedence: str | None = None
     enforce_allowed_tools: bool = False
+    text_commands: bool = False
+    text_commands_disabled: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
+
+    def runs_text_commands(self, wanted: bool) -> bool:
+        """Whether commands in texts run, when the caller wants it or leaves it to the files."""
+        return (wanted or self.text_commands) and not self.text_commands_disabled
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,8 @@ _READ_KEYS = frozenset(
         "allowOutsideImports",
         "skillPrecedence",
         "enforceAllowedTools",
+        "enableSkillShellExecution",
+        "disableSkillShellExecution",
     )
 )
 
@@ -160,6 +170,8 @@ class _Entries:
             outside_imports=self._flag(data, "allowOutsideImports"),
             skill_precedence=self._choice(data, "skillPrecedence", ("project", "user")),
             enforce_allowed_tools=self._flag(data, "enforceAllowedTools"),
+            text_commands=self._flag(data, "enableSkillShellExecution"),
+            text_commands_disabled=self._flag(data, "disableSkillShellExecution"),
             values={key: value for key, value in data.items() if key not in _READ_KEYS},
             sources=(self.file.path,),
             diagnostics=tuple(self.notes),
@@ -270,6 +282,8 @@ def _under(high: Settings, low: Settings) -> Settings:
         outside_imports=high.outside_imports or low.outside_imports,
         skill_precedence=high.skill_precedence or low.skill_precedence,
         enforce_allowed_tools=high.enforce_allowed_tools or low.enforce_allowed_tools,
+        text_commands=high.text_commands or low.text_commands,
+        text_commands_disabled=high.text_commands_disabled or low.text_commands_disabled,
         values=_merged(high.values, low.values),
         sources=high.sources + low.sources,
         withheld=high.withheld + low.withheld,
@@ -298,6 +312,7 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
     "hooks": lambda settings: settings.hooks,
     "env": lambda settings: settings.env,
     "imports from outside": lambda settings: settings.outside_imports,
+    "commands in texts": lambda settings: settings.text_commands,
     "a looser permission mode": lambda settings: settings.default_mode in LOOSE_MODES,
 }
 
@@ -315,6 +330,7 @@ def _without_grants(settings: Settings, file: _File) -> Settings:
         hooks=(),
         env={},
         outside_imports=False,
+        text_commands=False,
         default_mode=mode,
         withheld=(*settings.withheld, sentence),
     )

@@ -16,7 +16,8 @@ from typing import Any, Literal, Protocol
 from ..errors import FileRefusedError, StorageError
 from ..skills.activation import grantable
 from ..skills.files import is_within, read_bytes, tree_sha256
-from ..skills.index import SkillInfo
+from ..skills.index import SkillInfo, load_skill
+from ..skills.text_commands import draft_of
 from .claude import claude_folders
 from .commands import read_commands
 from .settings import LOOSE_MODES, read_settings
@@ -83,15 +84,29 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     lines += [f"set {name} to {value}" for name, value in settings.env.items()]
     lines += ["import memory from outside of the project"] if settings.outside_imports else []
     lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
+    commands = read_commands(folders).commands
     named: list[tuple[str, GrantingFile]] = [
         (f"skill {skill.name}", skill) for skill in skills if skill.scope == "project"
     ]
-    named += [(f"command /{command.name}", command) for command in read_commands(folders).commands]
+    named += [(f"command /{command.name}", command) for command in commands]
     for name, file in named:
         rules = grantable(file.allowed_tools)[0]
         if rules:
             lines.append(f"while {name} is used allow: {', '.join(rules)} ({file.path})")
+    texts = [(f"skill {skill.name}", skill.path, _body_of(skill)) for skill in skills if skill.scope == "project"]
+    texts += [(f"command /{command.name}", command.path, command.body) for command in commands]
+    for name, path, text in texts:
+        draft = draft_of(text)
+        found = draft.commands if draft is not None else ()
+        lines += [f"before {name} is read, if commands in texts are on, run: {line} ({path})" for line in found]
     return lines
+
+
+def _body_of(skill: SkillInfo) -> str:
+    try:
+        return load_skill(skill).body
+    except OSError:
+        return ""  # what cannot be read cannot be activated either
 
 
 class GrantingFile(Protocol):

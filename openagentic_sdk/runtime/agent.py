@@ -19,6 +19,7 @@ from ..sessions.compaction import ContextLimits
 from ..sessions.request import RequestDigest
 from ..sessions.view import SessionView
 from ..skills.activation import SkillPolicy, skill_policy
+from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
 from .limits import Budget, Deadline
@@ -28,10 +29,14 @@ from .structured import OutputSchema
 
 @dataclass(frozen=True)
 class Expanded:
-    """A prompt as the model gets it, and the events that it brings (a skill that it activates)."""
+    """A prompt as the model gets it, and the events that it brings (a skill that it activates).
+
+    `draft`, when set, is the prompt's text or that of its skill with gaps for commands that are still to run.
+    """
 
     text: str
     events: Sequence[Event] = ()
+    draft: Draft | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,9 @@ class RunRequest:
 # Starts a subagent: (the parent's run, the Task call, the subagent's name, its prompt).
 Spawn = Callable[["Run", str, str, str], Awaitable[SubagentResult]]
 
+# Runs the commands of a skill's text: (the run, the text, the call or prompt that wants it).
+FillText = Callable[["Run", Draft, str], Awaitable[str]]
+
 
 @dataclass
 class Run:
@@ -124,6 +132,7 @@ class Run:
     budget: Budget
     deadline: Deadline
     spawn: Spawn
+    fill_text: FillText
     depth: int = 0
     request: RunRequest = field(default_factory=RunRequest)
     began_at: float = 0.0

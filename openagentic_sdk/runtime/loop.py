@@ -17,6 +17,7 @@ from .final_answer import accept_final_text, accepted_value, forget_answer, has_
 from .model_step import Reply, ask_model
 from .recorder import settled
 from .settle import REPEATABLE, settle_open_calls
+from .text_commands import fill_prompt
 from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
 
 
@@ -130,7 +131,8 @@ async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
     await run.record(*events)
     if decision is not None and decision.block:
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
-    await run.record(UserMessage(text, request_id=request_id), *expanded.events)
+    filled = await fill_prompt(run, expanded, text, request_id)
+    await run.record(UserMessage(filled.text, request_id=request_id), *filled.events)
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True

@@ -14,6 +14,7 @@ from .channel import EventChannel
 from .limits import Budget, Deadline
 from .masking import mask_event
 from .recorder import Recorder, off_loop, settled
+from .text_commands import fill_draft
 
 
 async def open_run(
@@ -58,6 +59,7 @@ async def open_run(
         budget=budget,
         deadline=deadline,
         spawn=spawn,
+        fill_text=fill_draft,
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),

@@ -6,6 +6,7 @@ import uuid
 
 from ..errors import ToolError
 from ..events import Event, ToolUse, UserQuestion
+from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult, ToolContext
 from .agent import Run
 
@@ -30,6 +31,9 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         permitted: bool = await run.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
         return permitted
 
+    async def fill_text(draft: Draft) -> str:
+        return await run.fill_text(run, draft, use.tool_use_id)
+
     run.resources["read_filter"] = run.gate.read_filter(agent.cwd, agent.workspace_roots)
     return ToolContext(
         cwd=agent.cwd,
@@ -47,5 +51,6 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         spawn=spawn,
         permits_path=permits_path,
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
+        fill_text=fill_text,
         run_resources=run.resources,
     )

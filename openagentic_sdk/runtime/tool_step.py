@@ -148,21 +148,32 @@ def cancelled_result(tool_use_id: str, text: str) -> ToolResult:
 async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
     """Everything up to `tool.started`. Gives the result at once for a call that does not run."""
     try:
-        tool = run.agent.tools.get(use.name)
-        input = _arguments(use, tool)
-        hooked, hook_events, decision = await run.agent.hooks.run_pre_tool_use(
-            tool_name=use.name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
-        )
-        await run.record(*hook_events)
-        if decision is not None and decision.block:
-            return await _blocked(run, use, input, hook_events, decision.block_reason)
-        if hooked is not input:
-            validate(hooked, tool.input_schema, f"{use.name}, as a hook changed it")
+        call, hook_events, decision = await before_hooks(run, use)
     except ToolError as error:
         return error_result(use.tool_use_id, error)
+    if decision is not None and decision.block:
+        return await _blocked(run, use, hook_events, decision.block_reason)
+    return await _permit(run, call, _wish_of(decision, hook_events))
+
+
+async def before_hooks(run: Run, use: ToolUse) -> tuple[Permitted, Sequence[HookEvent], HookDecision | None]:
+    """The call as the hooks before it left it, what they did (in the log by now), and what they decided.
+
+    Raises `ToolError` for a tool that is not there and for input that does not fit it.
+    """
+    tool = run.agent.tools.get(use.name)
+    input = _arguments(use, tool)
+    hooked, hook_events, decision = await run.agent.hooks.run_pre_tool_use(
+        tool_name=use.name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
+    )
+    await run.record(*hook_events)
+    if decision is not None and decision.block:
+        return Permitted(use, tool, input), hook_events, decision
+    if hooked is not input:
+        validate(hooked, tool.input_schema, f"{use.name}, as a hook changed it")
     if decision is not None and decision.additional_context:
         run.notes.append(UserMessage(decision.additional_context, origin="hook"))
-    return await _permit(run, Permitted(use, tool, hooked), _wish_of(decision, hook_events))
+    return Permitted(use, tool, hooked), hook_events, decision
 
 
 def _arguments(use: ToolUse, tool: Tool) -> Mapping[str, Any]:
@@ -175,17 +186,35 @@ def _arguments(use: ToolUse, tool: Tool) -> Mapping[str, Any]:
     return use.input
 
 
-async def _blocked(
-    run: Run, use: ToolUse, input: Mapping[str, Any], events: Sequence[HookEvent], reason: str | None
-) -> ToolResult:
-    hook = next((event.name for event in events if event.action == "block"), None)
+async def _blocked(run: Run, use: ToolUse, events: Sequence[HookEvent], reason: str | None) -> ToolResult:
     text = reason or "a hook blocked this call"
-    await run.record(
-        PermissionDecision(
-            use.tool_use_id, use.name, False, run.agent.gate.mode, json_sha256(dict(input)), text, hook=hook
-        )
-    )
+    blocked = ApprovalResult(False, text, run.agent.gate.mode, hook=blocking_hook(events))
+    await run.record(decision_event(use, use.input, blocked))
     return ToolResult(use.tool_use_id, is_error=True, error_type="HookBlocked", error_message=text, outcome="denied")
+
+
+def blocking_hook(events: Sequence[HookEvent]) -> str | None:
+    """The name of the hook that blocked."""
+    return next((event.name for event in events if event.action == "block"), None)
+
+
+def decision_event(use: ToolUse, input: Mapping[str, Any], approval: ApprovalResult) -> PermissionDecision:
+    """What the gate or a hook said about a call with this input, for the log."""
+    return PermissionDecision(
+        use.tool_use_id,
+        use.name,
+        approval.allowed,
+        approval.mode,
+        json_sha256(dict(input)),
+        approval.reason,
+        rule=approval.rule,
+        source=approval.source,
+        hook=approval.hook,
+        answered_by=approval.answered_by,
+        waited_s=approval.waited_s,
+        policy_sha256=approval.policy_sha256,
+        details=approval.details,
+    )
 
 
 def _wish_of(decision: HookDecision | None, events: Sequence[HookEvent]) -> dict[str, Any]:
@@ -210,21 +239,7 @@ async def _permit(run: Run, call: Permitted, hook_wish: Mapping[str, Any]) -> Pe
             validate(call.input, call.tool.input_schema, f"{use.name}, as it was edited")
         except ToolError as error:
             return error_result(use.tool_use_id, error)
-    decision = PermissionDecision(
-        use.tool_use_id,
-        use.name,
-        approval.allowed,
-        approval.mode,
-        json_sha256(dict(call.input)),
-        approval.reason,
-        rule=approval.rule,
-        source=approval.source,
-        hook=approval.hook,
-        answered_by=approval.answered_by,
-        waited_s=approval.waited_s,
-        policy_sha256=approval.policy_sha256,
-        details=approval.details,
-    )
+    decision = decision_event(use, call.input, approval)
     if not approval.allowed:
         await run.record(decision)
         return ToolResult(
@@ -322,6 +337,13 @@ def _with_duration(result: ToolResult, seconds: float) -> ToolResult:
 
 async def record_result(run: Run, call: Permitted, result: ToolResult) -> None:
     """Let hooks see the result, make it fit, and record it."""
+    events, result = await after_hooks(run, call, result)
+    note_rules(run, call.input, result)
+    await run.record(*events, await shrink_output(run, masked(run, result)))
+
+
+async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Sequence[HookEvent], ToolResult]:
+    """The result as the hooks after the call left it, and what they did."""
     output, hook_events, decision = await run.agent.hooks.run_post_tool_use(
         tool_name=call.use.name,
         tool_output=result.output,
@@ -329,7 +351,6 @@ async def record_result(run: Run, call: Permitted, result: ToolResult) -> None:
             tool_use_id=call.use.tool_use_id, tool_input=call.input, error_message=result.error_message
         ),
     )
-    events: list[Event] = list(hook_events)
     if decision is not None and decision.block:
         text = decision.block_reason or "a hook withheld this result"
         result = ToolResult(
@@ -339,5 +360,4 @@ async def record_result(run: Run, call: Permitted, result: ToolResult) -> None:
         result = replace(result, output=output)
     if decision is not None and decision.additional_context:
         run.notes.append(UserMessage(decision.additional_context, origin="hook"))
-    note_rules(run, call.input, result)
-    await run.record(*events, await shrink_output(run, masked(run, result)))
+    return hook_events, result

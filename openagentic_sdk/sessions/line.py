@@ -17,7 +17,17 @@ from typing import Any
 from zlib import crc32
 
 from ..errors import InvalidEventError
-from ..events import Event, PermissionDecision, Result, ToolResult, ToolStarted, UnknownEvent, UserMessage
+from ..events import (
+    Event,
+    PermissionDecision,
+    Result,
+    TextCommandFinished,
+    TextCommandStarted,
+    ToolResult,
+    ToolStarted,
+    UnknownEvent,
+    UserMessage,
+)
 from ..serialization import dumps_json, event_from_dict, event_to_dict
 
 FORMAT_VERSION = 1
@@ -49,11 +59,14 @@ class Envelope:
     crc_behind: int
 
 
+_BARRIERS = (UserMessage, ToolResult, PermissionDecision, Result, TextCommandStarted, TextCommandFinished)
+
+
 def is_barrier(event: Event) -> bool:
     """Whether, at durability `barrier`, the event must be on disk before the run goes on."""
     if isinstance(event, ToolStarted):
         return event.effect != "read"
-    return isinstance(event, UserMessage | ToolResult | PermissionDecision | Result)
+    return isinstance(event, _BARRIERS)
 
 
 def encode_event(event: Event) -> str:

@@ -24,6 +24,8 @@ from ..events import (
     SubagentFinished,
     SubagentStarted,
     SystemInit,
+    TextCommandFinished,
+    TextCommandStarted,
     ToolResult,
     ToolStarted,
     ToolUse,
@@ -51,7 +53,8 @@ class SessionView:
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
-    maps a request id to the `seq` of its prompt. `last_request_tokens` is what the newest request weighed, None
+    maps a request id to the `seq` of its prompt. `text_commands` maps the id of each command that a text ran to its end,
+    None while it has none. `last_request_tokens` is what the newest request weighed, None
     when the endpoint did not say.
     """
 
@@ -69,6 +72,7 @@ class SessionView:
         self.last_text = ""
         self.open_subagents: dict[str, SubagentStarted] = {}
         self.last_request_tokens: int | None = None
+        self.text_commands: dict[str, TextCommandFinished | None] = {}
         self.skill_events: list[Event] = []  # what decides which skills are active and what the turn grants
         self._questions: dict[str, UserQuestion] = {}
         self._answers: dict[str, str] = {}
@@ -165,6 +169,12 @@ class SessionView:
         if isinstance(files, Mapping):
             self.observed_files.update({str(path): str(digest) for path, digest in files.items()})
 
+    def _text_command_started(self, event: TextCommandStarted) -> None:
+        self.text_commands[event.command_id] = None
+
+    def _text_command_finished(self, event: TextCommandFinished) -> None:
+        self.text_commands[event.command_id] = event
+
     def _subagent_started(self, event: SubagentStarted) -> None:
         self.open_subagents[event.child_session_id] = event
 
@@ -211,6 +221,8 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     PermissionDecision.type: SessionView._decision,
     ToolStarted.type: SessionView._started,
     ToolResult.type: SessionView._tool_result,
+    TextCommandStarted.type: SessionView._text_command_started,
+    TextCommandFinished.type: SessionView._text_command_finished,
     SubagentStarted.type: SessionView._subagent_started,
     SubagentFinished.type: SessionView._subagent_finished,
     Result.type: SessionView._result,

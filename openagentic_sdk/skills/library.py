@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ..errors import FileRefusedError
 from ..events import Event, SkillActivated, SkillDrifted, UserMessage
@@ -15,6 +16,7 @@ from .files import tree_sha256
 from .index import SkillIndex, SkillInfo, load_skill
 from .names import name_key
 from .parse import SkillDoc
+from .text_commands import Draft, draft_of
 
 
 def trust_nobody(skill: SkillInfo) -> bool:
@@ -22,11 +24,21 @@ def trust_nobody(skill: SkillInfo) -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class Activation:
+    """A skill's document, the event that makes it active, and its text as a draft when commands of it are to run."""
+
+    doc: SkillDoc
+    event: SkillActivated | None = None
+    draft: Draft | None = None
+
+
 class SkillLibrary:
     """The indexes of the projects that a run touches, each kept until its files change.
 
     `trusts` says whether a skill's allowed-tools are granted, `enforce` that they are all that may be used while it is
-    active. See `index_skills` for the other settings.
+    active, `runs_commands` that the commands in the text of a trusted skill are run when it becomes active, as far as rules
+    allow them. See `index_skills` for the other settings.
     """
 
     def __init__(
@@ -38,10 +50,12 @@ class SkillLibrary:
         precedence: str = "project",
         trusts: Callable[[SkillInfo], bool] = trust_nobody,
         enforce: bool = False,
+        runs_commands: bool = False,
     ) -> None:
         self.setting_sources = tuple(setting_sources)
         self.trusts = trusts
         self.enforce = enforce
+        self.runs_commands = runs_commands
         self._paths = tuple(paths)
         self._home = home
         self._precedence = precedence
@@ -70,25 +84,28 @@ class SkillLibrary:
         requested_by: str = "model",
         project_dir: str | None = None,
         session_id: str | None = None,
-    ) -> tuple[SkillActivated | None, SkillDoc]:
-        """The event that makes a skill active; None when it would change nothing: same text, arguments, grants and model.
+    ) -> Activation:
+        """What makes a skill active; no event when it would change nothing: same text, arguments, grants and model.
 
         With `requested_by="user"` the skill is for a prompt that is not among the `events` yet. Raises `OSError` when its
         file cannot be read.
         """
         doc = load_skill(info)
+        trusted = self.trusts(info)
         event = activation_event(
             info,
             doc,
             arguments=arguments or None,
             requested_by=requested_by,
-            trusted=self.trusts(info),
+            trusted=trusted,
             enforce=self.enforce,
             tree_sha256=_digest_folder(info),
             variables=_variables(project_dir, session_id),
         )
         before = [*events, UserMessage("")] if requested_by == "user" else events
-        return (None if _is_in_force(event, before) else event), doc
+        if _is_in_force(event, before):
+            return Activation(doc)
+        return Activation(doc, event, _draft_of(event, doc) if trusted and self.runs_commands else None)
 
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None
@@ -101,6 +118,17 @@ class SkillLibrary:
             if drift is not None and (drift.name, drift.new_sha256) not in reported:
                 found.append(drift)
         return found
+
+
+def _draft_of(event: SkillActivated, doc: SkillDoc) -> Draft | None:
+    return draft_of(
+        event.body,
+        name=f"skill {event.name}",
+        path=event.path,
+        grants=event.grants,
+        arguments=event.arguments or "",
+        argument_names=doc.arguments,
+    )
 
 
 def _is_in_force(event: SkillActivated, events: Sequence[Event]) -> bool:

@@ -84,12 +84,36 @@ class _Filling:
         return self.words[position] if position < len(self.words) else ""
 
 
+def first_number(text: str) -> int:
+    """0 when the text names its first word `$0`, else 1."""
+    return 0 if re.search(r"(?<!\\)\$0(?!\w)", text) else 1
+
+
+# A placeholder counts in a command only as a word of its own, so that its value stays one whatever it holds.
+_SHELL_WORD = re.compile(r'(?<!\S)("?)(\$(?:ARGUMENTS(?:\[\d{1,4}\])?|\d{1,4}|[A-Za-z_][\w-]*))\1(?!\S)')
+
+
+def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), first: int = 1) -> str:
+    """A command line with its arguments, each quoted for the shell; a placeholder that has no value stays.
+
+    `first` is the number of the first word, see `first_number`.
+    """
+    words = [shlex.quote(word) for word in split_words(arguments)]
+    filling = _Filling(" ".join(words), words, names, {}, first)
+
+    def value(match: re.Match[str]) -> str:
+        placeholder = _PLACEHOLDER.fullmatch(match[2])
+        filled = filling.value(placeholder) if placeholder else match[2]
+        return match[0] if filled == match[2] else filled
+
+    return _SHELL_WORD.sub(value, command)
+
+
 def fill_arguments(
     text: str, arguments: str, *, names: Sequence[str] = (), variables: Mapping[str, str] | None = None
 ) -> str:
     """The text with its arguments; when it has no place for them they follow it, so that nothing given is lost."""
-    first = 0 if re.search(r"(?<!\\)\$0(?!\w)", text) else 1
-    filling = _Filling(arguments, split_words(arguments), names, variables or {}, first)
+    filling = _Filling(arguments, split_words(arguments), names, variables or {}, first_number(text))
     filled = _PLACEHOLDER.sub(filling.value, text)
     if arguments.strip() and not filling.used:
         return f"{filled.rstrip()}\n\nARGUMENTS: {arguments}\n"

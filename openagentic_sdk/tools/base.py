@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..events import Event, ToolUse
+from ..skills.text_commands import Draft
 from ..threads import run_in_thread
 
 Effect = Literal["read", "idempotent", "unsafe"]
@@ -37,7 +38,8 @@ class ToolContext:
     `observed_files` maps absolute paths to the digest of what the model last saw or wrote, rebuilt from the log.
     `record` appends an event to the session's log and shows it to the caller. `ask_user` puts a question to a person and
     returns the answer. `spawn(agent, prompt)` runs a subagent. `permits_path(path, write)` asks the permission gate about
-    one more path that a call turned out to touch. `read_blob` returns the bytes of a stored big output, by digest.
+    one more path that a call turned out to touch. `fill_text` runs the commands of a skill's text and returns the text with
+    what they wrote. `read_blob` returns the bytes of a stored big output, by digest.
     `cancelled` is set when the call is to stop; code that runs in a thread looks at it.
     `idempotency_key` is the same for every attempt at one call.
     """
@@ -56,6 +58,7 @@ class ToolContext:
     ask_user: Callable[[str, tuple[str, ...]], Awaitable[str]] | None = None
     spawn: Callable[[str, str], Awaitable[SubagentResult]] | None = None
     permits_path: Callable[[str, bool], Awaitable[bool]] | None = None
+    fill_text: Callable[[Draft], Awaitable[str]] | None = None
     read_blob: Callable[[str], bytes] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     run_resources: dict[str, Any] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..events import Event
@@ -45,7 +46,7 @@ class SkillActivateTool(Tool):
         skill = (await find_index(self._library, input, ctx)).find(str(input["name"]))
         refuse_user_only(skill)
         events = session_events(ctx)
-        event, doc = self._library.activate(
+        activation = self._library.activate(
             skill,
             events,
             arguments=input.get("arguments"),
@@ -53,11 +54,14 @@ class SkillActivateTool(Tool):
             project_dir=ctx.project_dir or ctx.cwd,
             session_id=ctx.session_id,
         )
+        event = activation.event
         if event is None:
             return {"active": active_names(events), "note": f"{skill.name} was active already"}
+        if activation.draft is not None and ctx.fill_text is not None:
+            event = replace(event, body=await ctx.fill_text(activation.draft))
         await record_event(event, ctx)
         answer: dict[str, Any] = {"active": active_names([*events, event])}
-        if event.grants and (too_wide := grantable(doc.allowed_tools)[1]):
+        if event.grants and (too_wide := grantable(activation.doc.allowed_tools)[1]):
             answer["not_granted"] = list(too_wide)
         return answer
 

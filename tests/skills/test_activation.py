@@ -107,12 +107,12 @@ class LibraryTest(ProjectTestCase):
         path = self.skill("a")
         library = SkillLibrary()
         info = library.index(str(self.project)).find("a")
-        first, _ = library.activate(info, [])
+        first = library.activate(info, []).event
         assert first is not None
-        self.assertIsNone(library.activate(info, [first])[0])
-        self.assertIsNotNone(library.activate(info, [first], arguments="now")[0])
+        self.assertIsNone(library.activate(info, [first]).event)
+        self.assertIsNotNone(library.activate(info, [first], arguments="now").event)
         path.write_text("---\nname: a\ndescription: d\n---\nDo something else.\n", encoding="utf-8")
-        self.assertIsNotNone(library.activate(info, [first])[0])
+        self.assertIsNotNone(library.activate(info, [first]).event)
 
     def test_a_person_who_asks_again_in_the_next_turn_gets_arguments_and_grants_again(self) -> None:
         self.skill("a", allowed_tools="Read")
@@ -122,9 +122,10 @@ class LibraryTest(ProjectTestCase):
             (SkillLibrary(trusts=lambda skill: True), None, True),
         ):
             info = library.index(str(self.project)).find("a")
-            first, _ = library.activate(info, [], arguments=arguments, requested_by="user")
+            first = library.activate(info, [], arguments=arguments, requested_by="user").event
             assert first is not None
-            second, _ = library.activate(info, [UserMessage("1"), first], arguments=arguments, requested_by="user")
+            asked = [UserMessage("1"), first]
+            second = library.activate(info, asked, arguments=arguments, requested_by="user").event
             self.assertEqual(second is not None, again)
 
     def test_drift_is_found_once_and_for_lost_files_too(self) -> None:
@@ -132,7 +133,8 @@ class LibraryTest(ProjectTestCase):
         library = SkillLibrary()
         events: list[Event] = []
         for name in "abc":
-            event, _ = library.activate(library.index(str(self.project)).find(name), events, project_dir="/p")
+            info = library.index(str(self.project)).find(name)
+            event = library.activate(info, events, project_dir="/p").event
             assert event is not None
             events.append(event)
         changed.write_text("---\nname: b\n---\nOther.\n", encoding="utf-8")

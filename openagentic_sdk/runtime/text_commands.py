@@ -1,0 +1,138 @@
+"""Run the commands that stand in the text of a skill or command, before the model reads the text.
+
+The law of this file: a command runs when a rule allows it and hooks let it, never because a mode or a person would; it is
+in the log, and on disk, before it runs; one that started is never run again. When one may not run or fails, the text is
+not used at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import ToolError
+from ..events import HookEvent, SkillActivated, TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
+from ..hooks.models import HookDecision
+from ..permissions.gate import ApprovalResult
+from ..skills.text import printable
+from ..skills.text_commands import Draft
+from .agent import Expanded, Run
+from .recorder import settled
+from .tool_step import Permitted, after_hooks, before_hooks, blocking_hook, decision_event, execute, masked
+
+_SHELL = "Bash"
+_MAX_ERROR_CHARS = 500
+CUT_SHORT = "the run was interrupted while it was running: it may have taken effect in part"
+UNKNOWN = "the process died while it was running: it may or may not have run, so it is not run again"
+
+
+async def fill_prompt(run: Run, expanded: Expanded, text: str, request_id: str | None) -> Expanded:
+    """The prompt with `text` as hooks left it; it, or the text of its skill, holds what its commands wrote.
+
+    Text that a hook put in the place of a command's stands as it is. Raises `ToolError`.
+    """
+    is_skill = any(isinstance(event, SkillActivated) for event in expanded.events)
+    if expanded.draft is None or (text != expanded.text and not is_skill):
+        return Expanded(text, expanded.events)
+    filled = await fill_draft(run, expanded.draft, request_id or uuid.uuid4().hex)
+    if not is_skill:
+        return Expanded(filled, expanded.events)
+    events = [replace(event, body=filled) if isinstance(event, SkillActivated) else event for event in expanded.events]
+    return Expanded(text, events)
+
+
+async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
+    """The draft's text with what its commands wrote, one after the other.
+
+    `cause` names the call or prompt that wants it: what ran for it before a crash is not run again. Raises `ToolError`
+    with the reason when a command may not run, fails, or may have run already.
+    """
+    outputs: list[str] = []
+    for number, command in enumerate(draft.commands, 1):
+        end = await _end_of(run, draft, f"{cause}:{number}", command)
+        if end.outcome != "ok":
+            raise ToolError(f"{draft.name} is not used: its command {command!r} {end.error_message}")
+        outputs.append(end.output)
+    return draft.filled(outputs)
+
+
+async def _end_of(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished:
+    if command_id in run.view.text_commands:
+        known = run.view.text_commands[command_id]
+        return known or TextCommandFinished(command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}")
+    call = await _permit(run, draft, ToolUse(command_id, _SHELL, {"command": command}))
+    assert call.decision is not None
+    started = TextCommandStarted(command_id, draft.name, call.input["command"], call.decision.input_sha256, draft.path)
+    await run.record(call.decision, started)
+    try:
+        result = await execute(run, call)
+    except asyncio.CancelledError:
+        end = TextCommandFinished(command_id, outcome="cancelled", error_message=f"has no known end: {CUT_SHORT}")
+        ended, _ = await settled(run.record(end))
+        ended.exception()
+        raise
+    events, result = await after_hooks(run, call, result)
+    end = _finished(command_id, masked(run, result))
+    await run.record(*events, end)
+    return end
+
+
+async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
+    """The command as hooks left it, with the decision that allows it. Raises `ToolError` when nothing does."""
+    call, events, wish = await before_hooks(run, use)
+    approval = _refused_by_hook(run, wish, events)
+    if approval is None:
+        approval = run.gate.judge_by_rule(_SHELL, call.input, _gate_context(run, draft, use.tool_use_id))
+    decision = decision_event(use, call.input, approval)
+    decision = replace(decision, details={**decision.details, "text_of": draft.name})
+    if not approval.allowed:
+        await run.record(decision)
+        command = call.input["command"]
+        raise ToolError(f"{draft.name} is not used: its command {command!r} may not run by itself: {approval.reason}")
+    return replace(call, decision=decision)
+
+
+def _refused_by_hook(run: Run, wish: HookDecision | None, events: Sequence[HookEvent]) -> ApprovalResult | None:
+    """A hook's no; a hook that wants a person asked says no too, as nobody is."""
+    if wish is None or not (wish.block or wish.permission in ("deny", "ask")):
+        return None
+    reason = wish.block_reason or "a hook does not let it run without a question"
+    return ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=blocking_hook(events))
+
+
+def _gate_context(run: Run, draft: Draft, command_id: str) -> Mapping[str, Any]:
+    """What the gate is told: the rules of this turn, and those that the text itself brings."""
+    context = run.gate_context(command_id, "unsafe")
+    return {**context, "grants": (*context["grants"], *draft.grants)}
+
+
+def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:
+    """The end of a command; one that wrote and then failed has failed."""
+    said = result.output if isinstance(result.output, Mapping) else {}
+    failure = result.error_message if result.is_error else _failure_of(said)
+    return TextCommandFinished(
+        command_id,
+        "" if failure else _written(said),
+        "error" if failure else "ok",
+        f"failed: {failure}" if failure else None,
+        result.duration_s,
+    )
+
+
+def _failure_of(said: Mapping[str, Any]) -> str | None:
+    if said.get("timed_out"):
+        return "it took too long and was ended"
+    code = said.get("exit_code")
+    if code == 0:
+        return None
+    errors = str(said.get("stderr") or "").strip()
+    return f"it ended with exit code {code}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
+
+
+def _written(said: Mapping[str, Any]) -> str:
+    """What a command wrote, to both streams, without what nobody sees."""
+    parts = (str(said.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
+    return printable("\n".join(part for part in parts if part))

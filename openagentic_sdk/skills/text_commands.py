@@ -1,0 +1,92 @@
+"""Commands that stand in the text of a skill or command, whose output is to stand there in their place. Nothing runs here.
+
+They are written `` !`command` `` at the start of a line or behind white space, or as a fenced block that opens with
+```` ```! ````. In other code they are text, and what a command writes is never looked at again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .render import fill_command, first_number
+
+MAX_COMMANDS = 20
+
+_SPAN_OR_COMMAND = re.compile(r"(?<!`)(`{2,})(?!`).*?(?<!`)\1(?!`)|(?<!\S)!`([^`\n]+)`")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ \t]*(.*)")
+_GAP = re.compile("\0(\\d+)\0")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A text with a gap for the output of each of its `commands`, which have not run.
+
+    `written` is what stands in the file at each gap. `name` and `path` say whose text it is, `grants` are the permission
+    rules that it brings.
+    """
+
+    text: str
+    commands: tuple[str, ...]
+    written: tuple[str, ...]
+    name: str = ""
+    path: str | None = None
+    grants: tuple[str, ...] = ()
+
+    @property
+    def as_written(self) -> str:
+        """The text as it stands in the file."""
+        return self.filled(self.written)
+
+    def filled(self, outputs: Sequence[str]) -> str:
+        """The text with one text in each gap."""
+        return _GAP.sub(lambda gap: outputs[int(gap[1])], self.text)
+
+
+def draft_of(
+    text: str,
+    *,
+    name: str = "",
+    path: str | None = None,
+    grants: Sequence[str] = (),
+    arguments: str = "",
+    argument_names: Sequence[str] = (),
+) -> Draft | None:
+    """The text with gaps for its commands; None when it has none.
+
+    Arguments take their places in the commands quoted for the shell, so that none can become more than words. Commands
+    behind the first `MAX_COMMANDS` stay text.
+    """
+    found: list[tuple[str, str]] = []
+    first = first_number(text)
+
+    def gap(written: str, command: str) -> str:
+        if len(found) == MAX_COMMANDS:
+            return written
+        found.append((written, fill_command(command.strip(), arguments, names=argument_names, first=first)))
+        return f"\0{len(found) - 1}\0"
+
+    marked = _with_gaps(text.replace("\0", ""), gap)
+    if not found:
+        return None
+    return Draft(marked, tuple(c for _, c in found), tuple(w for w, _ in found), name, path, tuple(grants))
+
+
+def _with_gaps(text: str, gap: Callable[[str, str], str]) -> str:
+    """The text with a gap for each of its commands."""
+    kept: list[str] = []
+    block: list[str] = []
+    fence, runs = "", False
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if not fence and mark is None:
+            kept.append(_SPAN_OR_COMMAND.sub(lambda m: gap(m[0], m[2]) if m[2] else m[0], line))
+            continue
+        block.append(line)
+        if not fence and mark is not None:
+            fence, runs = mark[1], mark[2].strip() == "!"
+        elif mark and mark[1].startswith(fence) and not mark[2]:
+            kept += [gap("\n".join(block), "\n".join(block[1:-1]))] if runs and len(block) > 2 else block
+            fence, block = "", []
+    return "\n".join([*kept, *block])
