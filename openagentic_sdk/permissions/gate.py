@@ -6,10 +6,8 @@ question. Nobody to ask means no. Authority only shrinks on the way down: a narr
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
-import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -17,17 +15,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import InvalidEventError, OpenAgentSdkError, OptionsError, PermissionRuleError
+from ..errors import InvalidEventError, OpenAgentSdkError
 from ..events import Event, PermissionDecision, UserAnswer, UserQuestion
 from ..serialization import loads_json
 from ..sessions.request import json_sha256
 from .decide import decide, details_of
 from .display import preview, visible
 from .interactive import InteractiveApprover
+from .layers import deny_rule, make_policy, policy_text, read_mode, understood_rules, usable_rules
 from .offers import offered_rules
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
-from .policy import MODES, Mode, Policy, Verdict, together
-from .rules import EDIT_TOOLS, Rule, RuleBook, parse_rule, parse_rules
+from .policy import Mode, Policy, Verdict, together
+from .rules import EDIT_TOOLS, Rule, RuleBook
 from .subject import Subject, Workspace, describe
 
 UserAnswerer = Callable[[UserQuestion], Awaitable[str]]
@@ -123,7 +122,7 @@ class PermissionGate:
         save_rule: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.mode: Mode = _mode("default" if permission_mode is None else permission_mode)
+        self.mode: Mode = read_mode("default" if permission_mode is None else permission_mode)
         self.is_mode_given = permission_mode is not None
         self.user_answerer = user_answerer
         self.interactive_approver = interactive_approver or (InteractiveApprover() if interactive else None)
@@ -134,7 +133,7 @@ class PermissionGate:
         self.trusted = trusted
         self.save_rule = save_rule
         self.clock = clock or SystemClock()
-        self._layers: tuple[Policy, ...] = (_policy(self.mode, allow, ask, deny, None, source, root),)
+        self._layers: tuple[Policy, ...] = (make_policy(self.mode, allow, ask, deny, None, source, root),)
         self._memory = _Memory()
         self._digests: dict[tuple[str, ...], str] = {}
 
@@ -153,7 +152,7 @@ class PermissionGate:
     ) -> PermissionGate:
         """The same gate with more rules in its last layer, for settings and options."""
         *above, last = self._layers
-        more = _policy(last.mode, allow, ask, deny, None, source, root)
+        more = make_policy(last.mode, allow, ask, deny, None, source, root)
         joined = Policy(
             last.mode,
             RuleBook((*last.allow.rules, *more.allow.rules)),
@@ -169,7 +168,7 @@ class PermissionGate:
     def with_mode(self, permission_mode: str) -> PermissionGate:
         """The same gate in another mode. Raises `OptionsError` for an unknown one."""
         *above, last = self._layers
-        mode = _mode(permission_mode)
+        mode = read_mode(permission_mode)
         gate = self._copy((*above, replace(last, mode=mode)))
         gate.mode, gate.is_mode_given = mode, True
         return gate
@@ -191,10 +190,10 @@ class PermissionGate:
         is only held to this gate's mode. What cannot be understood takes authority away instead of raising: a tool of that
         kind is not usable, a deny rule of that kind forbids its whole tool.
         """
-        mode = "bypass" if permission_mode is None else _mode(permission_mode)
-        only = None if tools is None else _understood(tools, source, root)
-        forbidden = [rule if isinstance(rule, Rule) else _deny_rule(rule, source, root) for rule in deny]
-        gate = self._copy((*self._layers, _policy(mode, allow, ask, forbidden, only, source, root)))
+        mode = "bypass" if permission_mode is None else read_mode(permission_mode)
+        only = None if tools is None else understood_rules(tools, source, root)
+        forbidden = [rule if isinstance(rule, Rule) else deny_rule(rule, source, root) for rule in deny]
+        gate = self._copy((*self._layers, make_policy(mode, allow, ask, forbidden, only, source, root)))
         gate.mode = self.mode if permission_mode is None else mode
         return gate
 
@@ -538,81 +537,18 @@ class PermissionGate:
         disallowed = context.get("disallowed_tools") or ()
         if not grants and not disallowed:
             return self._layers, {}
-        allow, unusable = _usable(grants)
-        deny = [_deny_rule(text) for text in disallowed]
+        allow, unusable = usable_rules(grants)
+        deny = [deny_rule(text) for text in disallowed]
         notes = {"ignored_grants": unusable} if unusable else {}
         return tuple(layer.plus(allow=allow, deny=deny) for layer in self._layers), notes
 
     def _digest(self, layers: Sequence[Policy]) -> str:
-        key = tuple(_policy_text(layer) for layer in layers) if layers is not self._layers else ()
+        key = tuple(policy_text(layer) for layer in layers) if layers is not self._layers else ()
         if key not in self._digests:
             if len(self._digests) > _REMEMBERED_CALLS:
                 self._digests.clear()
-            self._digests[key] = json_sha256([_policy_text(layer) for layer in layers])
+            self._digests[key] = json_sha256([policy_text(layer) for layer in layers])
         return self._digests[key]
-
-
-def _mode(name: str) -> Mode:
-    name = "bypass" if name == "bypassPermissions" else name
-    for mode in MODES:
-        if mode == name:
-            return mode
-    raise OptionsError(f"permission_mode {name!r} is unknown: use one of {', '.join(MODES)}")
-
-
-def _policy(
-    mode: Mode,
-    allow: Iterable[str | Rule],
-    ask: Iterable[str | Rule],
-    deny: Iterable[str | Rule],
-    only: Iterable[str | Rule] | None,
-    source: str,
-    root: str | None,
-) -> Policy:
-    return Policy(
-        mode,
-        RuleBook(parse_rules(allow, "allow", source, root)),
-        RuleBook(parse_rules(ask, "ask", source, root)),
-        RuleBook(parse_rules(deny, "deny", source, root)),
-        None if only is None else RuleBook(parse_rules(only, "deny", source, root)),
-    )
-
-
-def _policy_text(layer: Policy) -> str:
-    books = {"allow": layer.allow, "ask": layer.ask, "deny": layer.deny, "only": layer.only}
-    lines = [f"mode {layer.mode}"]
-    for effect, book in books.items():
-        lines += [f"{effect} {rule.text} {rule.root or ''}" for rule in book.rules] if book is not None else []
-    return "\n".join(lines)
-
-
-def _usable(grants: Sequence[str]) -> tuple[list[Rule], list[str]]:
-    """The rules among some grants; one that cannot be understood grants nothing."""
-    rules: list[Rule] = []
-    unusable: list[str] = []
-    for text in grants:
-        try:
-            rules.append(parse_rule(text, "allow", "session"))
-        except PermissionRuleError as error:
-            unusable.append(str(error))
-    return rules, unusable
-
-
-def _understood(tools: Iterable[str | Rule], source: str, root: str | None) -> list[Rule]:
-    """The rules of a list of usable tools that can be understood."""
-    rules: list[Rule] = []
-    for tool in tools:
-        with contextlib.suppress(PermissionRuleError):
-            rules.append(tool if isinstance(tool, Rule) else parse_rule(tool, "deny", source, root))
-    return rules
-
-
-def _deny_rule(text: str, source: str = "session", root: str | None = None) -> Rule:
-    """A rule that forbids; one that cannot be understood forbids the whole tool that it names, or every tool."""
-    with contextlib.suppress(PermissionRuleError):
-        return parse_rule(text, "deny", source, root)
-    name = re.match(r"\w+", text.strip())
-    return parse_rule(name[0] if name and not name[0][0].isdigit() else "*", "deny", source, root)
 
 
 def _session_of(context: Mapping[str, Any]) -> str:

@@ -85,21 +85,30 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     lines += ["import memory from outside of the project"] if settings.outside_imports else []
     lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
     commands = read_commands(folders).commands
-    named: list[tuple[str, GrantingFile]] = [
-        (f"skill {skill.name}", skill) for skill in skills if skill.scope == "project"
-    ]
-    named += [(f"command /{command.name}", command) for command in commands]
-    for name, file in named:
-        rules = grantable(file.allowed_tools)[0]
-        if rules:
-            lines.append(f"while {name} is used allow: {', '.join(rules)} ({file.path})")
-    texts = [(f"skill {skill.name}", skill.path, _body_of(skill)) for skill in skills if skill.scope == "project"]
-    texts += [(f"command /{command.name}", command.path, command.body) for command in commands]
-    for name, path, text in texts:
-        draft = draft_of(text)
+    own = [skill for skill in skills if skill.scope == "project"]
+    texts = [_GrantingText(f"skill {skill.name}", skill.path, skill.allowed_tools, _body_of(skill)) for skill in own]
+    texts += [_GrantingText(f"command /{c.name}", c.path, c.allowed_tools, c.body) for c in commands]
+    return [*lines, *(line for text in texts for line in text.requests())]
+
+
+@dataclass(frozen=True)
+class _GrantingText:
+    """A skill or command, as far as it wants something."""
+
+    name: str
+    path: str
+    allowed_tools: tuple[str, ...]
+    body: str
+
+    def requests(self) -> list[str]:
+        rules = grantable(self.allowed_tools)[0]
+        lines = [f"while {self.name} is used allow: {', '.join(rules)} ({self.path})"] if rules else []
+        draft = draft_of(self.body)
         found = draft.commands if draft is not None else ()
-        lines += [f"before {name} is read, if commands in texts are on, run: {line} ({path})" for line in found]
-    return lines
+        return [
+            *lines,
+            *(f"before {self.name} is read, if commands in texts are on, run: {line} ({self.path})" for line in found),
+        ]
 
 
 def _body_of(skill: SkillInfo) -> str:
