@@ -297,7 +297,7 @@ class _Project:
             project_dir=self.root,
             session_id=session_id,
         )
-        events = () if activation.event is None else (activation.event,)
+        events = () if activation.event is None else (activation.event, *activation.notices)
         return Expanded(expansion.text, events, activation.draft)
 
     def rules_for(self, path: str) -> list[str]:

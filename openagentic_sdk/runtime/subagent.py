@@ -9,8 +9,9 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
+from ..sessions.view import SessionView
 from ..tools.base import SubagentResult
-from .agent import Agent, Run, RunRequest, within_allowlists
+from .agent import Agent, Expanded, Run, RunRequest, within_allowlists
 from .loop import run_session
 from .opening import open_run
 from .recorder import settled
@@ -22,7 +23,7 @@ async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> Su
     Raises `ToolError` for a name that is not known or when a hook blocks. Budget, deadline, hooks and permissions are
     the parent's.
     """
-    agent = _within_skills(run, run.agent.child(name))
+    agent = replace(_within_skills(run, run.agent.child(name)), expand_prompt=_as_given)
     await _hooks(
         run, await run.agent.hooks.run_subagent_start(agent_name=name, prompt=prompt, context=run.hook_context())
     )
@@ -56,6 +57,11 @@ def _within_skills(run: Run, agent: Agent) -> Agent:
     if policy.disallowed_tools:
         gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")
     return replace(agent, gate=gate)
+
+
+def _as_given(prompt: str, view: SessionView, session_id: str) -> Expanded:
+    """A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do."""
+    return Expanded(prompt)
 
 
 def _links(run: Run, tool_use_id: str) -> Mapping[str, Any]:

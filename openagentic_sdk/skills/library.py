@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import FileRefusedError
-from ..events import Event, SkillActivated, SkillDrifted, UserMessage
+from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMessage
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import tree_sha256
 from .index import SkillIndex, SkillInfo, load_skill
 from .names import name_key
-from .parse import SkillDoc
+from .parse import SkillDoc, without_effect
 from .text_commands import Draft, draft_of
 
 
@@ -31,6 +31,14 @@ class Activation:
     doc: SkillDoc
     event: SkillActivated | None = None
     draft: Draft | None = None
+
+    @property
+    def notices(self) -> tuple[SystemNotice, ...]:
+        """What people should know when it becomes active: what the skill asks for and does not get."""
+        if self.event is None:
+            return ()
+        name = self.event.name
+        return tuple(SystemNotice("skill.field", f"skill {name}: {text}") for _, text in without_effect(self.doc))
 
 
 class SkillLibrary:

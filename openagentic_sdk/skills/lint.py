@@ -10,7 +10,13 @@ from .files import Bounds, read_text, walk_files
 from .frontmatter import Diagnostic
 from .index import MAX_SKILL_BYTES
 from .outline import lines_outside_fences
-from .parse import MAX_COMPATIBILITY_CHARS, MAX_DESCRIPTION_CHARS, SkillDoc, parse_skill_markdown
+from .parse import (
+    MAX_COMPATIBILITY_CHARS,
+    MAX_DESCRIPTION_CHARS,
+    SkillDoc,
+    parse_skill_markdown,
+    without_effect,
+)
 from .text import printable
 
 MAX_BODY_LINES = 500
@@ -71,6 +77,8 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
         if not isinstance(value, str):
             message = f"metadata.{key} is no text: the specification wants text for text"
             yield Diagnostic("metadata-kind", message, doc.lines.get("metadata", 0))
+    for key, advice in without_effect(doc):
+        yield Diagnostic("field-without-effect", advice, doc.lines.get(key, 0))
     for key in doc.extra:
         message = f"{key!r} is no field that clients know: put it under metadata"
         yield Diagnostic("field-unknown", message, doc.lines.get(key, 0))

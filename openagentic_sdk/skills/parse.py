@@ -115,6 +115,20 @@ def _with_other_fields(doc: SkillDoc, front: Frontmatter, fields: Fields) -> Ski
     )
 
 
+def without_effect(doc: SkillDoc) -> list[tuple[str, str]]:
+    """The fields of a skill that this runtime reads and does not carry out, each with what to do instead."""
+    found: list[tuple[str, str]] = []
+    if doc.context.casefold() == "fork":
+        found.append(
+            ("context", "context: fork starts no subagent here: the skill becomes active in this session instead")
+        )
+    if doc.hooks:
+        found.append(
+            ("hooks", "a skill's hooks are not run: put them into settings.json, where they count for every run")
+        )
+    return found
+
+
 KNOWN_FIELDS = frozenset({
     "name", "description", "allowed-tools", "disallowed-tools", "license", "compatibility", "metadata", "version", "model",
     "when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable", "user-invokable", "context",

@@ -59,7 +59,8 @@ class SkillActivateTool(Tool):
             return {"active": active_names(events), "note": f"{skill.name} was active already"}
         if activation.draft is not None and ctx.fill_text is not None:
             event = replace(event, body=await ctx.fill_text(activation.draft))
-        await record_event(event, ctx)
+        for each in (event, *activation.notices):
+            await record_event(each, ctx)
         answer: dict[str, Any] = {"active": active_names([*events, event])}
         if event.grants and (too_wide := grantable(activation.doc.allowed_tools)[1]):
             answer["not_granted"] = list(too_wide)
