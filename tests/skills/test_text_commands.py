@@ -244,6 +244,7 @@ class PromptTest(TextCommandTestCase):
         (prompt,) = [event.text for event in result.events if isinstance(event, UserMessage)]
         self.assertEqual(prompt, "For a;b: a;b c d")
         self.assertEqual(self.ran(result.events), ["echo 'a;b' 'c d'"])
+        self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
     def test_a_prompt_whose_command_may_not_run_is_not_taken(self) -> None:
         self.write({".claude/commands/show.md": "!`touch made`\n"})
@@ -268,6 +269,7 @@ class PromptTest(TextCommandTestCase):
     def test_a_person_may_start_a_skill_whose_commands_run(self) -> None:
         result = self.run_turns("Done.", prompt="/status")
         self.assertEqual(self.body(result), "Now: one two")
+        self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
     def test_what_would_run_is_said_before_trust_is_given(self) -> None:
         self.write({".claude/commands/show.md": "!`echo a`\n"})
