@@ -31,6 +31,7 @@ from .providers.endpoint import EndpointProvider
 from .providers.guarded import guarded
 from .runtime.agent import Agent, Expanded, FinalAnswer, RunRequest
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
+from .runtime.skill_apart import GENERAL_AGENT
 from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
 from .sessions.compaction import ContextLimits
@@ -49,6 +50,7 @@ from .tools.registry import ToolRegistry
 from .tools.sandbox_plan import probe_sandbox
 
 TASK = "Task"
+_GENERAL = AgentDefinition("", DEFAULT_BASE)
 
 
 def build_agent(options: OpenAgenticOptions) -> Agent:
@@ -171,7 +173,7 @@ class _Builder:
 
     def child(self, name: str) -> Agent:
         """The agent of a subagent: its own prompt and tools, within what its parent may do."""
-        definition = self._agents.get(name)
+        definition = self._agents.get(name) or (_GENERAL if name == GENERAL_AGENT else None)
         if definition is None:
             known = ", ".join(self._agents) or "(none)"
             raise ToolInputError(f"there is no agent {name!r}: the agents are {known}", path="agent")

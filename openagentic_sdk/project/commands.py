@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..events import CommandExpanded
-from ..skills.activation import grantable
+from ..skills.activation import grantable, skill_request
 from ..skills.fields import Fields, served_model
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
@@ -130,8 +130,7 @@ def expand_prompt(
     name, arguments = match[1], (match[2] or "").strip()
     skill = _invocable(name, skills)
     if skill is not None:
-        request = f"Follow the skill {skill.name} now."
-        return Expansion(f"{request} It is for: {arguments}" if arguments else request, arguments, skill=skill)
+        return Expansion(skill_request(skill.name, arguments), arguments, skill=skill)
     command = commands.find(name)
     if command is None:
         return Expansion(prompt)

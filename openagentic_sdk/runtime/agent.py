@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..clock import Clock
-from ..events import Event, UserAnswer, UserMessage, UserQuestion
+from ..events import Event, SkillActivated, UserAnswer, UserMessage, UserQuestion
 from ..hooks.engine import HookEngine
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
@@ -109,11 +109,14 @@ class RunRequest:
     parks: bool = False
 
 
-# Starts a subagent: (the parent's run, the Task call, the subagent's name, its prompt).
-Spawn = Callable[["Run", str, str, str], Awaitable[SubagentResult]]
+# Starts a subagent: (the parent's run, the call, the subagent's name, its prompt, events that come with the prompt).
+Spawn = Callable[["Run", str, str, str, Sequence[Event]], Awaitable[SubagentResult]]
 
 # Runs the commands of a skill's text: (the run, the text, the call or prompt that wants it).
 FillText = Callable[["Run", Draft, str], Awaitable[str]]
+
+# Runs a skill in a subagent of its own: (the run, the call, the subagent's name, its prompt, the skill).
+RunSkill = Callable[["Run", str, str, str, SkillActivated], Awaitable[SubagentResult]]
 
 
 @dataclass
@@ -133,6 +136,7 @@ class Run:
     deadline: Deadline
     spawn: Spawn
     fill_text: FillText
+    run_skill: RunSkill
     depth: int = 0
     request: RunRequest = field(default_factory=RunRequest)
     began_at: float = 0.0

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ProviderError, ToolError
-from ..events import ModelRequest, ModelResponse, SystemNotice
+from ..events import Event, ModelRequest, ModelResponse, SystemNotice
 from ..providers.wrap import ask, fold
 from ..sessions.compaction import (
     BYTES_PER_TOKEN,
@@ -83,7 +83,9 @@ async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
         await run.recorder.close()
 
 
-async def _no_subagents(run: Run, tool_use_id: str, name: str, prompt: str) -> SubagentResult:
+async def _no_subagents(
+    run: Run, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()
+) -> SubagentResult:
     raise ToolError("a session that is being summarised starts no subagents")
 
 

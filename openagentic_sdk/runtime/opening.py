@@ -14,6 +14,7 @@ from .channel import EventChannel
 from .limits import Budget, Deadline
 from .masking import mask_event
 from .recorder import Recorder, off_loop, settled
+from .skill_apart import run_skill_apart
 from .text_commands import fill_draft
 
 
@@ -60,6 +61,7 @@ async def open_run(
         deadline=deadline,
         spawn=spawn,
         fill_text=fill_draft,
+        run_skill=run_skill_apart,
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),

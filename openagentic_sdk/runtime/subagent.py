@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,15 @@ from .opening import open_run
 from .recorder import settled
 
 
-async def run_subagent(run: Run, tool_use_id: str, name: str, prompt: str) -> SubagentResult:
+async def run_subagent(
+    run: Run, tool_use_id: str, name: str, prompt: str, events: Sequence[Event] = ()
+) -> SubagentResult:
     """Run a subagent to its end. Its events reach the caller as they happen, marked with the call and its name.
 
-    Raises `ToolError` for a name that is not known or when a hook blocks. Budget, deadline, hooks and permissions are
-    the parent's.
+    `events` are recorded behind its prompt (a skill that is active there). Raises `ToolError` for a name that is not known
+    or when a hook blocks. Budget, deadline, hooks and permissions are the parent's.
     """
-    agent = replace(_within_skills(run, run.agent.child(name)), expand_prompt=_as_given)
+    agent = replace(_within_skills(run, run.agent.child(name)), expand_prompt=_as_given(events))
     await _hooks(
         run, await run.agent.hooks.run_subagent_start(agent_name=name, prompt=prompt, context=run.hook_context())
     )
@@ -59,9 +61,9 @@ def _within_skills(run: Run, agent: Agent) -> Agent:
     return replace(agent, gate=gate)
 
 
-def _as_given(prompt: str, view: SessionView, session_id: str) -> Expanded:
+def _as_given(events: Sequence[Event]) -> Callable[[str, SessionView, str], Expanded]:
     """A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do."""
-    return Expanded(prompt)
+    return lambda prompt, view, session_id: Expanded(prompt, events)
 
 
 def _links(run: Run, tool_use_id: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from ..errors import ToolError
-from ..events import Event, ToolUse, UserQuestion
+from ..events import Event, SkillActivated, ToolUse, UserQuestion
 from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult, ToolContext
 from .agent import Run
@@ -23,9 +23,12 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         return await run.ask(question)
 
     async def spawn(name: str, prompt: str) -> SubagentResult:
-        if run.depth >= agent.max_depth:
-            raise ToolError(f"subagents may be {agent.max_depth} deep and this one is: do the work here instead")
-        return await run.spawn(run, use.tool_use_id, name, prompt)
+        _check_depth(run)
+        return await run.spawn(run, use.tool_use_id, name, prompt, ())
+
+    async def run_skill(name: str, prompt: str, skill: SkillActivated) -> SubagentResult:
+        _check_depth(run)
+        return await run.run_skill(run, use.tool_use_id, name, prompt, skill)
 
     async def permits_path(path: str, write: bool) -> bool:
         permitted: bool = await run.gate.permits_path(path, write, run.gate_context(use.tool_use_id))
@@ -52,5 +55,11 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         permits_path=permits_path,
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
         fill_text=fill_text,
+        run_skill=run_skill,
         run_resources=run.resources,
     )
+
+
+def _check_depth(run: Run) -> None:
+    if run.depth >= run.agent.max_depth:
+        raise ToolError(f"subagents may be {run.agent.max_depth} deep and this one is: do the work here instead")

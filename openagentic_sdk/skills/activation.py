@@ -169,6 +169,12 @@ def activation_event(
     )
 
 
+def skill_request(name: str, arguments: str) -> str:
+    """The prompt that has a skill carried out at once."""
+    request = f"Follow the skill {name} now."
+    return f"{request} It is for: {arguments}" if arguments else request
+
+
 def render_body(info: SkillInfo, doc: SkillDoc, variables: Mapping[str, str]) -> str:
     """The instructions as the model reads them: paths filled in, hidden characters removed, arguments left open."""
     return fill_variables(printable(doc.body), skill_variables(info, variables)).strip("\n")

@@ -37,8 +37,10 @@ class Activation:
         """What people should know when it becomes active: what the skill asks for and does not get."""
         if self.event is None:
             return ()
-        name = self.event.name
-        return tuple(SystemNotice("skill.field", f"skill {name}: {text}") for _, text in without_effect(self.doc))
+        texts = [advice for _, advice in without_effect(self.doc)]
+        if self.doc.runs_apart and self.event.requested_by in ("user", "config"):
+            texts.append("it is active in this session and not in a subagent of its own, as no model started it")
+        return tuple(SystemNotice("skill.field", f"skill {self.event.name}: {text}") for text in texts)
 
 
 class SkillLibrary:

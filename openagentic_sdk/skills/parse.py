@@ -61,6 +61,11 @@ class SkillDoc:
     rung: str = "none"
     diagnostics: tuple[Diagnostic, ...] = ()
 
+    @property
+    def runs_apart(self) -> bool:
+        """Whether it asks for a subagent of its own (`context: fork`)."""
+        return self.context.casefold() == "fork"
+
 
 def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False) -> SkillDoc:
     """The text of a SKILL.md as a `SkillDoc`; `folder` is the name of the folder that it stands in, if it is known.
@@ -117,16 +122,7 @@ def _with_other_fields(doc: SkillDoc, front: Frontmatter, fields: Fields) -> Ski
 
 def without_effect(doc: SkillDoc) -> list[tuple[str, str]]:
     """The fields of a skill that this runtime reads and does not carry out, each with what to do instead."""
-    found: list[tuple[str, str]] = []
-    if doc.context.casefold() == "fork":
-        found.append(
-            ("context", "context: fork starts no subagent here: the skill becomes active in this session instead")
-        )
-    if doc.hooks:
-        found.append(
-            ("hooks", "a skill's hooks are not run: put them into settings.json, where they count for every run")
-        )
-    return found
+    return [("hooks", "a skill's hooks are not run: put them into settings.json")] if doc.hooks else []
 
 
 KNOWN_FIELDS = frozenset({

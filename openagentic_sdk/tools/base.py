@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..events import Event, ToolUse
+from ..events import Event, SkillActivated, ToolUse
 from ..skills.text_commands import Draft
 from ..threads import run_in_thread
 
@@ -39,8 +39,8 @@ class ToolContext:
     `record` appends an event to the session's log and shows it to the caller. `ask_user` puts a question to a person and
     returns the answer. `spawn(agent, prompt)` runs a subagent. `permits_path(path, write)` asks the permission gate about
     one more path that a call turned out to touch. `fill_text` runs the commands of a skill's text and returns the text with
-    what they wrote. `read_blob` returns the bytes of a stored big output, by digest.
-    `cancelled` is set when the call is to stop; code that runs in a thread looks at it.
+    what they wrote; `run_skill(agent, prompt, skill)` runs a subagent in which the skill is active. `read_blob` returns the
+    bytes of a stored big output, by digest. `cancelled` is set when the call is to stop; code in a thread looks at it.
     `idempotency_key` is the same for every attempt at one call.
     """
 
@@ -59,6 +59,7 @@ class ToolContext:
     spawn: Callable[[str, str], Awaitable[SubagentResult]] | None = None
     permits_path: Callable[[str, bool], Awaitable[bool]] | None = None
     fill_text: Callable[[Draft], Awaitable[str]] | None = None
+    run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]] | None = None
     read_blob: Callable[[str], bytes] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     run_resources: dict[str, Any] = field(default_factory=dict)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..events import Event
-from ..skills.activation import active_skills, grantable
+from ..events import Event, SkillActivated
+from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.library import SkillLibrary
-from .base import Tool, ToolContext
+from .background_tasks import describe_result
+from .base import SubagentResult, Tool, ToolContext, ToolOutput
 from .skill_list import PROJECT_DIR_SCHEMA, find_index
 from .skill_load import refuse_user_only
 
@@ -19,7 +20,9 @@ _STANDALONE = "skills.events"
 class SkillActivateTool(Tool):
     """`{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
 
-    Activating a skill that is active with the same text and arguments changes nothing and records nothing.
+    A skill with `context: fork` is carried out by a subagent instead, in which alone it is active: then the answer is that
+    of `TaskTool` with `skill` in the place of `agent`. Activating a skill that is active with the same text and arguments
+    changes nothing and records nothing.
     """
 
     name = "SkillActivate"
@@ -42,7 +45,7 @@ class SkillActivateTool(Tool):
     def __init__(self, library: SkillLibrary | None = None) -> None:
         self._library = library or SkillLibrary()
 
-    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         skill = (await find_index(self._library, input, ctx)).find(str(input["name"]))
         refuse_user_only(skill)
         events = session_events(ctx)
@@ -59,12 +62,23 @@ class SkillActivateTool(Tool):
             return {"active": active_names(events), "note": f"{skill.name} was active already"}
         if activation.draft is not None and ctx.fill_text is not None:
             event = replace(event, body=await ctx.fill_text(activation.draft))
+        if activation.doc.runs_apart and ctx.run_skill is not None:
+            return await _run_apart(activation.doc.agent, event, ctx.run_skill)
         for each in (event, *activation.notices):
             await record_event(each, ctx)
         answer: dict[str, Any] = {"active": active_names([*events, event])}
         if event.grants and (too_wide := grantable(activation.doc.allowed_tools)[1]):
             answer["not_granted"] = list(too_wide)
         return answer
+
+
+async def _run_apart(
+    agent: str, skill: SkillActivated, run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]]
+) -> ToolOutput:
+    done = await run_skill(agent, skill_request(skill.name, skill.arguments or ""), skill)
+    output = describe_result(agent, done)
+    del output["agent"]
+    return ToolOutput({"skill": skill.name, **output}, is_error=done.stop_reason == "error")
 
 
 def session_events(ctx: ToolContext) -> list[Event]:
