@@ -16,6 +16,8 @@ from typing import Any
 from .errors import InvalidEventError, UnknownEventTypeError
 from .events import EVENT_CLASSES, Event, UnknownEvent
 
+# Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
+MAX_DEPTH = 200
 ENVELOPE = ("seq", "ts", "parent_tool_use_id", "agent_name")
 
 _NONE = type(None)
@@ -51,6 +53,9 @@ class _Shape:
         self.size = len(self.plain)
         self.names = tuple(f.name for f in own)
         self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in own}
+        self.head = f'"type":{_quote(cls.type)}'
+        # Each field's name as it stands in JSON, and with the value null.
+        self.keys = tuple((name, f',"{name}":', f',"{name}":null') for name in self.names)
         self.required = tuple(f.name for f in own if f.default is MISSING and f.default_factory is MISSING)
 
 
@@ -151,7 +156,11 @@ def dumps_json(value: Any) -> str:
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidEventError(f"this value cannot be written as JSON: {error}") from None
+        raise _not_json(error) from None
+
+
+def _not_json(error: Exception) -> InvalidEventError:
+    return InvalidEventError(f"this value cannot be written as JSON: {error}")
 
 
 def loads_json(text: str | bytes) -> Any:
@@ -178,6 +187,70 @@ def _make_encode() -> Callable[[Any], str]:
 
 
 _encode = _make_encode()
+_quote = json.encoder.encode_basestring_ascii
+
+
+def dumps_fields(event: Event) -> str:
+    """The JSON of `event_to_dict` without its braces and without `seq` and `ts`, for a line that says these itself.
+
+    Raises `InvalidEventError` for what JSON cannot say, and for values nested deeper than every reader can follow.
+    """
+    shape = _shape(event.type)
+    if shape is None:
+        raise UnknownEventTypeError(event.type)
+    values, parts = event.__dict__, [shape.head]
+    # Piece by piece: every event is written this way, and a dict for the encoder would cost half as much again.
+    try:
+        for name, key, null in shape.keys:
+            value = values[name]
+            if value is None:
+                parts.append(null)
+            elif value.__class__ is str:
+                parts += (key, _quote(value))
+            else:
+                text = _encode(value)
+                if len(text) > MAX_DEPTH:
+                    _check_depth(value, text, MAX_DEPTH - 1)
+                parts += (key, text)
+        if (call_id := values["parent_tool_use_id"]) is not None:
+            parts += (',"parent_tool_use_id":', _encode(call_id))
+        if (agent := values["agent_name"]) is not None:
+            parts += (',"agent_name":', _encode(agent))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _not_json(error) from None
+    return "".join(parts)
+
+
+def dumps_values(data: Mapping[str, Any]) -> str:
+    """The JSON of a dict without its braces. Raises like `dumps_fields`."""
+    try:
+        text = _encode(data)
+        _check_depth(data, text, MAX_DEPTH)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise _not_json(error) from None
+    return text[1:-1]
+
+
+def _check_depth(value: Any, text: str, max_depth: int) -> None:
+    """Raises `ValueError` for a value, with its JSON, that is nested deeper than `max_depth`."""
+    # Most values hold nothing that could nest, and looking for one character costs far less than counting it.
+    if "[" not in text and text.find("{", 1) < 0:
+        return
+    if text.count("[") + text.count("{") > max_depth and _depth(value) > max_depth:
+        raise ValueError(f"it is nested more than {max_depth} deep")
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            child
+            for item in level
+            if isinstance(item, dict | list | tuple)
+            for child in (item.values() if isinstance(item, dict) else item)
+        ]
+    return depth
 
 
 def dumps_event(event: Event) -> str:

@@ -28,11 +28,9 @@ from ..events import (
     UnknownEvent,
     UserMessage,
 )
-from ..serialization import dumps_json, event_from_dict, event_to_dict
+from ..serialization import dumps_fields, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1
-# Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
-MAX_DEPTH = 200
 
 _ENVELOPE = ("v", "seq", "ts", "dur", "crc")
 _HEAD = b'{"v":'
@@ -71,28 +69,11 @@ def is_barrier(event: Event) -> bool:
 
 def encode_event(event: Event) -> str:
     """The event's own fields as JSON, without braces and envelope. Raises `InvalidEventError` for what JSON cannot say."""
-    data = event_to_dict(event)
-    for name in _ENVELOPE:
-        data.pop(name, None)
-    if not isinstance(data.get("type"), str):
-        raise InvalidEventError(f"an event needs a type of kind str, not {data.get('type')!r}")
-    body = dumps_json(data)[1:-1]
-    if body.count("[") + body.count("{") >= MAX_DEPTH and _depth(data) > MAX_DEPTH:
-        raise InvalidEventError(f"{event.type}: values are nested more than {MAX_DEPTH} deep")
-    return body
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level:
-        depth += 1
-        level = [
-            child
-            for item in level
-            if isinstance(item, dict | list | tuple)
-            for child in (item.values() if isinstance(item, dict) else item)
-        ]
-    return depth
+    if not isinstance(event, UnknownEvent):
+        return dumps_fields(event)
+    if not isinstance(event.data.get("type"), str):
+        raise InvalidEventError(f"an event needs a type of kind str, not {event.data.get('type')!r}")
+    return dumps_values({name: value for name, value in event.data.items() if name not in _ENVELOPE})
 
 
 def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:

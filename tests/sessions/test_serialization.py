@@ -10,6 +10,8 @@ from openagentic_sdk.serialization import (
     _build,
     _shape,
     dumps_event,
+    dumps_fields,
+    dumps_json,
     event_from_dict,
     event_to_dict,
     loads_event,
@@ -43,6 +45,14 @@ class RoundTripTest(unittest.TestCase):
                 with self.subTest(type=event_type, optional=optional):
                     self.assertEqual(loads_event(dumps_event(event)), event)
                     self.assertEqual(event_to_dict(loads_event(dumps_event(event))), event_to_dict(event))
+
+    def test_an_event_written_piece_by_piece_is_the_same_text_as_its_dict(self):
+        for event_type, cls in EVENT_CLASSES.items():
+            for optional in (False, True):
+                event = sample(cls, optional)
+                fields_alone = {k: v for k, v in event_to_dict(event).items() if k not in ("seq", "ts")}
+                with self.subTest(type=event_type, optional=optional):
+                    self.assertEqual("{" + dumps_fields(event) + "}", dumps_json(fields_alone))
 
     def test_the_quick_way_and_the_careful_way_give_the_same_event(self):
         for event_type, cls in EVENT_CLASSES.items():
