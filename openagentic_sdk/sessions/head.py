@@ -25,6 +25,15 @@ class Head:
     def last_seq(self) -> int:
         return self.summary.events
 
+    @property
+    def updated(self) -> float:
+        """The time of the last event, to which the next one's is put; 0.0 before the first."""
+        return self.summary.updated if self.summary.events else 0.0
+
+    def counted(self, last_seq: int, updated: float) -> Head:
+        """The head when events up to `last_seq` have been appended that change nothing but the counters."""
+        return Head(replace(self.summary, events=last_seq, updated=updated), self.is_kept)
+
     def after(self, events: Iterable[Event]) -> Head:
         """The head when these stored events have been appended."""
         return Head(fold_session_summary(self.summary, events), self.is_kept)

@@ -52,6 +52,7 @@ from .summary import (
     moves_summary,
     start_summary,
     summary_matches,
+    time_after,
 )
 
 if TYPE_CHECKING:
@@ -373,13 +374,13 @@ class SqliteSessionStore(SessionStore):
 
     def _write(self, db: sqlite3.Connection, key: int, head: Head, events: Sequence[Event]) -> Head:
         """Insert numbered events behind `head`, and keep the summary where they change more than its counters."""
-        rows = []
-        for event in events:
-            data = dumps_stored(event)
-            head = head.after((event,))
-            rows.append((_place(key, head.last_seq), head.summary.updated, data))
+        rows, updated = [], head.updated
+        for seq, event in enumerate(events, start=head.last_seq + 1):
+            updated = time_after(updated, event.ts)
+            rows.append((_place(key, seq), updated, dumps_stored(event)))
         db.executemany(_INSERT, rows)
         db.execute(_TOUCH, (key,))
+        head = head.after(events)
         if any(moves_summary(event) for event in events):
             self._keep_summary(db, key, head)
         return head
@@ -453,8 +454,6 @@ class SqliteSessionStore(SessionStore):
         return self.path.with_name(f"{self.path.name}-leases") / f"{key}-{epoch}"
 
     def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
-        if len(events) == 1 and (fast := self._append_one(writer, events[0])):
-            return fast
         with self._transaction(writer.session_id, durable=self._is_durable(events)) as db:
             epoch, last_seq = db.execute(_POSITION, (writer.key,)).fetchone() or (0, 0)
             if epoch != writer.epoch:
@@ -463,26 +462,22 @@ class SqliteSessionStore(SessionStore):
                 raise ConcurrencyError(writer.session_id, writer.last_seq, last_seq)
             return self._insert(db, writer.key, writer.head, events)
 
-    def _append_one(self, writer: _SqliteWriter, event: Event) -> tuple[list[Event], Head] | None:
-        """Append one event that changes nothing of the session's row, in one statement; None when that is not enough.
+    def _append_one(self, writer: _SqliteWriter, event: Event, updated: float) -> bool:
+        """Append a stamped event that changes nothing of the session's row, in one statement; False: nothing is stored.
 
         Most events of a run are like this: its row is the newest already, and only a counter of its summary moves.
         """
-        if moves_summary(event):
-            return None
-        stamped = stamp_event(event, writer.last_seq + 1, self._clock.now())
-        head = writer.head.after((stamped,))
-        place = _place(writer.key, head.last_seq)
-        values = (place, head.summary.updated, dumps_stored(stamped), writer.key, writer.epoch)
+        values = (_place(writer.key, event.seq or 0), updated, dumps_stored(event), writer.key, writer.epoch)
+        durable = self._is_durable((event,))
         with self._lock:
-            db = self._connection()
+            # The writer has made sure that this is no child of the process that connected.
+            db = self._connected or self._connection()
             try:
-                self._set_synchronous(db, self._is_durable((event,)))
-                is_stored = db.execute(_INSERT_ONE, values).rowcount == 1
+                self._set_synchronous(db, durable)
+                return db.execute(_INSERT_ONE, values).rowcount == 1
             except db.Error:
-                # Nothing was stored: the long way meets the same trouble again and says what it is.
-                return None
-        return ([stamped], head) if is_stored else None
+                # The long way meets the same trouble again and says what it is.
+                return False
 
     def _release(self, writer: _SqliteWriter) -> None:
         # A database that fails now still knows from the lease file that nobody holds the session.
@@ -551,20 +546,30 @@ class SqliteSessionStore(SessionStore):
 
 
 class _SqliteWriter(SessionWriter):
+    """Knows where its log stands, which the fence in each append proves to be right."""
+
     def __init__(
         self, store: SqliteSessionStore, session_id: str, key: int, epoch: int, head: Head, lease: _Lease
     ) -> None:
         self.session_id = session_id
         self.epoch = epoch
         self.key = key
-        self.head = head
         self.lease = lease
         self._store = store
         self._pid = os.getpid()
+        self._head = head
+        self._last_seq, self._updated = head.last_seq, head.updated
 
     @property
     def last_seq(self) -> int:
-        return self.head.last_seq
+        return self._last_seq
+
+    @property
+    def head(self) -> Head:
+        """Where the log stands. Most events only count, so the counters go ahead of the rest of it."""
+        if self._head.last_seq != self._last_seq:
+            self._head = self._head.counted(self._last_seq, self._updated)
+        return self._head
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
         # All sessions of the file share one connection: an append waits for whatever the one before it waits for.
@@ -573,7 +578,15 @@ class _SqliteWriter(SessionWriter):
     def append(self, events: Sequence[Event]) -> list[Event]:
         if not self.lease.is_held or self._pid != os.getpid():
             raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
-        stored, self.head = self._store._append(self, events)
+        if len(events) == 1 and self._last_seq and not moves_summary(events[0]):
+            now = self._store._clock.now()
+            event = stamp_event(events[0], self._last_seq + 1, now)
+            updated = time_after(self._updated, now)
+            if self._store._append_one(self, event, updated):
+                self._last_seq, self._updated = self._last_seq + 1, updated
+                return [event]
+        stored, self._head = self._store._append(self, events)
+        self._last_seq, self._updated = self._head.last_seq, self._head.updated
         return stored
 
     def close(self) -> None:

@@ -92,7 +92,7 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
         state["updated"] = 0.0
     for event in events:
         state["events"] = event.seq or state["events"] + 1
-        state["updated"] = max(event.ts or 0.0, state["updated"] + _TICK_S)
+        state["updated"] = time_after(state["updated"], event.ts)
         step = _STEPS.get(event.type)
         if step is not None:
             step(state, event)
@@ -104,6 +104,12 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
 def moves_summary(event: Event) -> bool:
     """Whether the event changes more of a summary than `events` and `updated`."""
     return event.type in _STEPS
+
+
+def time_after(updated: float, ts: float | None) -> float:
+    """The `updated` of a summary behind an event of time `ts`; `updated` is the one before it, 0.0 for the first event."""
+    tick = updated + _TICK_S
+    return tick if ts is None or ts < tick else ts
 
 
 def summary_to_dict(summary: SessionSummary) -> dict[str, Any]:

@@ -7,9 +7,10 @@ import sqlite3
 import sys
 import tempfile
 import unittest
+from contextlib import closing
 from pathlib import Path
 
-from openagentic_sdk.errors import LogCorruptError, OptionsError, StorageError
+from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, StorageError
 from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.locate import open_store
@@ -105,6 +106,30 @@ class SqliteTest(unittest.TestCase):
             self.store.append_event(session_id, SessionMeta(title="new"))
             expected = self.store.fold_summary(session_id)
             self.assertEqual(self.store.read_summary(session_id), expected)
+
+    def test_events_that_only_count_are_in_the_summary_of_whoever_asks(self) -> None:
+        session_id, other = self.session(), self.session()
+        with self.store.open_writer(session_id) as writer, closing(SqliteSessionStore(self.path)) as reader:
+            for number in range(4):
+                writer.append([ToolResult("c", output=number)])
+                self.assertEqual(reader.read_summary(session_id), reader.fold_summary(session_id))
+            writer.append([UserMessage("four")])
+            writer.append([ToolResult("c")])
+            self.store.append_event(other, ToolResult("c"))
+            writer.append([ToolResult("c")])
+            writer.append([ToolResult("c"), UserMessage("five")])
+            self.assertEqual(reader.read_summary(session_id), reader.fold_summary(session_id))
+            self.assertEqual((reader.last_seq(session_id), writer.last_seq), (12, 12))
+            self.assertEqual(reader.list_sessions(), [session_id, other])
+
+    def test_one_event_that_only_counts_is_refused_once_the_session_was_taken_over(self) -> None:
+        session_id = self.session()
+        hung = self.store.open_writer(session_id)
+        hung.append([ToolResult("c")])
+        with self.store.take_over(session_id):
+            with self.assertRaises(LeaseLostError):
+                hung.append([ToolResult("c")])
+            self.assertEqual(self.store.last_seq(session_id), 4)
 
     def test_a_damaged_event_is_loud_and_fails_its_own_row_only(self) -> None:
         damaged, whole = self.session(), self.session()
