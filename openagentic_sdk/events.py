@@ -10,11 +10,13 @@ Times in seconds, sizes in bytes or tokens as the name says, digests are lower-c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
+from .frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class Event:
     """What every event carries: its place in the log, and which subagent it belongs to.
 
@@ -32,7 +34,7 @@ class Event:
 # --- a run begins and ends -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class SystemInit(Event):
     """A run starts on a session. First event of every run, so a resumed session holds several.
 
@@ -52,7 +54,7 @@ class SystemInit(Event):
     durability: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SystemNotice(Event):
     """Something a person should know that is no error: `code` for programs, `message` for people."""
 
@@ -62,7 +64,7 @@ class SystemNotice(Event):
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen
 class Result(Event):
     """A run ended. Last event of every run.
 
@@ -88,7 +90,7 @@ class Result(Event):
 # --- what people say -------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class UserMessage(Event):
     """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair` or `rule` (of the project, for a file).
 
@@ -101,7 +103,7 @@ class UserMessage(Event):
     origin: str = "user"
 
 
-@dataclass(frozen=True)
+@frozen
 class UserQuestion(Event):
     """A person is asked something. `kind` is `permission` or `question`; `details` is what an interface may show."""
 
@@ -114,7 +116,7 @@ class UserQuestion(Event):
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen
 class UserAnswer(Event):
     """The answer to a question. `answered_by` names who or what gave it."""
 
@@ -127,7 +129,7 @@ class UserAnswer(Event):
 # --- what the model is asked and says --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelContext(Event):
     """What the requests that follow carry besides messages. Written only when it differs from the one before.
 
@@ -142,7 +144,7 @@ class ModelContext(Event):
     parts: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelRequest(Event):
     """The model is asked. `request_sha256` is the digest of the canonical request, see `sessions.request`.
 
@@ -160,7 +162,7 @@ class ModelRequest(Event):
     purpose: str = "turn"
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelRetry(Event):
     """An attempt failed before anything of its answer was shown, and another follows after `delay_s`."""
 
@@ -172,7 +174,7 @@ class ModelRetry(Event):
     model: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class AssistantDelta(Event):
     """A piece of text as it arrives. Shown, never stored: the `assistant.message` that follows holds the whole."""
 
@@ -180,7 +182,7 @@ class AssistantDelta(Event):
     text_delta: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ReasoningDelta(Event):
     """A piece of the model's reasoning as it arrives. Shown, never stored."""
 
@@ -188,7 +190,7 @@ class ReasoningDelta(Event):
     text_delta: str
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelResponse(Event):
     """The model answered, or stopped answering: `complete` is False for an answer that was cut.
 
@@ -210,7 +212,7 @@ class ModelResponse(Event):
     error_message: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class AssistantReasoning(Event):
     """The model's reasoning, never sent as text. `extras` go back to the same provider as they came."""
 
@@ -218,7 +220,7 @@ class AssistantReasoning(Event):
     text: str
 
 
-@dataclass(frozen=True)
+@frozen
 class AssistantMessage(Event):
     """The text of one answer. `incomplete` when the answer was cut and this is what had come.
 
@@ -236,7 +238,7 @@ class AssistantMessage(Event):
 # --- a tool call, from the wish to the outcome -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolUse(Event):
     """The model asks for a tool. All calls of one answer are stored as one batch.
 
@@ -252,7 +254,7 @@ class ToolUse(Event):
     extras: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class HookEvent(Event):
     """A hook ran. `action` is what came of it: `none`, `block`, `rewrite_input`, `ignored_override_messages`, `error` ..."""
 
@@ -268,7 +270,7 @@ class HookEvent(Event):
     error_message: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class PermissionDecision(Event):
     """Whether a call may run, and why. `input_sha256` binds an approval to the exact arguments.
 
@@ -292,7 +294,7 @@ class PermissionDecision(Event):
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolStarted(Event):
     """A call is about to take effect; on disk before it does. `input` is set when a hook changed what will run.
 
@@ -309,7 +311,7 @@ class ToolStarted(Event):
     input: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolResult(Event):
     """A call ended. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
 
@@ -331,7 +333,7 @@ class ToolResult(Event):
 # --- what tools and subagents leave behind ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class TodoUpdated(Event):
     """The to-do list as it now stands, whole. An item has `content` and `status` (`pending`, `in_progress`, `completed`)."""
 
@@ -339,7 +341,7 @@ class TodoUpdated(Event):
     todos: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandExpanded(Event):
     """The prompt before this event is the text of a command, which was called as `/name arguments`.
 
@@ -356,7 +358,7 @@ class CommandExpanded(Event):
     model: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class TextCommandStarted(Event):
     """A command that stands in the text of a skill or command is about to run; on disk before it does.
 
@@ -372,7 +374,7 @@ class TextCommandStarted(Event):
     path: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class TextCommandFinished(Event):
     """What a command of a text wrote: `output` stands in its place, or `error_message` says why nothing does.
 
@@ -387,7 +389,7 @@ class TextCommandFinished(Event):
     duration_s: float | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SkillActivated(Event):
     """A skill became active. `body` is the text as it was rendered, so the file may change or go; `body_sha256` is the
     digest of that text before the outputs of its commands were put into it.
@@ -411,7 +413,7 @@ class SkillActivated(Event):
     model: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SkillDeactivated(Event):
     """A skill is no longer active."""
 
@@ -420,7 +422,7 @@ class SkillDeactivated(Event):
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class SkillDrifted(Event):
     """The file of an active skill is not what was activated any more; the stored text stays in force."""
 
@@ -430,7 +432,7 @@ class SkillDrifted(Event):
     new_sha256: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SubagentStarted(Event):
     """A subagent runs in a session of its own, `child_session_id`."""
 
@@ -441,7 +443,7 @@ class SubagentStarted(Event):
     prompt: str
 
 
-@dataclass(frozen=True)
+@frozen
 class SubagentFinished(Event):
     """A subagent ended. `usage` and `cost_usd` are all it spent, its own subagents included."""
 
@@ -457,7 +459,7 @@ class SubagentFinished(Event):
 # --- the session itself ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionCompacted(Event):
     """In the model's view, everything up to `up_to_seq` is replaced by `summary`. The log keeps all of it."""
 
@@ -470,7 +472,7 @@ class SessionCompacted(Event):
     tokens_after: int | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionForked(Event):
     """This session began as a copy of another one up to its event `parent_seq`."""
 
@@ -479,7 +481,7 @@ class SessionForked(Event):
     parent_seq: int
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionRewound(Event):
     """In the model's view, everything after `to_seq` is taken back. The log keeps all of it."""
 
@@ -487,7 +489,7 @@ class SessionRewound(Event):
     to_seq: int
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionMeta(Event):
     """A person renamed or tagged the session; a field that is None is left as it was."""
 
@@ -496,7 +498,7 @@ class SessionMeta(Event):
     tags: Sequence[str] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class LogRecovered(Event):
     """A torn tail was found and moved aside when the log was opened: `bytes` from `offset` on stand in `moved_to`."""
 

@@ -7,14 +7,15 @@ row is folded anew when a list shows it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..events import Event
+from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .summary import SessionSummary, fold_session_summary, start_summary, summary_from_dict, summary_to_dict
 
 
-@dataclass(frozen=True)
+@frozen
 class Head:
     """`summary.events` is the `seq` of the last event; `is_kept` says whether the rest of the summary is right too."""
 

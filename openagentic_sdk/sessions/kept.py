@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InvalidEventError
+from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .scan import Position
 from .summary import SessionSummary, summary_from_dict, summary_to_dict
 
 
-@dataclass(frozen=True)
+@frozen
 class KeptSummary:
     """A summary and the place in the log behind the last event that is folded in."""
 

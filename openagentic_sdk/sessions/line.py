@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -28,6 +27,7 @@ from ..events import (
     UnknownEvent,
     UserMessage,
 )
+from ..frozen import frozen
 from ..serialization import dumps_fields, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1
@@ -47,7 +47,7 @@ class BadLineError(ValueError):
         self.kind = kind
 
 
-@dataclass(frozen=True)
+@frozen
 class Envelope:
     """What a line says about itself, unchecked. `crc_behind` is the checksum for what follows its newline."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from zlib import crc32
 
 from ..errors import LogCorruptError
+from ..frozen import frozen
 from .disk import Disk
 from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, read_envelope
 
@@ -26,7 +26,7 @@ _NEAR_BYTES = 1 << 20
 _HOLE = re.compile(rb"\0+")
 
 
-@dataclass(frozen=True)
+@frozen
 class Position:
     """A place behind a good line: its byte offset, the line's `seq` and checksum, and whether its newline is there."""
 
@@ -45,7 +45,7 @@ class Position:
 START = Position()
 
 
-@dataclass(frozen=True)
+@frozen
 class LogEnd:
     """Where the good lines of a log end. `size` above `position.offset` means that a torn tail follows.
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..events import AssistantMessage, AssistantReasoning, Event, SessionMeta, ToolResult, ToolUse, UserMessage
+from ..frozen import frozen
 from .summary import plain_line
 
 CONTEXT_CHARS = 120
 _WORD = re.compile(r"[^\W_]+")
 
 
-@dataclass(frozen=True)
+@frozen
 class SearchHit:
     """One event that was found: where it stands, what kind it is, and the words in their context, on one line."""
 

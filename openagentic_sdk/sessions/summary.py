@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from ..events import (
@@ -25,6 +25,7 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
+from ..frozen import frozen
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
@@ -34,7 +35,7 @@ MAX_TEXT_CHARS = 200
 _TICK_S = 1e-6
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionSummary:
     """One row of a list of sessions.
 
