@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
 import shutil
 import stat
 import sys
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby, islice
-from operator import itemgetter
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +36,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .base import SessionStore, check_sequence, stamp_events
 from .disk import BINARY, NO_FOLLOW, Disk, SystemDisk
@@ -94,7 +92,7 @@ class FileSessionStore(SessionStore):
 
     def new_session_id(self) -> str:
         """An id that no session has."""
-        return uuid.uuid4().hex
+        return os.urandom(16).hex()
 
     def session_dir(self, session_id: str) -> Path:
         """The session's folder. Raises `SessionNotFoundError`."""
@@ -117,7 +115,7 @@ class FileSessionStore(SessionStore):
     ) -> str:
         now = self._clock.now()
         lines = seal_events(check_sequence(events), START, now)
-        named = ((hashlib.sha256(data).hexdigest(), data) for data in blobs)
+        named = ((_sha256(data), data) for data in blobs)
         return self._build(session_id, now if created_at is None else created_at, metadata, lines, named)
 
     def copy_session(
@@ -197,7 +195,7 @@ class FileSessionStore(SessionStore):
         query: str | None = None,
         include_children: bool = False,
     ) -> list[SessionSummary]:
-        rows = (self._row(session_id) for session_id in self._newest_first())
+        rows = map(self._row, self._newest_first())
         wanted = (row for row in rows if summary_matches(row, cwd=cwd, query=query, include_children=include_children))
         return page_of(wanted, limit=limit, offset=offset)
 
@@ -206,8 +204,9 @@ class FileSessionStore(SessionStore):
 
         A file's time moves in steps of milliseconds: within one step, the time of the last event decides.
         """
-        for _, written in groupby(sorted(self._written_at(), reverse=True), key=itemgetter(0)):
-            names = [name for _, name in written if is_session_id(name)]
+        written = self._written_at()
+        for tick in sorted(written, reverse=True):
+            names = [name for name in written[tick] if is_session_id(name)]
             yield from names if len(names) == 1 else sorted(names, key=self._last_ts, reverse=True)
 
     def session_exists(self, session_id: str) -> bool:
@@ -216,7 +215,7 @@ class FileSessionStore(SessionStore):
     def delete_session(self, session_id: str) -> None:
         self._refuse_when_read_only(session_id)
         folder = self.session_dir(session_id)
-        doomed = folder.with_name(f".deleted-{uuid.uuid4().hex}")
+        doomed = folder.with_name(f".deleted-{os.urandom(16).hex()}")
         with _storage_errors(session_id, "cannot be deleted"), self._opened(session_id, folder / LOG_NAME) as fd:
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
@@ -231,7 +230,7 @@ class FileSessionStore(SessionStore):
     def put_blob(self, session_id: str, data: bytes) -> str:
         self._refuse_when_read_only(session_id)
         folder = self.session_dir(session_id)
-        digest = hashlib.sha256(data).hexdigest()
+        digest = _sha256(data)
         path = folder / BLOBS_NAME / digest
         with _storage_errors(session_id, "cannot take a blob"):
             if not path.parent.is_dir():
@@ -255,7 +254,7 @@ class FileSessionStore(SessionStore):
             raise StorageError(f"session {session_id!r} has no blob {sha256}", session_id=session_id)
         with _storage_errors(session_id, f"blob {sha256} cannot be read"):
             data = path.read_bytes()
-        if hashlib.sha256(data).hexdigest() != sha256:
+        if _sha256(data) != sha256:
             raise StorageError(
                 f"blob {sha256} of session {session_id!r} is damaged: its bytes are others", session_id=session_id
             )
@@ -278,7 +277,7 @@ class FileSessionStore(SessionStore):
             if folder.exists():
                 raise SessionExistsError(session_id)
             self._make_folders(folder.parent)
-            unfinished = folder.with_name(f".new-{uuid.uuid4().hex}")
+            unfinished = folder.with_name(f".new-{os.urandom(16).hex()}")
             try:
                 self._fill(unfinished, meta, lines, blobs)
                 self._move_into_place(unfinished, folder)
@@ -336,20 +335,21 @@ class FileSessionStore(SessionStore):
             raise SessionNotFoundError(session_id, str(self.root_dir))
         return self.root_dir / "sessions" / session_id
 
-    def _written_at(self) -> Iterator[tuple[int, str]]:
-        """When each folder's log was written to, with the folder's name: unchecked, since a page shows few of them."""
-        folder = str(self.root_dir / "sessions")
-        try:
-            entries = os.scandir(folder)
-        except FileNotFoundError:
-            return
-        with entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    name = entry.name
-                    # A path in one piece: with thousands of sessions, joining costs more than asking.
-                    if tick := _written_ns(f"{folder}/{name}/{LOG_NAME}"):
-                        yield tick, name
+    def _written_at(self) -> dict[int, list[str]]:
+        """The folders by the time at which their logs were written to: unchecked, since a page shows few of them."""
+        folder, ask = str(self.root_dir / "sessions"), os.stat
+        written: dict[int, list[str]] = {}
+        for name in _folder_names(folder):
+            # A path in one piece: with thousands of sessions, joining costs more than asking.
+            try:
+                tick = ask(f"{folder}/{name}/{LOG_NAME}").st_mtime_ns
+            except OSError:
+                continue
+            if tick in written:
+                written[tick].append(name)
+            else:
+                written[tick] = [name]
+        return written
 
     def _decoded(self, session_id: str, path: Path, after_seq: int) -> Iterator[Event]:
         with self._opened(session_id, path) as fd:
@@ -436,7 +436,7 @@ class FileSessionStore(SessionStore):
             )
 
 
-@dataclass(frozen=True)
+@frozen
 class _Meta:
     """What `meta.json` holds."""
 
@@ -466,6 +466,13 @@ class _Meta:
         return dumps_json(self.to_dict()).encode("ascii") + b"\n"
 
 
+def _sha256(data: bytes) -> str:
+    # Loading it takes as long as a list of sessions has for all else that it does.
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
 def _check_id(session_id: str) -> None:
     if not is_session_id(session_id):
         raise OptionsError(
@@ -474,12 +481,12 @@ def _check_id(session_id: str) -> None:
         )
 
 
-def _written_ns(path: str) -> int:
-    """When the file was last written to, 0 when there is none."""
+def _folder_names(folder: str) -> list[str]:
     try:
-        return os.stat(path).st_mtime_ns
-    except OSError:
-        return 0
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
 
 
 def _is_session(folder: Path) -> bool:
