@@ -1,14 +1,25 @@
-"""The summary of a log as it is kept beside it: a cache that says up to which byte it was folded, and may be deleted."""
+"""The summary of a log as it is kept beside it: a cache that says up to which byte it was folded, and may be deleted.
+
+The writer of a log writes its summary anew, in place, with each append: right behind the events, so it never says more than
+the log. A checksum shows a text that was read or cut in the middle of that; a text that says less is folded on from there.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
+from zlib import crc32
 
 from ..errors import InvalidEventError
+from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
+from .head import Head
 from .scan import Position
-from .summary import SessionSummary, summary_from_dict, summary_to_dict
+from .summary import SessionSummary, moves_summary, summary_from_dict, summary_to_dict, time_after
 
 
 @frozen
@@ -19,21 +30,87 @@ class KeptSummary:
     position: Position
 
     def to_json(self) -> bytes:
-        here = self.position
-        data = {"offset": here.offset, "seq": here.seq, "crc": here.crc, "summary": summary_to_dict(self.summary)}
-        return dumps_json(data).encode("ascii") + b"\n"
+        here, head = self.position, _head_text(self.summary)
+        return head + _tail_text(here.offset, here.seq, here.crc, self.summary.updated, crc32(head))
 
     @classmethod
     def from_json(cls, text: bytes) -> KeptSummary | None:
-        """None for anything but what this version's `to_json` writes."""
+        """None for anything but what this version's `to_json` writes, followed by nothing but blanks."""
+        body, _, seal = text.rstrip().rpartition(b',"check":')
         try:
-            data = loads_json(text)
+            data = loads_json(text) if seal == b'"%08x"}' % crc32(body) else None
         except InvalidEventError:
             return None
-        summary = summary_from_dict(data.get("summary")) if isinstance(data, dict) else None
-        if summary is None or not all(_is_count(data.get(name)) for name in ("offset", "seq", "crc")):
+        if not isinstance(data, dict) or not all(_is_count(data.get(name)) for name in ("offset", "seq", "crc")):
             return None
+        summary = summary_from_dict(data.get("summary"))
+        if summary is None or not isinstance(data.get("updated"), int | float):
+            return None
+        summary = replace(summary, events=data["seq"], updated=data["updated"])
         return cls(summary, Position(data["offset"], data["seq"], data["crc"]))
+
+
+class SummaryFile:
+    """The summary beside a log that has a writer: `fd` is the file, open for writing, and `kept` what it should hold.
+
+    It is a cache: when it cannot be written it is left behind, and whoever lists the session folds the rest.
+    """
+
+    def __init__(self, fd: int, kept: KeptSummary) -> None:
+        self._fd = fd
+        self._room = os.fstat(fd).st_size
+        self._seq, self._head = kept.position.seq, Head(kept.summary)
+        self._updated = self._head.updated
+        self._head_bytes = self._head_crc = 0
+        self._write_all(kept.position.offset, kept.position.crc)
+
+    def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
+        """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`."""
+        if self._fd < 0 or events[0].seq != self._seq + 1:
+            # An append was interrupted before it came here.
+            self.close()
+            return
+        if not self._seq or any(map(moves_summary, events)):
+            self._head = self._head.counted(self._seq, self._updated).after(events)
+            self._seq, self._updated = self._head.last_seq, self._head.updated
+            self._write_all(offset, crc)
+            return
+        for event in events:
+            self._updated = time_after(self._updated, event.ts)
+        self._seq += len(events)
+        text = _tail_text(offset, self._seq, crc, self._updated, self._head_crc)
+        try:
+            os.pwrite(self._fd, text, self._head_bytes)
+        except OSError:
+            self.close()
+
+    def _write_all(self, offset: int, crc: int) -> None:
+        text = _head_text(self._head.summary)
+        self._head_bytes, self._head_crc = len(text), crc32(text)
+        text += _tail_text(offset, self._seq, crc, self._head.summary.updated, self._head_crc)
+        self._room = max(self._room, len(text))
+        try:
+            # What a longer text left behind is blanked out.
+            os.pwrite(self._fd, text.ljust(self._room), 0)
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is allowed."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):
+                os.close(fd)
+
+
+def _head_text(summary: SessionSummary) -> bytes:
+    return f'{{"summary":{dumps_json(summary_to_dict(summary))}'.encode("ascii")
+
+
+def _tail_text(offset: int, seq: int, crc: int, updated: float, head_crc: int) -> bytes:
+    """The counters, which most events move and nothing else: always as long, so that they alone can be written anew."""
+    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a' % (offset, seq, crc, updated)
+    return text + b',"check":"%08x"}\n' % crc32(text, head_crc)
 
 
 def _is_count(value: Any) -> bool:

@@ -31,6 +31,7 @@ from ..serialization import dumps_json
 from .base import SessionWriter
 from .disk import BINARY, NO_FOLLOW, Disk
 from .group import GroupCommit, Ticket
+from .kept import SummaryFile
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
 from .lock import lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, read_range
@@ -65,10 +66,20 @@ class LogWriter(SessionWriter):
         self._unusable: str | None = None
         self._handle_lock = threading.Lock()
         self._group = GroupCommit(self._commit)
+        self._summary: SummaryFile | None = None
 
     @property
     def last_seq(self) -> int:
         return self._seq
+
+    @property
+    def position(self) -> Position:
+        """Where the log ends."""
+        return Position(self._end, self._seq, self._crc)
+
+    def keep_summary(self, summary: SummaryFile | None) -> None:
+        """Write the summary anew with each append, from now on. It ends where the log does, and is closed with it."""
+        self._summary = summary
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
         return self._must_sync(events)
@@ -86,6 +97,8 @@ class LogWriter(SessionWriter):
             if self._fd < 0:
                 return
             fd, self._fd = self._fd, -1
+            if self._summary:
+                self._summary.close()
             if os.getpid() == self._pid:
                 # A forked child may hold a copy of the handle: closing ours would not give the lock back.
                 unlock(fd)
@@ -143,6 +156,9 @@ class LogWriter(SessionWriter):
             ticket.seq = seq
         if lines:
             self._write(b"".join(lines), seq, crc)
+            if self._summary:
+                stored = tickets[0].stored if len(tickets) == 1 else [event for t in tickets for event in t.stored]
+                self._summary.add(stored, self._end, self._crc)
 
     def _write(self, data: bytes, seq: int, crc: int) -> None:
         size, end = len(data), self._end + len(data)

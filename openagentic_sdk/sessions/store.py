@@ -18,11 +18,12 @@ import shutil
 import stat
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from ..clock import Clock, SystemClock
 from ..errors import (
@@ -40,11 +41,12 @@ from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .base import SessionStore, check_sequence, stamp_events
 from .disk import BINARY, NO_FOLLOW, Disk, SystemDisk
-from .kept import KeptSummary
-from .line import BadLineError, decode_line
+from .head import Head, copied_head
+from .kept import KeptSummary, SummaryFile
+from .line import BadLineError, decode_line, stamp_event
 from .lock import lock_holder, try_lock, wait_for_lock
 from .log import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably, write_new_file
-from .scan import START, LogReader, cut_block, find_end, find_seq, offset_of, split_lines
+from .scan import START, LogReader, Position, cut_block, find_end, find_seq, offset_of, split_lines
 from .summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
 
 __all__ = ["FileSessionStore", "SessionStore"]
@@ -53,6 +55,10 @@ LOG_NAME = "events.jsonl"
 META_NAME = "meta.json"
 SUMMARY_NAME = "summary.json"
 BLOBS_NAME = "blobs"
+# A writer catches up with a summary that a killed one left behind; one that is further behind is left to the next list.
+MAX_TAIL_BYTES = 1 << 18
+KEPT_LOOKS = 3
+FOLDED_TOGETHER = 256
 _LOG_SUFFIX = os.sep + LOG_NAME
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -102,7 +108,8 @@ class FileSessionStore(SessionStore):
         return folder
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        return self._build(session_id or self.new_session_id(), self._clock.now(), metadata)
+        name, now = session_id or self.new_session_id(), self._clock.now()
+        return self._build(name, now, metadata, summary=lambda: start_summary(name, now, metadata or {}))
 
     def import_session(
         self,
@@ -114,9 +121,11 @@ class FileSessionStore(SessionStore):
         blobs: Iterable[bytes] = (),
     ) -> str:
         now = self._clock.now()
-        lines = seal_events(check_sequence(events), START, now)
+        created_at = now if created_at is None else created_at
+        passed = _Passed(start_summary(session_id, created_at, metadata or {}), now)
+        lines = seal_events(passed.through(check_sequence(events)), START, now)
         named = ((_sha256(data), data) for data in blobs)
-        return self._build(session_id, now if created_at is None else created_at, metadata, lines, named)
+        return self._build(session_id, created_at, metadata, lines, named, passed.summary)
 
     def copy_session(
         self,
@@ -137,13 +146,24 @@ class FileSessionStore(SessionStore):
         digests = self.list_blobs(source_id) if blobs is None else blobs
         named = ((digest, self.read_blob(source_id, digest)) for digest in digests)
         with self._opened(source_id, path) as fd:
-            lines = self._copied_lines(source_id, fd, at_seq, tail, now)
-            return self._build(target_id, now, metadata, lines, named)
+            stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
+            lines = self._copied_lines(source_id, fd, at_seq, stamped, now)
+            start = start_summary(target_id, now, metadata)
+            return self._build(
+                target_id, now, metadata, lines, named, lambda: self._copied_summary(path, start, at_seq, stamped)
+            )
 
     def open_writer(self, session_id: str) -> LogWriter:
         self._refuse_when_read_only(session_id)
         path = self.session_dir(session_id) / LOG_NAME
-        return open_log(path, session_id=session_id, durability=self.durability, clock=self._clock, disk=self._disk)
+        writer = open_log(path, session_id=session_id, durability=self.durability, clock=self._clock, disk=self._disk)
+        try:
+            with _storage_errors(session_id, "summary cannot be kept"):
+                writer.keep_summary(self._summary_file(session_id, path, writer.position))
+        except BaseException:  # whatever happened, the lock must not stay behind
+            writer.close()
+            raise
+        return writer
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         """Like `SessionStore.iter_events`; with `after_seq` near the log's end, the lines before it are not checked."""
@@ -164,24 +184,33 @@ class FileSessionStore(SessionStore):
         folder = self.session_dir(session_id)
         with self._guard, _storage_errors(session_id, "metadata cannot be stored"), _folder_lock(folder):
             meta = self._read_meta(session_id).changed(changes)
-            self._write_file(folder / META_NAME, meta.to_json())
-            # A summary begins with what the metadata says.
+            # A summary begins with what the metadata says. Nobody keeps another one before the lock is given back.
             (folder / SUMMARY_NAME).unlink(missing_ok=True)
+            self._write_file(folder / META_NAME, meta.to_json())
 
     def read_summary(self, session_id: str) -> SessionSummary:
         """The summary that is kept beside the log, with the events folded in that came since it was kept."""
         folder = self.session_dir(session_id)
         kept = self._kept_summary(folder)
         with self._opened(session_id, folder / LOG_NAME) as fd:
-            size = self._disk.fstat(fd).st_size
-            if kept and kept.position.offset == size:
+            if kept and kept.position.offset == self._disk.fstat(fd).st_size:
                 return kept.summary
-            fresh = self._fold_onto(session_id, fd, kept if kept and kept.position.offset < size else None)
+            # In this order: a summary that was kept for these metadata, and a log that has all that it says.
+            meta, kept = _text_of(folder / META_NAME), self._kept_summary(folder)
+            size = self._disk.fstat(fd).st_size
+            fresh = self._fold_onto(session_id, fd, kept if kept and kept.position.offset <= size else None)
         if fresh.position.terminated and not self.read_only:
-            # Many processes may do this at once: each writes the whole file, and any of them is right.
-            with contextlib.suppress(OSError):
-                write_durably(self._disk, folder / SUMMARY_NAME, fresh.to_json(), sync=False)
+            with contextlib.suppress(OSError), _folder_lock(folder):
+                if meta == _text_of(folder / META_NAME):
+                    self._keep(folder, fresh)
         return fresh.summary
+
+    def _keep(self, folder: Path, fresh: KeptSummary) -> None:
+        """Put a summary beside the log, unless the log's writer has kept a newer one meanwhile."""
+        kept = self._kept_summary(folder)
+        size = (folder / LOG_NAME).stat().st_size
+        if not (kept and fresh.position.offset <= kept.position.offset <= size):
+            write_durably(self._disk, folder / SUMMARY_NAME, fresh.to_json(), sync=False)
 
     def list_sessions(self) -> list[str]:
         return list(self._newest_first())
@@ -267,8 +296,9 @@ class FileSessionStore(SessionStore):
         metadata: Mapping[str, Any] | None,
         lines: Iterable[bytes] = (),
         blobs: Iterable[tuple[str, bytes]] = (),
+        summary: Callable[[], SessionSummary | None] = lambda: None,
     ) -> str:
-        """Make a session complete or not at all; returns its id."""
+        """Make a session complete or not at all; returns its id. `summary` is asked when the lines are written."""
         _check_id(session_id)
         self._refuse_when_read_only(session_id)
         meta = _Meta(session_id, created_at, dict(metadata or {})).to_json()
@@ -279,14 +309,16 @@ class FileSessionStore(SessionStore):
             self._make_folders(folder.parent)
             unfinished = folder.with_name(f".new-{os.urandom(16).hex()}")
             try:
-                self._fill(unfinished, meta, lines, blobs)
+                log = _Measured(lines)
+                self._fill(unfinished, meta, log, blobs)
+                self._keep_first(unfinished, summary(), log)
                 self._move_into_place(unfinished, folder)
             except BaseException:  # whatever happened, no half session stays behind
                 shutil.rmtree(unfinished, ignore_errors=True)
                 raise
         return session_id
 
-    def _fill(self, folder: Path, meta: bytes, lines: Iterable[bytes], blobs: Iterable[tuple[str, bytes]]) -> None:
+    def _fill(self, folder: Path, meta: bytes, log: _Measured, blobs: Iterable[tuple[str, bytes]]) -> None:
         sync = self.durability != "flush"
         folder.mkdir(mode=0o700)
         for digest, data in blobs:
@@ -294,10 +326,15 @@ class FileSessionStore(SessionStore):
             write_new_file(self._disk, folder / BLOBS_NAME / digest, [data], sync=sync)
         write_new_file(self._disk, folder / META_NAME, [meta], sync=sync)
         # Copied lines say (`dur`) that they are on disk, so here that must be true at every level.
-        write_new_file(self._disk, folder / LOG_NAME, lines, sync=sync or bool(lines))
+        write_new_file(self._disk, folder / LOG_NAME, log, sync=sync or bool(log.lines))
         for made in (folder / BLOBS_NAME, folder):
             if made.is_dir():
                 self._sync_folder(made)
+
+    def _keep_first(self, folder: Path, summary: SessionSummary | None, log: _Measured) -> None:
+        if summary is not None:
+            kept = KeptSummary(summary, Position(log.bytes, summary.events, log.crc))
+            write_new_file(self._disk, folder / SUMMARY_NAME, [kept.to_json()], sync=False)
 
     def _move_into_place(self, unfinished: Path, folder: Path) -> None:
         try:
@@ -322,7 +359,15 @@ class FileSessionStore(SessionStore):
             lines = min(at_seq, reader.position.seq) - here.seq
             part, here = cut_block(block, here, lines)
             yield part
-        yield from seal_events(stamp_events(tail, first_seq=at_seq + 1, now=now), here, now)
+        yield from seal_events(tail, here, now)
+
+    def _copied_summary(
+        self, source: Path, start: SessionSummary, at_seq: int, tail: Sequence[Event]
+    ) -> SessionSummary | None:
+        """The summary of a copy; None when the source's is not known at `at_seq`, and the first list folds it."""
+        kept = self._kept_summary(source.parent)
+        head = copied_head(Head(kept.summary if kept else start), start, at_seq, None)
+        return head.after(tail).summary if head.is_kept else None
 
     def _make_folders(self, folder: Path) -> None:
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -368,10 +413,45 @@ class FileSessionStore(SessionStore):
             raise LogCorruptError(session_id, seq, offset_of(self._disk, fd, seq), bad.kind) from bad
 
     def _kept_summary(self, folder: Path) -> KeptSummary | None:
-        try:
-            return KeptSummary.from_json((folder / SUMMARY_NAME).read_bytes())
-        except OSError:
+        # Its writer may be at it while it is read, which takes but a moment.
+        looks = (_text_of(folder / SUMMARY_NAME) for _ in range(KEPT_LOOKS))
+        return next((kept for text in looks if text and (kept := KeptSummary.from_json(text))), None)
+
+    def _summary_file(self, session_id: str, path: Path, end: Position) -> SummaryFile | None:
+        """The kept summary of a log that ends at `end`, for its writer; None when there is none to go on with.
+
+        A summary that was kept of an end that the log lost with the power is removed: what comes now could be as long.
+        """
+        # Windows would not let a change of the metadata replace an open file.
+        fd = None if sys.platform == "win32" else _open_if_there(path.with_name(SUMMARY_NAME))
+        if fd is None:
             return None
+        summary = None
+        try:
+            kept = KeptSummary.from_json(os.pread(fd, os.fstat(fd).st_size, 0))
+            if kept and end.offset - kept.position.offset <= MAX_TAIL_BYTES:
+                kept = self._caught_up(session_id, path, kept, end)
+                if kept is None:
+                    path.with_name(SUMMARY_NAME).unlink(missing_ok=True)
+                else:
+                    summary = SummaryFile(fd, kept)
+        finally:
+            if summary is None:
+                os.close(fd)
+        return summary
+
+    def _caught_up(self, session_id: str, path: Path, kept: KeptSummary, end: Position) -> KeptSummary | None:
+        """The summary with the events folded in up to `end`; None when it is of a log that stood here before."""
+        if kept.position == end:
+            return kept
+        if kept.position.offset >= end.offset:
+            return None
+        try:
+            with self._opened(session_id, path) as fd:
+                folded = self._folded(session_id, fd, kept)
+        except LogCorruptError:
+            return None
+        return folded if folded.position == end else None
 
     def _fold_onto(self, session_id: str, fd: int, kept: KeptSummary | None) -> KeptSummary:
         if kept is None:
@@ -423,9 +503,13 @@ class FileSessionStore(SessionStore):
 
     def _last_ts(self, session_id: str) -> float:
         try:
+            folder = self.session_dir(session_id)
+            kept = self._kept_summary(folder)
+            if kept and kept.position.offset == (folder / LOG_NAME).stat().st_size:
+                return kept.summary.updated
             last = self.read_events(session_id, after_seq=self.last_seq(session_id) - 1)
             return (last[-1].ts if last else self.read_metadata(session_id)["created_at"]) or 0.0
-        except SessionError:
+        except (SessionError, FileNotFoundError):
             return 0.0
 
     def _refuse_when_read_only(self, session_id: str) -> None:
@@ -434,6 +518,40 @@ class FileSessionStore(SessionStore):
                 f"session {session_id!r} is open read-only: make the store without read_only to change it",
                 session_id=session_id,
             )
+
+
+class _Measured:
+    """The lines of a new log; when they have been taken, how many bytes they are, and their checksum."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self.lines = lines
+        self.bytes = self.crc = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self.lines:
+            self.bytes, self.crc = self.bytes + len(line), crc32(line, self.crc)
+            yield line
+
+
+class _Passed:
+    """Folds events while they go by; those without a time get `now`."""
+
+    def __init__(self, start: SessionSummary, now: float) -> None:
+        self._summary, self._now = start, now
+        self._waiting: list[Event] = []
+
+    def through(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            self._waiting.append(event if event.ts is not None else stamp_event(event, event.seq or 0, self._now))
+            if len(self._waiting) >= FOLDED_TOGETHER:
+                self.summary()
+            yield event
+
+    def summary(self) -> SessionSummary:
+        """The summary of all that went by."""
+        self._summary = fold_session_summary(self._summary, self._waiting)
+        self._waiting.clear()
+        return self._summary
 
 
 @frozen
@@ -471,6 +589,20 @@ def _sha256(data: bytes) -> str:
     import hashlib
 
     return hashlib.sha256(data).hexdigest()
+
+
+def _open_if_there(path: Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR | BINARY | NO_FOLLOW)
+    except OSError:
+        return None
+
+
+def _text_of(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _check_id(session_id: str) -> None:

@@ -44,6 +44,17 @@ class InstantDisk(SystemDisk):
         return
 
 
+class CountingDisk(SystemDisk):
+    """The real disk, counting what is read from it."""
+
+    read_bytes = 0
+
+    def read(self, fd: int, n: int) -> bytes:
+        data = os.read(fd, n)
+        self.read_bytes += len(data)
+        return data
+
+
 def tool_turn(turn: int, *, calls: int = 2, size: int = 40) -> list[list[Event]]:
     """What one prompt leads to, in the batches in which a run appends it: two read-only or unsafe calls, and an answer."""
     ids = [f"call-{turn}-{index}" for index in range(calls)]

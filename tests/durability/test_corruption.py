@@ -124,7 +124,9 @@ class CorruptionTest(SceneTest):
         with self.assertRaises(LogCorruptError):
             self.store.open_writer("s")
         self.assertEqual(self.path.read_bytes(), content)
-        self.assertEqual(sorted(path.name for path in self.path.parent.iterdir()), ["events.jsonl", "meta.json"])
+        self.assertEqual(
+            sorted(path.name for path in self.path.parent.iterdir()), ["events.jsonl", "meta.json", "summary.json"]
+        )
 
     def test_salvage_makes_a_new_session_of_what_is_intact(self) -> None:
         good, bad = self.store.put_blob("s", b"good"), self.store.put_blob("s", b"bad")

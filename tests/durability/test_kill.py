@@ -20,7 +20,7 @@ from openagentic_sdk.sessions.verify import verify_session
 from openagentic_sdk.testing.faults import KILLS as KILL_FAULTS
 from openagentic_sdk.testing.faults import FaultyOS
 
-from .scenes import LARGE, InstantDisk, SceneTest, bare, three_turns
+from .scenes import LARGE, CountingDisk, InstantDisk, SceneTest, bare, three_turns
 
 KILLS = 10_000 if LARGE else 300
 # Most kills hit small events, a few hit the big ones that take the disk longest.
@@ -122,6 +122,7 @@ class KillTest(SceneTest):
     def check(self, writer: Writer) -> None:
         events = self.store.read_events(writer.session_id)
         self.assert_numbered(events)
+        self.assert_summary(writer)
         whole = bare(events)
         self.assertGreaterEqual(len(whole), writer.first + writer.acknowledged)
         self.assertLessEqual(len(whole), writer.first + writer.acknowledged + 1)
@@ -132,6 +133,13 @@ class KillTest(SceneTest):
         self.counts[writer.session_id] = len(whole) + 1
         report = verify_session(self.store, writer.session_id, decode=False)
         self.assertEqual((report.problems, report.events), ((), again.last_seq))
+
+    def assert_summary(self, writer: Writer) -> None:
+        """What the dead writer kept is right, and behind the log by no more than the append in which it died."""
+        disk = CountingDisk()
+        row = self.make_store(disk=disk, read_only=True).read_summary(writer.session_id)
+        self.assertEqual(row, self.store.fold_summary(writer.session_id))
+        self.assertLess(disk.read_bytes, writer.size + 1000)
 
     def assert_numbered(self, events: Sequence[Event]) -> None:
         self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
@@ -182,6 +190,7 @@ class KillAtEveryOperationTest(SceneTest):
         expected = [event for batch in three_turns() for event in batch]
         safe = sum(len(batch) for batch in three_turns()[:acknowledged])
         whole = bare(self.store.read_events("s"))
+        self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
         self.assertGreaterEqual(len(whole), safe)
         self.assertEqual(whole, expected[: len(whole)])
         self.assert_goes_on(whole)

@@ -105,6 +105,7 @@ class PowerCutTest(SceneTest):
     def assert_recovers(self, written: list[Event], safe: int) -> list[Event]:
         with self.store.open_writer("s") as writer:
             writer.append([UserMessage("and on")])
+        self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
         stored = bare(self.store.read_events("s"))
         whole = stored[:-1]
         self.assertEqual(whole, written[: len(whole)])

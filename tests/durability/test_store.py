@@ -7,14 +7,14 @@ import os
 import shutil
 
 from openagentic_sdk.errors import OptionsError, SessionExistsError, SessionNotFoundError, StorageError
-from openagentic_sdk.events import AssistantMessage, UserMessage
+from openagentic_sdk.events import AssistantMessage, SessionMeta, UserMessage
+from openagentic_sdk.sessions import lifecycle
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.disk import SystemDisk
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
 
-from .scenes import InstantDisk, SceneTest
+from .scenes import CountingDisk, InstantDisk, SceneTest, three_turns
 
 
 class FileSessionStoreTest(store_contract.StoreContract):
@@ -27,23 +27,12 @@ class FileSessionStoreTest(store_contract.StoreContract):
         return f"from openagentic_sdk.sessions.store import FileSessionStore\nstore = FileSessionStore({str(self.place)!r})"
 
 
-class CountingDisk(SystemDisk):
-    """The real disk, counting what is read from it."""
-
-    read_bytes = 0
-
-    def read(self, fd: int, n: int) -> bytes:
-        data = os.read(fd, n)
-        self.read_bytes += len(data)
-        return data
-
-
 class FilesTest(SceneTest):
     def test_a_session_is_a_folder_with_a_log_and_what_was_known_at_its_creation(self) -> None:
         session_id = self.store.create_session(metadata={"cwd": "/w"})
         folder = self.place / "sessions" / session_id
         self.assertEqual(self.store.session_dir(session_id), folder)
-        self.assertEqual(sorted(os.listdir(folder)), ["events.jsonl", "meta.json"])
+        self.assertEqual(sorted(os.listdir(folder)), ["events.jsonl", "meta.json", "summary.json"])
         meta = json.loads((folder / "meta.json").read_text())
         self.assertEqual(meta, {"session_id": session_id, "created_at": self.clock.now(), "metadata": {"cwd": "/w"}})
 
@@ -158,12 +147,59 @@ class FilesTest(SceneTest):
         self.assertEqual(self.make_store(disk=disk).list_session_summaries(), [row])
         self.assertEqual(disk.read_bytes, 0)
 
+    def test_a_list_reads_no_log_while_sessions_are_written_and_afterwards(self) -> None:
+        disk = CountingDisk()
+        reader = self.make_store(disk=disk)
+        with self.store.open_writer("s") as writer:
+            for batch in three_turns():
+                writer.append(batch)
+                self.assertEqual(reader.list_session_summaries(), [self.store.fold_summary("s")])
+        self.store.append_event("s", AssistantMessage("outside of a run"))
+        copied = lifecycle.fork_session(self.store, "s")
+        self.store.import_session("t", self.store.read_events("s"))
+        rows = {row.id: row for row in reader.list_session_summaries()}
+        self.assertEqual(rows, {name: self.store.fold_summary(name) for name in ("s", "t", copied)})
+        self.assertEqual(disk.read_bytes, 0)
+
+    def test_a_summary_that_gets_shorter_and_longer_stays_whole(self) -> None:
+        with self.store.open_writer("s") as writer:
+            for title in ("long " * 40, "x", "", "longer " * 25):
+                writer.append([SessionMeta(title=title), UserMessage(title)])
+                writer.append([AssistantMessage("a")])
+                self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+
+    def test_metadata_that_change_under_a_writer_are_in_the_summary(self) -> None:
+        with self.store.open_writer("s") as writer:
+            writer.append([UserMessage("a")])
+            self.store.update_metadata("s", {"cwd": "/elsewhere"})
+            for text in "bc":
+                writer.append([UserMessage(text)])
+                self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+            self.assertEqual(self.store.read_summary("s").cwd, "/elsewhere")
+
+    def test_a_summary_of_an_end_that_the_log_lost_does_not_speak_for_another_end_as_long(self) -> None:
+        self.store.append_event("s", UserMessage("kept"))
+        short = self.path.read_bytes()
+        self.store.append_event("s", UserMessage("lost"))
+        long = (self.path.parent / "summary.json").read_bytes()
+        self.path.write_bytes(short)
+        self.store.append_event("s", UserMessage("came"))
+        self.assertEqual(self.store.read_summary("s").last_prompt, "came")
+        self.assertNotEqual((self.path.parent / "summary.json").read_bytes(), long)
+
+    def test_a_summary_that_cannot_be_kept_stops_no_append(self) -> None:
+        (self.path.parent / "summary.json").unlink()
+        (self.path.parent / "summary.json").mkdir()
+        self.store.append_event("s", UserMessage("a"))
+        self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+
     def test_a_row_that_cannot_be_read_fails_alone(self) -> None:
         names = ["s", *(self.store.create_session(session_id=f"s{number}") for number in range(3))]
         for name in names:
             self.store.append_events(name, [UserMessage("a"), AssistantMessage("b"), AssistantMessage("c")])
         damaged = self.store.session_dir("s1") / "events.jsonl"
         damaged.write_bytes(damaged.read_bytes().replace(b'"text":"a"', b'"text":"z"'))
+        damaged.with_name("summary.json").unlink()
         rows = {row.id: row for row in self.store.list_session_summaries(limit=4)}
         self.assertEqual(set(rows), set(names))
         self.assertEqual([name for name, row in rows.items() if row.error], ["s1"])
