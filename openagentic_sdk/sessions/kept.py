@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
@@ -43,11 +42,10 @@ class KeptSummary:
             return None
         if not isinstance(data, dict) or not all(_is_count(data.get(name)) for name in ("offset", "seq", "crc")):
             return None
-        summary = summary_from_dict(data.get("summary"))
-        if summary is None or not isinstance(data.get("updated"), int | float):
-            return None
-        summary = replace(summary, events=data["seq"], updated=data["updated"])
-        return cls(summary, Position(data["offset"], data["seq"], data["crc"]))
+        folded = data.get("summary")
+        counters = {"events": data["seq"], "updated": data.get("updated")}
+        summary = summary_from_dict({**folded, **counters}) if isinstance(folded, dict) else None
+        return cls(summary, Position(data["offset"], data["seq"], data["crc"])) if summary else None
 
 
 class SummaryFile:
@@ -61,8 +59,8 @@ class SummaryFile:
         self._room = os.fstat(fd).st_size
         self._seq, self._head = kept.position.seq, Head(kept.summary)
         self._updated = self._head.updated
+        # Not known to be in the file before the first append has written them.
         self._head_bytes = self._head_crc = 0
-        self._write_all(kept.position.offset, kept.position.crc)
 
     def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
         """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`."""
@@ -70,7 +68,7 @@ class SummaryFile:
             # An append was interrupted before it came here.
             self.close()
             return
-        if not self._seq or any(map(moves_summary, events)):
+        if not (self._seq and self._head_bytes) or any(map(moves_summary, events)):
             self._head = self._head.counted(self._seq, self._updated).after(events)
             self._seq, self._updated = self._head.last_seq, self._head.updated
             self._write_all(offset, crc)
