@@ -51,6 +51,12 @@ async def run_session(run: Run, prompt: Prompt) -> Result:
     return result
 
 
+async def end_unbegun(run: Run) -> None:
+    """Record the first and the last event of a run that was interrupted before it began, and close its session."""
+    await run.record(_init(run))
+    await _close(run, RunStopped("interrupted"))
+
+
 async def _converse_in_time(run: Run, prompt: Prompt) -> RunStopped:
     """The conversation, ended by its own end, a limit, a hook or an error; says which."""
     try:

@@ -12,7 +12,7 @@ from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
 from ..sessions.view import SessionView
 from ..tools.base import SubagentResult
 from .agent import Agent, Expanded, Run, RunRequest, within_allowlists
-from .loop import run_session
+from .loop import end_unbegun, run_session
 from .opening import open_run
 from .recorder import settled
 
@@ -37,7 +37,7 @@ async def run_subagent(
         await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
         result = await run_session(child, prompt)
     except asyncio.CancelledError:
-        ended, _ = await settled(run.record(_finished(child, tool_use_id, name, "interrupted")))
+        ended, _ = await settled(_end_interrupted(run, child, tool_use_id, name))
         ended.exception()
         raise
     finally:
@@ -50,6 +50,12 @@ async def run_subagent(
         ),
     )
     return _outcome(child, result)
+
+
+async def _end_interrupted(run: Run, child: Run, tool_use_id: str, name: str) -> None:
+    if not child.view.events:
+        await end_unbegun(child)
+    await run.record(_finished(child, tool_use_id, name, "interrupted"))
 
 
 def _within_skills(run: Run, agent: Agent) -> Agent:

@@ -1,13 +1,16 @@
 """Runs in a project folder: what its files say takes effect through the real loop, as far as it is trusted."""
 
+import asyncio
 import json
 import tempfile
+import time
 import unittest
 from dataclasses import replace
 from pathlib import Path
 
-from openagentic_sdk.api import run
+from openagentic_sdk.api import query, run
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.bash_sandbox import BashSandbox
 from openagentic_sdk.tools.sandbox_plan import probe_sandbox
@@ -21,6 +24,19 @@ allowed-tools: Bash(echo:*)
 ---
 Say hello to everybody.
 """
+
+
+class SlowToMake(MemorySessionStore):
+    """Makes the session of a subagent after a while."""
+
+    def __init__(self, delay_s):
+        super().__init__()
+        self.delay_s = delay_s
+
+    def create_session(self, *, metadata=None, session_id=None):
+        if "parent_session_id" in metadata:
+            time.sleep(self.delay_s)
+        return super().create_session(metadata=metadata, session_id=session_id)
 
 
 class ProjectTest(unittest.IsolatedAsyncioTestCase):
@@ -129,6 +145,21 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result_of(events).stop_reason, "end")
         for session_id in options.session_store.list_sessions():
             assert_closed(self, options.session_store, session_id)
+
+    async def test_a_subagent_that_ends_before_it_begins_leaves_a_closed_session(self):
+        """The run ends while the subagent's session is made, a little later each time."""
+        start = {"name": "Task", "arguments": {"agent": "helper", "prompt": "help me", "background": True}}
+        unbegun = 0
+        for delay in range(12):
+            store = SlowToMake(delay / 500)
+            turns = [{"tool_calls": [start]}, "done", {"agent": "You help quietly.", "delay_s": 30}]
+            async for _ in query(prompt="hi", options=self.options(turns, session_store=store)):
+                await asyncio.sleep(0.002)
+            for session_id in store.list_sessions():
+                assert_closed(self, store, session_id)
+                events = [event.type for event in store.read_events(session_id)]
+                unbegun += events == ["system.init", "result"]
+        self.assertGreater(unbegun, 0)
 
     async def test_an_image_is_sent_whole_and_no_blob_is_made_of_it(self):
         import base64
