@@ -354,7 +354,7 @@ class Reader:
     `short` letters stand alone, `valued` ones take a value; `long` and `long_valued` likewise. The first `skip` operands
     are no paths; `names_only` means that no operand is. `most` bounds the operands. `recursive` letters read whole trees,
     `always_recursive` programs do so anyway, `here` ones read the current folder when they are given none. `takes_all`
-    programs have no options.
+    programs have no options. `is_expression` programs read every word, `--` does not end their options.
     """
 
     short: str = ""
@@ -368,6 +368,7 @@ class Reader:
     here: bool = False
     always_recursive: bool = False
     takes_all: bool = False
+    is_expression: bool = False
 
 
 # Programs of which no option writes or runs anything, so that a wildcard may become one.
@@ -404,7 +405,7 @@ WILDCARD_PROOF = frozenset(
             "grep",
             "egrep",
         ),
-        *("fgrep", "echo", "basename", "dirname", "test", "["),
+        *("fgrep", "echo", "basename", "dirname"),
     }
 )
 
@@ -498,8 +499,8 @@ READERS: dict[str, Reader] = {
     "which": Reader("a", names_only=True),
     "type": Reader("aptP", names_only=True),
     "date": Reader("uRI", "dr", ("utc", "iso-8601"), ("date", "iso-8601", "rfc-3339"), names_only=True),
-    "test": Reader("bcdefgGhkLnNOprsStuwxz", skip=0),
-    "[": Reader("bcdefgGhkLnNOprsStuwxz", skip=0),
+    "test": Reader("bcdefgGhkLnNOprsStuwxz", is_expression=True),
+    "[": Reader("bcdefgGhkLnNOprsStuwxz", is_expression=True),
     # Neither -e nor --files, which turn the first operand into a path, nor -L, which follows links.
     "rg": Reader(
         "cFhHiIlnNoPsSUvwx",

@@ -179,10 +179,11 @@ def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
     return None
 
 
-# The few sed scripts that only choose or replace: line numbers with p, d or q, and s/// without its flags w and e.
+# The few sed scripts that only choose or replace: line numbers with p, d or q, and s/// without its flags w and e. Its
+# delimiter ends a part wherever it stands without a backslash that escapes it.
 _SED_SCRIPT = re.compile(
     r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=]"
-    r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:[^\\\n\[]|\\.)*?\1(?:[^\\\n]|\\.)*?\1[gIip0-9]*"
+    r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*"
     r"|/[A-Za-z0-9 _.^$-]*/(?:,/[A-Za-z0-9 _.^$-]*/)?[pd]"
 )
 
@@ -211,17 +212,9 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
         elif not word.startswith("-"):
             operands.append(word)
     scripts = scripts or operands[:1]
-    if not scripts or not all(_is_plain_sed(script) for script in scripts):
+    if not scripts or not all(_SED_SCRIPT.fullmatch(script) for script in scripts):
         return "the sed script is not one that surely only reads"
     return None
-
-
-def _is_plain_sed(script: str) -> bool:
-    match = _SED_SCRIPT.fullmatch(script)
-    if match is None:
-        return False
-    # A delimiter that stands more often than it must could end the command early.
-    return match[1] is None or len(re.findall(r"(?<!\\)" + re.escape(match[1]), script)) == 3
 
 
 _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
@@ -291,7 +284,7 @@ def _split(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[str]] |
     words = list(argv[1:])
     while words:
         word = words.pop(0)
-        if word == "--":
+        if word == "--" and not reader.is_expression:
             return options, operands + words
         if word == "-" or not word.startswith("-") or reader.takes_all:
             operands.append(word)
