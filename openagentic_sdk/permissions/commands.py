@@ -6,11 +6,11 @@ that a part could be what a rule names. A rule for whole words never reaches wha
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
-from .paths import TOO_MANY_PATHS
+from .paths import OPTION_NAME, TOO_MANY_PATHS
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import WILDCARD_PROOF, WRITERS
 from .programs import Reads, hazard, inner_commands, read_only, takes_code
@@ -24,6 +24,7 @@ from .shell import (
     NotUnderstood,
     Redirect,
     SimpleCommand,
+    could_become,
     loose_words,
     parse_command,
 )
@@ -143,7 +144,7 @@ def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
     text = word.text.rpartition("/")[2] or word.text
     if not IS_GLOB.search(text):
         return (*book.commands.get(text, ()), *(book.commands.get(word.text, ()) if text != word.text else ()))
-    return [rule for name, rules in book.commands.items() if fnmatchcase(name, text) for rule in rules]
+    return [rule for name, rules in book.commands.items() if could_become(text, name) for rule in rules]
 
 
 def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
@@ -151,7 +152,7 @@ def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
     for expected, word in zip(wanted, words, strict=False):
         if word.open:
             return True
-        if word.text != expected and not (IS_GLOB.search(word.text) and fnmatchcase(expected, word.text)):
+        if word.text != expected and not (IS_GLOB.search(word.text) and could_become(word.text, expected)):
             return False
     return len(words) >= len(wanted)
 
@@ -288,12 +289,17 @@ class _Part:
         problem = self._wildcard_problem(reads)
         if problem is not None:
             return Judged(False, problem)
-        for path in reads.paths:
+        for path in (*reads.paths, *self._listed_folders()):
             for access in self._accesses(path, write=False):
                 verdict = permits_access(self.policy, access, self.subject)
                 if verdict.outcome != "allow":
                     return Judged(False, verdict.reason)
         return Judged(True, reason)
+
+    def _listed_folders(self) -> tuple[str, ...]:
+        """The folders whose names the wildcards of an echo tell."""
+        argv = self.command.argv
+        return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] == "echo")
 
     def _wildcard_problem(self, reads: Reads) -> str | None:
         """A wildcard in a reading call must stand for paths that are looked at."""
@@ -315,7 +321,8 @@ class _Part:
     def _accesses(self, text: str, *, write: bool) -> Iterator[Access]:
         """The paths that a word may stand for, from every folder that the command may run in."""
         workspace = self.subject.workspace
-        is_glob = any(self.command.argv[index] == text for index in self.command.globs)
+        argv = self.command.argv
+        is_glob = any(text in (argv[index], os.path.dirname(argv[index])) for index in self.command.globs)
         for cwd in self.cwds:
             yield Access(workspace.follow(literal(text), cwd), write)
             if not is_glob:
@@ -324,7 +331,8 @@ class _Part:
             if found is None:
                 yield Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write)
             for name in found or ():
-                yield Access(workspace.follow(literal(name), cwd), write)
+                places = workspace.follow(literal(name), cwd)
+                yield Access(replace(places, problem=OPTION_NAME) if name.startswith("-") else places, write)
 
     def _redirect(self, redirect: Redirect) -> Judged | None:
         """None when the redirection may happen."""

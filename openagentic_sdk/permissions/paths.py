@@ -13,6 +13,9 @@ import stat
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from .shell import as_fnmatch
 
 MAX_LINKS = 40
 # Each one multiplies the time of a comparison by the depth of the path.
@@ -35,6 +38,7 @@ _PROTECTED_TAILS = re.compile(r"/\.config/(?:fish|git|autostart|systemd|environm
 
 
 TOO_MANY_PATHS = "a wildcard stands for too many paths to look at each"
+OPTION_NAME = "a wildcard stands for a file whose name is an option: write ./ before it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,14 +170,16 @@ def _is_protected_name(path: str) -> bool:
 
 
 def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:
-    """What a shell's glob stands for right now; None when it takes too long to say: more than `most` paths, or more than
-    two folders of the pattern are wildcards."""
+    """What a shell's glob stands for right now; None when that cannot be said, or takes too long: more than `most` paths,
+    more than two folders of the pattern are wildcards. Shells before bash 5.2 count `..` among what `.*` stands for."""
     import glob
 
-    if sum(glob.has_magic(part) for part in pattern.split("/")[:-1]) > 2:
+    plain = as_fnmatch(pattern)
+    if plain is None or sum(glob.has_magic(part) for part in pattern.split("/")[:-1]) > 2:
         return None
-    found: list[str] = []
-    for name in glob.iglob(pattern, root_dir=cwd):
+    climbing = "/".join(".." if part[:1] == "." and fnmatchcase("..", part) else part for part in plain.split("/"))
+    found: list[str] = [] if climbing == plain else [climbing]
+    for name in glob.iglob(plain, root_dir=cwd):
         found.append(name)
         if len(found) > most:
             return None

@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
 GLOB_LETTERS = "*?["
 IS_GLOB = re.compile(r"[*?\[]")
+_NESTED_BRACKET = re.compile(r"\[[^\]]*\[")
 
 RESERVED_WORDS = frozenset(
     {
@@ -62,6 +64,19 @@ class CommandLine:
 
     commands: tuple[SimpleCommand, ...]
     in_background: bool = False
+
+
+def as_fnmatch(wildcard: str) -> str | None:
+    """A wildcard of bash as the module fnmatch spells it; None for brackets that only bash reads (`[[:alpha:]]`)."""
+    if "[" not in wildcard:
+        return wildcard
+    return None if _NESTED_BRACKET.search(wildcard) else wildcard.replace("[^", "[!")
+
+
+def could_become(wildcard: str, word: str) -> bool:
+    """Whether a file of this name would be put in a wildcard's place."""
+    pattern = as_fnmatch(wildcard)
+    return pattern is None or fnmatchcase(word, pattern)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ class CommandTable(WorkspaceTestCase):
                     )
         self.assertGreaterEqual(count, 150)
 
+    def test_a_wildcard_that_stands_for_a_file_named_like_an_option_is_asked_for(self) -> None:
+        (self.root / "src" / "-R").touch()
+        self.assertEqual(self.outcome({}, "Bash", {"command": "cd src && grep x *"}), "ask")
+        self.assertEqual(self.outcome({}, "Bash", {"command": "cd src && grep x ./*"}), "allow")
+
 
 if __name__ == "__main__":
     unittest.main()
