@@ -294,6 +294,8 @@ class _Part:
                 verdict = permits_access(self.policy, access, self.subject)
                 if verdict.outcome != "allow":
                     return Judged(False, verdict.reason)
+                if self.command.argv[0] == "diff" and os.path.isdir(access.places.real):
+                    return Judged(False, "diff also reads what the links in a folder lead to")
         return Judged(True, reason)
 
     def _listed_folders(self) -> tuple[str, ...]:

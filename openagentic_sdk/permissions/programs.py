@@ -268,9 +268,11 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     split = _split(argv, reader)
-    if split is None or not _fits(argv[0], argv, split[1], reader):
+    if split is None:
         return None
     options, operands = split
+    if not _fits(argv, options, operands, reader):
+        return None
     if argv[0] == "[":
         operands = [word for word in operands if word != "]"]
     recursive = reader.always_recursive or "--recursive" in options or any(_has_letter(o, reader) for o in options)
@@ -298,10 +300,15 @@ def _split(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[str]] |
     return options, operands
 
 
-def _fits(name: str, argv: Sequence[str], operands: Sequence[str], reader: Reader) -> bool:
-    """Whether the operands are ones with which the program only reads."""
+def _fits(argv: Sequence[str], options: Sequence[str], operands: Sequence[str], reader: Reader) -> bool:
+    """Whether options and operands are ones with which the program only reads, and only what they name."""
+    name = argv[0]
     if name == "printf" and _sets_variable(argv):
         return False
+    if name == "strings" and any(word.startswith("@") for word in operands):
+        return False  # it takes the words of that file for its own
+    if name == "ls" and any("L" in word for word in options if word[1] != "-"):
+        return not any(word == "--recursive" or _has_letter(word, reader) for word in options)
     if name == "date" and any(not word.startswith("+") for word in operands):
         return False
     return reader.most is None or len(operands) <= reader.most
