@@ -30,8 +30,34 @@ WRAPPERS = frozenset(
             "choom",
             "uclampset",
         ),
+        *("gosu", "su-exec", "setuidgid", "chpst", "softlimit", "run0", "sg", "newgrp", "runcon", "aa-exec", "sem"),
+        *("proxychains", "proxychains4", "torsocks", "torify", "faketime", "cpulimit", "logsave", "catchsegv", "stap"),
+        *("chronic", "ifne", "systemd-inhibit", "systemd-cat", "caffeinate", "arch", "x86_64", "i386", "uname26"),
+        *("dumb-init", "tini", "catatonit", "watchexec", "nodemon", "concurrently", "cross-env", "env-cmd", "dotenv"),
+        *("ld-linux.so.2", "ld-linux-aarch64.so.1", "ld-linux-armhf.so.3", "ld-musl-x86_64.so.1"),
+        "ld-musl-aarch64.so.1",
     }
 )
+
+# Programs that fetch a command and run it with the words behind its name.
+FETCHERS = frozenset({"npx", "pnpx", "bunx", "uvx", "pipx"})
+
+# Programs with a subcommand or option behind which another command stands.
+LAUNCHERS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("docker", "podman", "nerdctl", "kubectl", "npm", "yarn", "pnpm", "bun"),
+        frozenset({"exec", "run", "x", "dlx", "--"}),
+    ),
+    **dict.fromkeys(
+        ("uv", "poetry", "pipenv", "pdm", "rye", "hatch", "conda", "mamba", "micromamba", "op", "doppler", "flatpak"),
+        frozenset({"run", "--"}),
+    ),
+    **dict.fromkeys(
+        ("bundle", "mise", "asdf", "rbenv", "pyenv", "nodenv", "direnv", "aws-vault", "lxc", "corepack"),
+        frozenset({"exec", "x", "--"}),
+    ),
+    **dict.fromkeys(("nix", "nix-shell"), frozenset({"--run", "--command", "-c", "run"})),
+}
 
 SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh", "nu"})
 
@@ -113,11 +139,13 @@ INTERACTIVE = frozenset(
 @dataclass(frozen=True)
 class Options:
     """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match as they
-    stand (`-exec`)."""
+    stand (`-exec`). `valued` letters and `valued_words` do neither, but the next word may be their value."""
 
     short: str = ""
     long: tuple[str, ...] = ()
     words: frozenset[str] = frozenset()
+    valued: str = ""
+    valued_words: frozenset[str] = frozenset()
 
     @cached_property
     def letters(self) -> frozenset[str]:
@@ -130,23 +158,55 @@ class Options:
         return "".join(f"\n{name}" for name in self.long)
 
 
+_AWK = Options(
+    "fEileopdDW",
+    ("file", "exec", "include", "load", "source", "profile", "pretty-print", "dump-variables", "debug"),
+)
+_NODE = Options(
+    "epri",
+    (
+        *(
+            "eval",
+            "print",
+            "require",
+            "import",
+            "interactive",
+            "loader",
+            "experimental-loader",
+            "env-file",
+            "input-type",
+        ),
+        *("openssl-config", "run"),
+    ),
+    valued="C",
+    valued_words=frozenset(
+        {
+            *("--conditions", "--title", "--icu-data-dir", "--redirect-warnings", "--diagnostic-dir", "--watch-path"),
+            *("--unhandled-rejections", "--trace-event-categories", "--dns-result-order", "--test-name-pattern"),
+            *("--test-reporter", "--test-reporter-destination", "--max-http-header-size", "--stack-trace-limit"),
+        }
+    ),
+)
+
 # What an interpreter takes as code on its command line.
 INTERPRETERS: dict[str, Options] = {
-    "python": Options("ci", ("command",)),
-    "pypy": Options("ci"),
+    "python": Options("ci", ("command",), valued="WXm", valued_words=frozenset({"--check-hash-based-pycs"})),
+    "pypy": Options("ci", valued="WXm"),
     "ipython": Options("c"),
-    "node": Options("epri", ("eval", "print", "require", "import", "interactive", "loader", "experimental-loader")),
-    "nodejs": Options("epri", ("eval", "print", "require", "import", "interactive", "loader")),
+    "node": _NODE,
+    "nodejs": _NODE,
     "bun": Options("eprc", ("eval", "print", "preload", "config"), frozenset({"x", "repl", "exec"})),
     "deno": Options("", ("import-map", "preload"), frozenset({"eval", "repl"})),
     "perl": Options("eEiMmIdx"),
-    "ruby": Options("erIix"),
-    "php": Options("rBREFdz", ("run", "process-begin", "process-code", "process-end", "define", "interactive")),
+    "ruby": Options("erIix", valued="CEX", valued_words=frozenset({"--encoding", "--external-encoding"})),
+    "php": Options(
+        "rBREFdza", ("run", "process-begin", "process-code", "process-end", "define", "interactive"), valued="ctS"
+    ),
     "lua": Options("eil"),
     "luajit": Options("eilb"),
-    "R": Options("ef", ("expression", "exec", "args")),
+    "R": Options("ef", ("expression", "exec", "args"), valued="dg"),
     "Rscript": Options("e"),
-    "julia": Options("eEiLp", ("eval", "print", "load", "sysimage")),
+    "julia": Options("eEiLpJ", ("eval", "print", "load", "sysimage"), valued="tCHO"),
     "tclsh": Options(),
     "osascript": Options("e"),
     "groovy": Options("e"),
@@ -157,27 +217,61 @@ INTERPRETERS: dict[str, Options] = {
     "guile": Options("cel"),
     "sbcl": Options("", ("eval", "load")),
     "clojure": Options("eiX", ("eval", "init")),
-    "gawk": Options(
-        "fEileo", ("file", "exec", "include", "load", "source", "profile", "pretty-print", "dump-variables")
-    ),
-    "awk": Options(
-        "fEileo", ("file", "exec", "include", "load", "source", "profile", "pretty-print", "dump-variables")
-    ),
+    "gawk": _AWK,
+    "awk": _AWK,
     "mawk": Options("fWE", ("exec",)),
     "nawk": Options("f"),
-    "sqlite3": Options("", ("init", "cmd"), frozenset({"-init", "-cmd", "-A", "-interactive"})),
-    "psql": Options("cfoLv", ("command", "file", "output", "log-file", "set", "variable")),
-    "mysql": Options("eP", ("execute", "pager", "tee", "init-command")),
+    "sqlite3": Options(),
+    "psql": Options(),
+    "mysql": Options(),
+    "mariadb": Options(),
 }
+
+PYTHONS = frozenset({"python", "pypy"})
+RUN_A_SCRIPT = frozenset({"deno", "bun"})
+
+# What makes an interpreter say something about itself and end; `--version` and `--help` where nothing else stands here.
+INFORMS: dict[str, tuple[str, ...]] = {
+    "python": ("--version", "-V", "--help", "-h"),
+    "pypy": ("--version", "-V", "--help", "-h"),
+    "node": ("--version", "-v", "--help", "-h"),
+    "nodejs": ("--version", "-v", "--help", "-h"),
+    "perl": ("--version", "-v", "-V", "--help", "-h"),
+    "ruby": ("--version", "--help", "-h"),
+    "php": ("--version", "-v", "--help", "-h", "-m", "-i"),
+}
+
+SQLITE_HARMLESS = frozenset(
+    {
+        *(
+            "readonly",
+            "header",
+            "noheader",
+            "csv",
+            "json",
+            "column",
+            "line",
+            "list",
+            "html",
+            "markdown",
+            "box",
+            "table",
+        ),
+        *("batch", "bail", "echo", "version", "help", "ascii", "quote", "safe", "stats", "tabs"),
+    }
+)
 
 GIT_ANYWHERE = (
     *("output", "ext-diff", "textconv", "upload-pack", "receive-pack", "exec", "open-files-in-pager", "config"),
     *("config-env", "template", "git-dir", "work-tree", "namespace", "paginate", "run", "output-directory", "add-file"),
     *("upload-archive", "show-signature", "git-completion-helper", "tool", "extcmd", "interactive", "edit-description"),
+    "unsafe-paths",
 )
 
 # What makes a shell run something else than the script that it names.
-SHELL_OPTIONS = Options("csilO", ("rcfile", "init-file", "login", "command"))
+SHELL_OPTIONS = Options("csilO", ("rcfile", "init-file", "login", "command"), valued="o")
+
+_COMPILER = Options("B", ("wrapper", "specs", "plugin"), frozenset({"-wrapper", "-specs", "-fplugin", "-load"}))
 
 # Options that run a program or write a file, of programs that are otherwise what they seem.
 OPTIONS: dict[str, Options] = {
@@ -197,7 +291,7 @@ OPTIONS: dict[str, Options] = {
     "ag": Options("z", ("pager", "search-zip")),
     "ack": Options("", ("pager", "output", "ackrc")),
     "bat": Options("", ("pager", "config-file", "diff"), frozenset({"cache"})),
-    "tree": Options("o", ("fromfile", "output")),
+    "tree": Options("oR", ("fromfile", "output")),
     "xxd": Options("r", ("revert",)),
     "base64": Options("o", ("output",)),
     "date": Options("sf", ("set", "file")),
@@ -231,23 +325,36 @@ OPTIONS: dict[str, Options] = {
         ),
     ),
     "wget": Options(
-        "oOaPei", ("output-file", "output-document", "append-output", "execute", "use-askpass", "input-file")
+        "oOaPei",
+        (
+            *("output-file", "output-document", "append-output", "execute", "use-askpass", "input-file", "config"),
+            *("directory-prefix", "save-cookies", "post-file", "body-file", "warc-file", "hsts-file", "rejected-log"),
+        ),
     ),
     "make": Options("fEIC", ("file", "makefile", "eval", "include-dir", "directory")),
-    "go": Options(words=frozenset({"-exec", "-toolexec", "-vettool", "-overlay", "-modfile"})),
+    "go": Options(
+        "",
+        ("exec", "toolexec", "vettool", "overlay", "modfile"),
+        frozenset({"-exec", "-toolexec", "-vettool", "-overlay", "-modfile"}),
+    ),
     "cargo": Options("Z", ("config",), frozenset({"install"})),
-    "gcc": Options("B", ("wrapper",), frozenset({"-wrapper", "-specs"})),
-    "cc": Options("B", (), frozenset({"-wrapper", "-specs"})),
+    "gcc": _COMPILER,
+    "cc": _COMPILER,
+    "clang": _COMPILER,
     "npm": Options(
-        "c", ("script-shell", "prefix", "userconfig", "call"), frozenset({"exec", "x", "explore", "config", "set"})
+        "cC",
+        ("script-shell", "prefix", "userconfig", "globalconfig", "node-options", "call"),
+        frozenset({"exec", "x", "explore", "config", "set"}),
     ),
     "npx": Options("cp", ("call", "package")),
+    **dict.fromkeys(("uv", "poetry", "pipenv", "pdm", "rye", "hatch", "conda"), Options(words=frozenset({"run"}))),
+    **dict.fromkeys(("bundle", "mise", "asdf", "rbenv", "pyenv", "direnv"), Options(words=frozenset({"exec", "x"}))),
     "yarn": Options("", ("cwd", "use-yarnrc"), frozenset({"exec", "dlx", "node"})),
     "pnpm": Options("C", ("dir", "shell-mode", "config"), frozenset({"exec", "dlx"})),
     "pip": Options(
         "", ("python", "log", "config-settings", "global-option", "target", "prefix", "root"), frozenset({"config"})
     ),
-    "pytest": Options("pc", ("basetemp", "rootdir", "junit-xml", "junitxml", "debug", "override-ini", "pastebin")),
+    "pytest": Options("pco", ("basetemp", "rootdir", "junit-xml", "junitxml", "debug", "override-ini", "pastebin")),
     "split": Options("", ("filter",)),
     "iconv": Options("o", ("output",)),
     "jq": Options("fL", ("from-file", "rawfile", "slurpfile")),

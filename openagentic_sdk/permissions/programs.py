@@ -8,12 +8,14 @@ would run, guessed widely, to forbid it? Long options count in every abbreviatio
 from __future__ import annotations
 
 import functools
+import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from .program_tables import (
     CODE_MODULES,
+    FETCHERS,
     FIND_VALUED,
     FIND_WORDS,
     GIT_ANYWHERE,
@@ -21,12 +23,17 @@ from .program_tables import (
     GIT_GLOBAL_HARMLESS,
     GIT_READS,
     GIT_SHORT,
+    INFORMS,
     INTERACTIVE,
     INTERPRETERS,
+    LAUNCHERS,
     OPTIONS,
+    PYTHONS,
     READERS,
+    RUN_A_SCRIPT,
     SHELL_OPTIONS,
     SHELLS,
+    SQLITE_HARMLESS,
     STATE_BUILTINS,
     WRAPPERS,
     Options,
@@ -95,6 +102,25 @@ def _hostname_hazard(argv: Sequence[str], named: int) -> str | None:
     return "hostname sets the name of the machine" if _operands(argv) else _option_hazard(argv, named)
 
 
+# Values that no recipe can take for a command of its own: a name, a number, a list of switches.
+_PLAIN_VARIABLE = re.compile(
+    r"(?!(?:SHELL|\.SHELLFLAGS|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES)\b)[A-Za-z_]\w*[:+?]?=[\w.,+-]*"
+)
+
+
+def _make_hazard(argv: Sequence[str], named: int) -> str | None:
+    for word in argv[named:]:
+        if "=" in word and not word.startswith("-") and not _PLAIN_VARIABLE.fullmatch(word):
+            return f"make {word} can put a command into a recipe"
+    return _option_hazard(argv, named)
+
+
+def _compiler_hazard(argv: Sequence[str], named: int) -> str | None:
+    if any(word.startswith("@") for word in argv[named:]):
+        return f"{argv[0]} takes options from a file"
+    return _option_hazard(argv, named)
+
+
 def _printf_hazard(argv: Sequence[str], named: int) -> str | None:
     return "printf sets a variable" if _sets_variable(argv) else None
 
@@ -129,25 +155,72 @@ def _option(words: Sequence[str], options: Options) -> str | None:
     return None
 
 
+# The names under which a program finds its own input again.
+_INPUT = re.compile(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
+
+
 def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
     """For interpreters: options count up to the script's name; without one, the code comes from elsewhere."""
-    name = argv[0].rpartition("/")[2]
-    for index, word in enumerate(argv[1:], 1):
-        if word == "-":
-            return f"{name} reads code from its input"
+    name, program = argv[0].rpartition("/")[2], program_of(argv)
+    words = list(argv[1:])
+    while words:
+        word = words.pop(0)
+        if _INPUT.fullmatch(posixpath.normpath(word)):
+            break
+        if word == "run" and program in RUN_A_SCRIPT:
+            continue
         if not word.startswith(("-", "+")) and word not in options.words:
             return None
-        if word == "-m" and program_of(argv) in ("python", "pypy") and index + 1 < len(argv):
-            module = argv[index + 1]
-            return f"{name} -m {module} runs code" if module in CODE_MODULES else None
-        if _option([word], options) or word.startswith("+"):
+        flags, letter, value = _valued_letter(word, options)
+        # In a shell's bundle of letters, those behind the valued one count too.
+        if word.startswith("+") or _option([word if program in SHELLS else flags], options):
             return f"{name} {word} runs code"
-        if word in ("--version", "-V", "--help", "-h"):
+        if letter or word in options.valued_words:
+            value = value or (words.pop(0) if words else "")
+        if letter == "m" and program in PYTHONS:
+            return f"{name} -m {value} runs code" if value.partition(".")[0] in CODE_MODULES else None
+        if word in INFORMS.get(program, ("--version", "--help")):
             return None
     return f"{name} reads code from its input"
 
 
-_AWK_UNSAFE = re.compile(r"system|getline|print[^;}\n]*[|>]|\||>|@|fflush|close|ENVIRON|PROCINFO|/inet", re.IGNORECASE)
+def _valued_letter(word: str, options: Options) -> tuple[str, str, str]:
+    """A word of short options, cut at the first one that takes a value: what stands before it, its letter, its value."""
+    if not word.startswith("--"):
+        for index, letter in enumerate(word[1:], 1):
+            if letter in options.valued:
+                return word[:index], letter, word[index + 1 :]
+    return word, "", ""
+
+
+def _client_hazard(argv: Sequence[str], named: int) -> str | None:
+    name = argv[0].rpartition("/")[2]
+    if len(argv) == 2 and argv[1] in ("--version", "-V", "--help", "-l", "--list"):
+        return None
+    return f"{name} runs the commands of its input and arguments, which may be the shell's"
+
+
+# What of sqlite3 runs commands or touches other files than the database: dot commands, and some functions and statements.
+_SQLITE_UNSAFE = re.compile(
+    r"^\s*\.|writefile|readfile|load_extension|edit\s*\(|fsdir|zipfile|attach|vacuum\s+into|tokenizer",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def _sqlite_hazard(argv: Sequence[str], named: int) -> str | None:
+    options = [word for word in argv[1:] if word.startswith("-")]
+    unknown = next((word for word in options if word.lstrip("-") not in SQLITE_HARMLESS), None)
+    if unknown is not None:
+        return f"sqlite3 {unknown} can run a program or write a file"
+    statements = _operands(argv)[1:]
+    if not statements and not {"-version", "--version", "-help", "--help"} & set(options):
+        return "sqlite3 reads commands from its input"
+    if any(_SQLITE_UNSAFE.search(statement) for statement in statements):
+        return "the statement can run a program or touch other files"
+    return None
+
+
+_AWK_UNSAFE = re.compile(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PROCINFO|/inet", re.I | re.S)
 
 
 def _awk_hazard(argv: Sequence[str], named: int) -> str | None:
@@ -219,13 +292,22 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
 
 _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
     "awk": _awk_hazard,
+    "cc": _compiler_hazard,
+    "clang": _compiler_hazard,
     "gawk": _awk_hazard,
+    "gcc": _compiler_hazard,
     "git": _git_hazard,
     "hostname": _hostname_hazard,
+    "gmake": _make_hazard,
+    "make": _make_hazard,
+    "mariadb": _client_hazard,
     "mawk": _awk_hazard,
+    "mysql": _client_hazard,
     "nawk": _awk_hazard,
     "printf": _printf_hazard,
+    "psql": _client_hazard,
     "sed": _sed_hazard,
+    "sqlite3": _sqlite_hazard,
     "tar": _tar_hazard,
     "uniq": _second_file_hazard,
     "xxd": _second_file_hazard,
@@ -397,9 +479,9 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
     first = 1
     if name in ("find", "fd", "fdfind"):
         first = next((index + 1 for index, word in enumerate(argv) if word in _FIND_RUNS), len(argv))
-    elif name in ("docker", "podman", "kubectl", "npm", "yarn", "pnpm"):
-        first = next((i + 1 for i, word in enumerate(argv) if word in ("exec", "run", "x", "dlx", "--")), len(argv))
-    elif name != "npx" and (name not in WRAPPERS or _only_looks_up(argv)):
+    elif name in LAUNCHERS:
+        first = next((index + 1 for index, word in enumerate(argv) if word in LAUNCHERS[name]), len(argv))
+    elif name not in FETCHERS and (name not in WRAPPERS or _only_looks_up(argv)):
         first = len(argv)
     for start in range(first, len(argv)):
         yield tuple(argv[start:])
