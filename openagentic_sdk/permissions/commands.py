@@ -7,14 +7,15 @@ that a part could be what a rule names. A rule for whole words never reaches wha
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from .paths import OPTION_NAME, TOO_MANY_PATHS
 from .policy import READING_MODES, Policy, permits_access
-from .program_tables import WILDCARD_PROOF, WRITERS
-from .programs import Reads, hazard, inner_commands, read_only, takes_code
-from .rules import Rule, RuleBook
+from .program_tables import SHELLS, WILDCARD_PROOF, WRITERS
+from .programs import Reads, hazard, inner_commands, program_of, read_only, takes_code
+from .rules import Rule, RuleBook, may_take_value
 from .shell import (
     GLOB_LETTERS,
     IS_GLOB,
@@ -31,6 +32,8 @@ from .shell import (
 from .subject import MAX_FOLDERS, Access, Subject, literal, path_like, with_folders
 
 MAX_DEPTH = 8
+# How far behind a program's name the rest of a rule is looked for.
+MAX_GUESSED_WORDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +61,25 @@ def could_be_anything(subject: Subject) -> bool:
     """Whether a command of the line has a name that only bash can work out, so that no rule about names can be excluded."""
     command, line = subject.command or "", subject.line
     if not isinstance(line, CommandLine):
-        return len(command) > MAX_COMMAND_CHARS or _has_open_command(command)
+        return len(command) > MAX_COMMAND_CHARS or _FED_SHELL.search(command) is not None or _has_open_command(command)
     if not subject.runs_text:
         return False
+    if any(map(_feeds_shell, line.commands, line.commands[1:])):
+        return True
     return any(_has_open_command(word) for part in line.commands if takes_code(part.argv) for word in part.argv[1:])
+
+
+# A shell that runs what another program writes.
+_FED_SHELL = re.compile(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
+# What writes nothing but the words of the line, and those of files.
+_SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
+
+
+def _feeds_shell(before: SimpleCommand, command: SimpleCommand) -> bool:
+    """Whether a command runs, as a shell, what the one before it has worked out."""
+    if command.joined_by not in ("|", "|&") or before.argv[0] in _SHOWS_ITS_TEXT:
+        return False
+    return any(program_of(argv) in SHELLS and hazard(argv) is not None for argv in _all_commands(command.argv, 0))
 
 
 def _has_open_command(text: str) -> bool:
@@ -81,9 +99,9 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
     for command in line.commands:
         for argv in _all_commands(command.argv, 0):
             name = argv[0].rpartition("/")[2]
-            rule = book.for_command(argv)
+            rule = book.forbidding_command(argv)
             if rule is None and name != argv[0]:
-                rule = book.for_command((name, *argv[1:]))
+                rule = book.forbidding_command((name, *argv[1:]))
             if rule is not None:
                 return rule
         rule = _by_input(book, command.argv)
@@ -126,8 +144,13 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
     for index, word in enumerate(words):
-        for rule in _rules_for(book, word):
-            if _could_follow(rule.words[1:], words[index + 1 : index + len(rule.words)]):
+        rules = _rules_for(book, word)
+        behind = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
+        is_certain = not any(word.open or IS_GLOB.search(word.text) for word in behind)
+        texts = {word.text for word in behind}
+        for rule in rules:
+            is_out = is_certain and not texts.issuperset(rule.words[1:])
+            if not is_out and _could_follow(rule.words[1:], behind):
                 return rule
     return None
 
@@ -148,13 +171,27 @@ def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
 
 
 def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
-    """Whether the words may be the wanted ones: each is equal, or could become anything, or a wildcard that fits."""
-    for expected, word in zip(wanted, words, strict=False):
-        if word.open:
-            return True
-        if word.text != expected and not (IS_GLOB.search(word.text) and could_become(word.text, expected)):
+    """Whether the words may be the wanted ones: each is equal, or could become anything, or a wildcard that fits.
+
+    Options and their values may stand between them.
+    """
+    left = iter(words)
+    for expected in wanted:
+        option = ""
+        anything = False
+        for word in left:
+            is_value, option = option, word.text if word.text.startswith("-") else ""
+            if word.open and len(is_value) == 2:
+                anything = anything or word.text == "$"
+            elif word.open:
+                return True
+            elif word.text == expected or (IS_GLOB.search(word.text) and could_become(word.text, expected)):
+                break
+            elif not (anything or option or (is_value and may_take_value(is_value))):
+                return False
+        else:
             return False
-    return len(words) >= len(wanted)
+    return True
 
 
 def first_forbidding_path(book: RuleBook, subject: Subject, accesses: Iterable[Access]) -> Rule | None:

@@ -33,7 +33,18 @@ WRAPPERS = frozenset(
         *("gosu", "su-exec", "setuidgid", "chpst", "softlimit", "run0", "sg", "newgrp", "runcon", "aa-exec", "sem"),
         *("proxychains", "proxychains4", "torsocks", "torify", "faketime", "cpulimit", "logsave", "catchsegv", "stap"),
         *("chronic", "ifne", "systemd-inhibit", "systemd-cat", "caffeinate", "arch", "x86_64", "i386", "uname26"),
-        *("dumb-init", "tini", "catatonit", "watchexec", "nodemon", "concurrently", "cross-env", "env-cmd", "dotenv"),
+        *(
+            "dumb-init",
+            "tini",
+            "catatonit",
+            "watchexec",
+            "nodemon",
+            "concurrently",
+            "cross-env",
+            "env-cmd",
+            "dotenv",
+            "nix-shell",
+        ),
         *("ld-linux.so.2", "ld-linux-aarch64.so.1", "ld-linux-armhf.so.3", "ld-musl-x86_64.so.1"),
         "ld-musl-aarch64.so.1",
     }
@@ -56,7 +67,7 @@ LAUNCHERS: dict[str, frozenset[str]] = {
         ("bundle", "mise", "asdf", "rbenv", "pyenv", "nodenv", "direnv", "aws-vault", "lxc", "corepack"),
         frozenset({"exec", "x", "--"}),
     ),
-    **dict.fromkeys(("nix", "nix-shell"), frozenset({"--run", "--command", "-c", "run"})),
+    "nix": frozenset({"--command", "-c", "run"}),
 }
 
 SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh", "nu"})

@@ -235,6 +235,14 @@ class RuleBook:
                 return rule
         return None
 
+    def forbidding_command(self, argv: Sequence[str]) -> Rule | None:
+        """Like `for_command`, whatever options stand between the words of a rule (`git -C x push`)."""
+        rule = self.for_command(argv)
+        if rule is None and len(argv) > 2:
+            rules = (rule for rule in self.commands.get(argv[0], ()) if len(rule.words) > 1)
+            rule = next((rule for rule in rules if _between_options(rule, argv)), None)
+        return rule
+
     def for_beginning(self, argv: Sequence[str]) -> Rule | None:
         """The first rule that this argument list would fit if more words came behind it."""
         for rule in self.commands.get(argv[0], ()):
@@ -265,6 +273,30 @@ class RuleBook:
             if rule.covers(tool_name) and any(fnmatchcase(name, part) for part in rule.pattern.split(",")):
                 return rule
         return None
+
+
+# Options of programs with subcommands that stand for themselves.
+_WITHOUT_VALUE = frozenset({"--paginate", "--bare", "--literal-pathspecs", "--debug", "--verbose", "--quiet", "--"})
+
+
+def may_take_value(option: str) -> bool:
+    """Whether the word behind an option may be its value."""
+    return "=" not in option and not option.startswith("--no-") and option not in _WITHOUT_VALUE
+
+
+def _between_options(rule: Rule, argv: Sequence[str]) -> bool:
+    """Whether the words of a rule follow each other in a call with nothing but options, and their values, between them."""
+    at = 1
+    for word in rule.words[1:]:
+        may_be_value = False
+        while at < len(argv) and argv[at] != word:
+            is_option = argv[at].startswith("-")
+            if not is_option and not may_be_value:
+                return False
+            may_be_value = is_option and may_take_value(argv[at])
+            at += 1
+        at += 1
+    return at == len(argv) if rule.exact else at <= len(argv)
 
 
 class _PathRules:

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
+# How many braces behind each other are written out.
+_MAX_BRACES = 6
+_MAX_BRACED_WORDS = 200
 GLOB_LETTERS = "*?["
 IS_GLOB = re.compile(r"[*?\[]")
 _NESTED_BRACKET = re.compile(r"\[[^\]]*\[")
@@ -339,10 +343,16 @@ _ANSI_ESCAPE = re.compile(
 )
 _QUOTES = re.compile(r"\$?[\"']|\\")
 _LOOSE = re.compile(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
-_IN_BRACES = re.compile(r"[;&|()\n{},!]+|[^\s;&|(){}<>,!]+")
+_IN_LISTS = re.compile(r"[;&|()\n{},!\[\]]+|[^\s;&|(){}<>,!\[\]]+")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_WORD = re.compile(r"[^\s;&|()<>]+")
+_LETTER_RANGE = re.compile(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
 _QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_REDIRECTED = re.compile(r"[0-9]*[<>]+[&|]?[ \t]*[^\s;&|()`<>]+")
-_WRITTEN_BLANK = re.compile(r"\\+[nt]")
+_REDIRECTED = re.compile(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
+_WRITTEN_BLANK = re.compile(r"\\+[nt_]")
+_WRITTEN_LETTER = re.compile(r"\\0?(?=[xuU0-7])")
+# Options whose value stands in the same word: `-S'rm x'`, and env's without quotes.
+_GLUED_VALUE = re.compile(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
 
 
@@ -358,6 +368,7 @@ class LooseWord:
 
 def loose_words(text: str) -> list[LooseWord]:
     """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
+    continued = text
     text = _CONTINUED.sub("", text)
     text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
     text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
@@ -366,12 +377,50 @@ def loose_words(text: str) -> list[LooseWord]:
     if "=" in bare:
         whole = _QUOTED.sub(lambda match: re.sub(r"\s", "_", match[0]), text)
         words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
+    for other in _other_readings(text, bare):
+        words += _split_loosely(other, _LOOSE)
+    if not {"{", "[", ","}.isdisjoint(bare):
+        words += _split_loosely(bare, _IN_LISTS)
+    if "#" in text and text is not continued and "\\\n" in continued:
+        # A comment ends with its line, whatever stands before the break.
+        words += loose_words(continued.replace("\\\n", "\n"))
+    return words
+
+
+def _other_readings(text: str, bare: str) -> Iterator[str]:
+    """The line (`bare` without its quotes) as it may reach a shell after somebody has rewritten a part of it."""
+    if "=" in bare or ":" in bare:
+        yield bare.replace("=", " ").replace(":", " ")
     if "{" in bare:
-        words += _split_loosely(bare, _IN_BRACES)
+        yield _without_braces(bare)
     if "<" in bare or ">" in bare:
-        words += _split_loosely(_REDIRECTED.sub(" ", bare), _LOOSE)
-    if "\\n" in text or "\\t" in text:
-        words += _split_loosely(_QUOTES.sub("", _WRITTEN_BLANK.sub(" ", text)), _LOOSE)
+        yield _REDIRECTED.sub(" ", bare)
+    if _GLUED_VALUE.search(text):
+        yield _QUOTES.sub("", _GLUED_VALUE.sub(" ", text))
+    if "\\" in text:
+        yield _QUOTES.sub("", _WRITTEN_BLANK.sub(" ", text))
+        yield _QUOTES.sub("", _ANSI_ESCAPE.sub(_decoded, _WRITTEN_LETTER.sub(r"\\", text)))
+
+
+def _without_braces(text: str) -> str:
+    """The words that braces stand for, one behind the other; a range of letters could be any word."""
+    return _WORD.sub(lambda match: " ".join(_braced_words(match[0])), _LETTER_RANGE.sub("$", text))
+
+
+def _braced_words(word: str) -> list[str]:
+    words = [word]
+    for _ in range(_MAX_BRACES):
+        wider: list[str] = []
+        for one in words:
+            braces = _BRACES.search(one)
+            parts = braces[1].split(",") if braces else []
+            if braces is None or len(parts) < 2:
+                wider.append(one)
+            else:
+                wider += [one[: braces.start()] + part + one[braces.end() :] for part in parts]
+        if len(wider) == len(words) or len(wider) > _MAX_BRACED_WORDS:
+            break
+        words = wider
     return words
 
 
