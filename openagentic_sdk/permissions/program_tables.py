@@ -451,10 +451,12 @@ WRITERS = frozenset(
             "gunzip",
             "split",
         ),
-        *("csplit", "sponge", "setfacl", "xz", "bzip2", "zstd"),
+        *("csplit", "sponge", "rename", "setfacl", "xz", "bzip2", "zstd"),
     }
 )
 
+# Subcommands of git that write, or throw away, the files that they name.
+GIT_WRITES = frozenset({"checkout", "restore", "rm", "mv", "clean", "apply", "reset"})
 
 # Modules of Python that run code from their arguments or input.
 CODE_MODULES = frozenset(

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from .paths import TOO_MANY_PATHS, Places
-from .program_tables import WRITERS
+from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
 from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, loose_words, parse_command
@@ -154,6 +154,9 @@ def _text(input: Mapping[str, Any], *keys: str) -> str | None:
 # --- what a command line could touch -------------------------------------------------------------------------------------
 
 
+# What in a line that runs code makes it likely to write.
+_WRITES = re.compile(r">|write|unlink|remove|rename|[\"'][wax]b?\+?[\"']")
+
 # In how many folders a command may possibly run before its line is asked for.
 MAX_FOLDERS = 8
 
@@ -175,14 +178,18 @@ def _moved(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*folders, *moved, *map(os.path.normpath, moved))))
 
 
+# Other names of the folder that a command runs in; behind a substitution nobody knows, so that is taken for one.
+_HERE = re.compile(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?(?=/)")
+
+
 def literal(word: str) -> str:
-    """A word of the shell as a path: a tilde that was quoted is a letter."""
-    return f"./{word}" if word.startswith("~") else word
+    """A word of the shell as a path: a tilde that was quoted is a letter, /proc/self/cwd the command's own folder."""
+    return f"./{word}" if word.startswith("~") else _HERE.sub(".", word, count=1) if word.startswith("/") else word
 
 
 def _possible_accesses(subject: Subject) -> Iterator[Access]:
     workspace = subject.workspace
-    for text, write, cwd in dict.fromkeys(_possible_paths(subject)):
+    for text, write, cwd in dict.fromkeys(_everywhere(subject)):
         if IS_GLOB.search(text):
             found = workspace.expand(text, cwd)
             if found is None:
@@ -192,12 +199,25 @@ def _possible_accesses(subject: Subject) -> Iterator[Access]:
             yield Access(workspace.follow(text, cwd), write)
 
 
+def _everywhere(subject: Subject) -> Iterator[tuple[str, bool, str]]:
+    """The paths of the line, and what those are that begin with another name of the folder they start from."""
+    text_of_line = subject.command or ""
+    has_substitution = not isinstance(subject.line, CommandLine) and not {"(", "{", "`"}.isdisjoint(text_of_line)
+    for text, write, cwd in _possible_paths(subject):
+        yield text, write, cwd
+        here = _HERE.match(text)
+        if here:
+            yield f".{text[here.end() :]}", write, cwd
+        if has_substitution and text.startswith("/"):
+            yield f".{text}", write, cwd
+
+
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
     """Everything in the line that could be a path, whether it could be written, and from which folder it starts."""
     line, text, cwd = subject.line, subject.command or "", subject.workspace.cwd
     if subject.runs_text:
         words = loose_words(text)
-        writes = ">" in text or any(word.text in WRITERS for word in words)
+        writes = _WRITES.search(text) is not None or any(word.text in WRITERS for word in words)
         folders: tuple[str, ...] = (cwd,)
         for before, word in zip((None, *words), words, strict=False):
             if before is not None and before.text in ("cd", "pushd", "-C"):
@@ -215,8 +235,12 @@ def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
     if reads is not None:
         named = [(path, False) for path in reads.paths]
     else:
-        writes = command.argv[0].rpartition("/")[2] in WRITERS or hazard(command.argv) is not None
-        named = [(path, writes) for word in command.argv[1:] for path in path_like(word)]
+        risk = hazard(command.argv)
+        name = command.argv[0].rpartition("/")[2]
+        writes = risk is not None or name in WRITERS or (name == "git" and not GIT_WRITES.isdisjoint(command.argv))
+        # What runs or writes may be told so in a word of several words.
+        inner = [part for word in command.argv[1:] if risk and " " in word for part in word.split()]
+        named = [(path, writes) for word in (*command.argv[1:], *inner) for path in path_like(word)]
     named += [(redirect.target, redirect.writes) for redirect in command.redirects if not redirect.is_descriptor]
     return named
 
@@ -230,6 +254,7 @@ def path_like(word: str) -> list[str]:
     found = [] if is_option else [word]
     if _MARK.search(word):
         found += [word.partition(mark)[2] or word for mark in "=@:" if mark in word]
+        found += [word.partition(":")[0]] if ":" in word and not is_option else []
     if is_option and len(word) > 2 and word[1] != "-":
         found.append(word[2:])
     return found
