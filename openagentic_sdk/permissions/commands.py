@@ -29,7 +29,7 @@ from .shell import (
     loose_words,
     parse_command,
 )
-from .subject import MAX_FOLDERS, Access, Subject, literal, path_like, with_folders
+from .subject import MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
 
 MAX_DEPTH = 8
 # How far behind a program's name the rest of a rule is looked for.
@@ -213,7 +213,7 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     if not isinstance(line, CommandLine):
         why = line.reason if line is not None else "there is no command"
         return Judged(False, f"the command is not plain enough to be judged: {why}")
-    problem = _problem_of_line(line)
+    problem = _problem_of_line(line, subject.workspace)
     if problem is not None:
         return Judged(False, problem)
     rule: Rule | None = None
@@ -226,15 +226,15 @@ def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = Fals
     return Judged(True, reason, rule)
 
 
-def _problem_of_line(line: CommandLine) -> str | None:
-    """What makes parts that are harmless alone a risk together."""
+def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
+    """What makes parts that are harmless alone a risk together, or in the folder where an earlier line has led."""
     moves = any(command.argv[0] == "cd" for command in line.commands)
-    if not moves:
+    if not moves and not workspace.has_moved:
         return None
-    if any(command.argv[0] == "git" for command in line.commands):
+    if any(command.argv[0] == "git" for command in line.commands) and (moves or workspace.is_in_other_repository):
         return "cd together with git could run another repository's configuration"
     targets = [r.target for c in line.commands for r in c.redirects if not r.is_descriptor]
-    if any(not target.startswith("/") for target in targets):
+    if moves and any(not target.startswith("/") for target in targets):
         return "cd together with a relative redirection could write elsewhere"
     if any("/" in command.argv[0] and not command.argv[0].startswith("/") for command in line.commands):
         return "cd together with a program's relative path could run another program"

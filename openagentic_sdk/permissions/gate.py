@@ -226,7 +226,8 @@ class PermissionGate:
     ) -> ApprovalResult:
         """Whether this call may run with exactly this input.
 
-        `context` may hold `cwd`, `project_dir`, `workspace_roots`, `protected_paths`, `session_id`, `tool_use_id`,
+        `context` may hold `cwd`, `session_cwd` (where the first command of the session ran, when this one runs elsewhere),
+        `project_dir`, `workspace_roots`, `protected_paths`, `session_id`, `tool_use_id`,
         `effect`, `grants` and `disallowed_tools` (rules for this turn), `hook_permission` with `hook` and `hook_reason`,
         `trusted`, and `ask`, through which a question goes out when it is given. `permission_request`, an async function of
         name and input, is asked first: an `ApprovalResult` answers in a person's place (with `allowed`, `reason`, `hook`,
@@ -529,7 +530,15 @@ class PermissionGate:
             follow=Follower().follow,
             expand=expand_glob,
             trusted=bool(context.get("trusted", self.trusted)),
+            started_in=self._moved_from(cwd, context.get("session_cwd")),
         )
+
+    def _moved_from(self, cwd: str, session_cwd: str | None) -> str | None:
+        """The folder that commands began in, when it is another one than this."""
+        if session_cwd is None or os.path.abspath(session_cwd) == cwd:
+            return None
+        began = self._memory.real_root(session_cwd)
+        return None if began == cwd else began
 
     def _layers_for(self, context: Mapping[str, Any]) -> tuple[tuple[Policy, ...], dict[str, Any]]:
         """The layers with what holds for this session and turn, and what of it could not be understood."""

@@ -45,7 +45,8 @@ class Workspace:
     """Where a call happens. `cwd` is where relative paths start, `base` where relative patterns of rules do.
 
     `roots` are the resolved folders of the workspace, `protected` resolved folders whose edit is always asked for.
-    `trusted` says that the project's own configuration may run (git's, for one).
+    `trusted` says that the project's own configuration may run (git's, for one). `started_in` is where the first command
+    of the session ran, when an earlier one has moved on from there.
     """
 
     cwd: str
@@ -55,11 +56,31 @@ class Workspace:
     follow: Follow
     expand: Expand
     trusted: bool = False
+    started_in: str | None = None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether an earlier command has left the shell in another folder than the first one had."""
+        return self.started_in is not None
+
+    @property
+    def is_in_other_repository(self) -> bool:
+        """Whether git would read another repository's configuration than where the session began."""
+        return self.has_moved and _repository(self.cwd) != _repository(self.started_in or self.cwd)
 
     @property
     def bases(self) -> tuple[str, ...]:
         """The folders where the relative patterns of rules that forbid stand."""
         return tuple(dict.fromkeys((self.base, self.cwd, *self.roots)))
+
+
+def _repository(folder: str) -> str | None:
+    """The folder whose configuration git reads here: the nearest with a `.git`, or a bare repository."""
+    while not os.path.lexists(f"{folder}/.git") and not os.path.isdir(f"{folder}/objects"):
+        if folder == "/":
+            return None
+        folder = os.path.dirname(folder)
+    return folder
 
 
 @dataclass(frozen=True)

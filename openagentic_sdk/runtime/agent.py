@@ -20,6 +20,7 @@ from ..sessions.request import RequestDigest
 from ..sessions.view import SessionView
 from ..skills.activation import SkillPolicy, skill_policy
 from ..skills.text_commands import Draft
+from ..tools.background_shells import command_folder
 from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
 from .limits import Budget, Deadline
@@ -196,11 +197,19 @@ class Run:
         """Whether a question reaches anybody, now or after the run has parked."""
         return self.request.parks or self.agent.gate.can_ask
 
-    def gate_context(self, tool_use_id: str, effect: str | None = None, **hook: Any) -> dict[str, Any]:
-        """What the permission gate is told about a call besides its name and input; `hook` is what a hook wished."""
+    def gate_context(
+        self, tool_use_id: str, effect: str | None = None, *, is_command: bool = False, **hook: Any
+    ) -> dict[str, Any]:
+        """What the permission gate is told about a call besides its name and input; `hook` is what a hook wished.
+
+        A command is judged in the folder that the one before it has left the shell in.
+        """
         policy = self.skill_policy()
+        cwd = self.agent.cwd
         return {
             **self.hook_context(tool_use_id=tool_use_id),
+            "cwd": command_folder(self.resources, cwd) if is_command else cwd,
+            "session_cwd": cwd,
             "workspace_roots": (*self.agent.workspace_roots, *self.outputs),
             "protected_paths": self.protected_paths,
             "effect": effect,

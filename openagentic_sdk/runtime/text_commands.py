@@ -105,7 +105,7 @@ def _refused_by_hook(run: Run, wish: HookDecision | None, events: Sequence[HookE
 
 def _gate_context(run: Run, draft: Draft, command_id: str) -> Mapping[str, Any]:
     """What the gate is told: the rules of this turn, and those that the text itself brings."""
-    context = run.gate_context(command_id, "unsafe")
+    context = run.gate_context(command_id, "unsafe", is_command=True)
     return {**context, "grants": (*context["grants"], *draft.grants)}
 
 

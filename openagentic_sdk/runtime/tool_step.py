@@ -230,7 +230,11 @@ async def _permit(run: Run, call: Permitted, hook_wish: Mapping[str, Any]) -> Pe
     if isinstance(call.tool, FinalAnswerTool):
         return replace(call, decision=_final_answer_decision(run, call))
     context = run.gate_context(
-        use.tool_use_id, call.tool.effect, permission_request=partial(_ask_hooks, run, use), **hook_wish
+        use.tool_use_id,
+        call.tool.effect,
+        is_command=use.name == "Bash",
+        permission_request=partial(_ask_hooks, run, use),
+        **hook_wish,
     )
     approval = await run.gate.approve(use.name, call.input, context)
     if approval.updated_input is not None:
