@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 _SECRET = re.compile(
     r"(^|_)(API_?KEYS?|ACCESS_?KEYS?|ACCESS_?KEY_?ID|PRIVATE_?KEYS?|KEY|KEYS|TOKENS?|SECRETS?|PASS|PASSWORDS?|PASSWD|PASSPHRASE"
-    r"|PWD_?HASH|CREDENTIALS?|CREDS|AUTH|AUTHORIZATION|COOKIES?|DSN|CONNECTION_?STRING)(_|$)"
-    r"|APIKEY|SECRET|PASSWORD|PASSWD|TOKENS?$",
+    r"|PWD_?HASH|CREDENTIALS?|CREDS|AUTH|AUTHORIZATION|COOKIES?|DSN|CONNECTION_?STRING|WEBHOOKS?|PAT)(_|$)"
+    r"|APIKEY|SECRET|PASSWORD|PASSWD|_PWD$|TOKENS?$",
     re.IGNORECASE,
 )
 # Each of these names makes some program load, run or read something that the command line does not show.

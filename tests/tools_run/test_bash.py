@@ -158,7 +158,7 @@ class Environment(WorkspaceTestCase):
         hostile = {
             "OPENAI_API_KEY": "sk-1", "GITHUB_TOKEN": "t", "DB_PASSWORD": "p", "DATABASE_URL": "postgres://u:p@h/d",
             "BASH_ENV": "/tmp/evil", "BASH_FUNC_ls%%": "() { echo evil; }", "IFS": "x", "LD_PRELOAD": "/x.so",
-            "GIT_DIR": "/x",
+            "GIT_DIR": "/x", "MYSQL_PWD": "p", "SLACK_WEBHOOK_URL": "https://x", "GH_PAT": "t",
             "PROMPT_COMMAND": "evil", "PYTHONSTARTUP": "/x", "PS4": "$(evil)", "NODE_OPTIONS": "--require /x", "ENV": "/x",
         }  # fmt: skip
         for name, value in hostile.items():
@@ -173,6 +173,9 @@ class Environment(WorkspaceTestCase):
             "USER",
             "VIRTUAL_ENV",
             "TOKENIZERS_PARALLELISM",
+            "PWD",
+            "OLDPWD",
+            "PATTERN",
         ):
             self.assertFalse(is_dropped(name, "x"), name)
         kept = command_environment(hostile, keep=("GIT_DIR",))
