@@ -23,14 +23,28 @@ MAX_DOUBLE_STARS = 4
 
 # Folders and files that decide what runs later. Edits of them are asked for in every mode but bypass, also while they do
 # not exist, and whatever the case of their letters.
-PROTECTED_FOLDERS = frozenset({".git", ".claude", ".agents", ".vscode", ".idea", ".husky", ".ssh", ".gnupg", ".cursor"})
+PROTECTED_FOLDERS = frozenset(
+    {
+        *(".git", ".claude", ".agents", ".vscode", ".idea", ".husky", ".ssh", ".gnupg", ".cursor", ".cargo"),
+        *(".devcontainer", ".yarn", ".mvn", ".openagentic-sdk"),
+    }
+)
 PROTECTED_FILES = frozenset(
     {
         *(".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".inputrc"),
         *(".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".kshrc", ".cshrc", ".tcshrc", ".login"),
         *(".gitconfig", ".gitmodules", ".gitattributes", ".mcp.json", ".ripgreprc", ".npmrc", ".pypirc", ".netrc"),
         *(".envrc", ".vimrc", ".exrc", ".gdbinit", ".pdbrc", ".pythonrc", ".tmux.conf", ".screenrc", ".yarnrc.yml"),
-        *("sitecustomize.py", "usercustomize.py", "claude.md", "claude.local.md", "agents.md"),
+        *(".claude.json", ".yarnrc", ".pnp.cjs", ".pnp.loader.mjs", ".pnpmfile.cjs", "bunfig.toml", ".bazelrc"),
+        *(".pre-commit-config.yaml", "lefthook.yml", ".tool-versions", ".mise.toml", "mise.toml"),
+        *(
+            "gradle-wrapper.properties",
+            "sitecustomize.py",
+            "usercustomize.py",
+            "claude.md",
+            "claude.local.md",
+            "agents.md",
+        ),
     }
 )
 # Under a home folder, what a shell or a session start runs.
@@ -163,6 +177,9 @@ def is_protected(places: Places, protected: Iterable[str] = ()) -> bool:
 
 def _is_protected_name(path: str) -> bool:
     folded = path.casefold()
+    if not folded.isascii():
+        # Some file systems pass over the letters that nobody sees.
+        folded = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
     parts = [part.rstrip(" .") or part for part in folded.split("/")]
     if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts):
         return True
