@@ -241,6 +241,10 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
     return None
 
 
+# An option with its value, whatever a wildcard in the value may become.
+_OPTION_VALUE = re.compile(r"--[a-z-]+=")
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """One simple command of a line, judged."""
@@ -344,7 +348,7 @@ class _Part:
         """A wildcard in a reading call must stand for paths that are looked at."""
         argv = self.command.argv
         for index in self.command.globs:
-            if argv[index] not in reads.paths and argv[0] != "echo":
+            if argv[index] not in reads.paths and argv[0] != "echo" and not _OPTION_VALUE.match(argv[index]):
                 return f"the wildcard {argv[index]} does not stand for a path"
             if argv[0] == "uniq":
                 return "a wildcard could give uniq a file to write"

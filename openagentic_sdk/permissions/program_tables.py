@@ -525,14 +525,14 @@ WILDCARD_PROOF = frozenset(
             "grep",
             "egrep",
         ),
-        *("fgrep", "echo", "basename", "dirname"),
+        *("fgrep", "echo", "basename", "dirname", "du"),
     }
 )
 
 
 _GREP = Reader(
     "abcEFGhHiIlLnoPqsTvwxyzZr0123456789",
-    "ABCm",
+    "ABCem",
     (
         *("ignore-case", "invert-match", "word-regexp", "line-regexp", "count", "files-with-matches", "no-messages"),
         *("files-without-match", "only-matching", "quiet", "line-number", "with-filename", "no-filename", "recursive"),
@@ -621,16 +621,18 @@ READERS: dict[str, Reader] = {
     "date": Reader("uRI", "dr", ("utc", "iso-8601"), ("date", "iso-8601", "rfc-3339"), names_only=True),
     "test": Reader("bcdefgGhkLnNOprsStuwxz", is_expression=True),
     "[": Reader("bcdefgGhkLnNOprsStuwxz", is_expression=True),
-    # Neither -e nor --files, which turn the first operand into a path, nor -L, which follows links.
+    # Without -L, which follows links.
     "rg": Reader(
         "cFhHiIlnNoPsSUvwx",
-        "ABCmgtT",
+        "ABCemgtT",
         (
             *("count", "files-with-matches", "files-without-match", "ignore-case", "line-number", "multiline"),
             *(
                 "no-heading",
                 "no-filename",
                 "no-line-number",
+                "files",
+                "hidden",
                 "only-matching",
                 "smart-case",
                 "word-regexp",
@@ -753,6 +755,9 @@ GIT_READS: dict[str, Reader] = {
     "branch": Reader("avr", "", ("all", "list", "show-current", "remotes"), names_only=True, most=0),
     "tag": Reader("l", "", ("list",), names_only=True, most=0),
     "remote": Reader("v", "", ("verbose",), names_only=True, most=0),
+    "grep": Reader(
+        "cEFGhHiIlLnPqvw", "ABCem", ("count", "ignore-case", "line-number", "name-only", "word-regexp"), names_only=True
+    ),
     "describe": Reader("", "", ("tags", "always", "dirty", "all"), ("abbrev",), names_only=True),
     "shortlog": Reader("sne", "", ("summary", "numbered", "email"), names_only=True),
     "merge-base": Reader(names_only=True),

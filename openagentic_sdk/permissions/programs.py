@@ -11,7 +11,7 @@ import functools
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .program_tables import (
     CODE_MODULES,
@@ -255,8 +255,9 @@ def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
 # The few sed scripts that only choose or replace: line numbers with p, d or q, and s/// without its flags w and e. Its
 # delimiter ends a part wherever it stands without a backslash that escapes it.
 _SED_SCRIPT = re.compile(
-    r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=]"
-    r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*"
+    r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=](?:;(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*"
+    r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.|\[[\w .^$+*?-]+\])*\1"
+    r"(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*"
     r"|/[A-Za-z0-9 _.^$-]*/(?:,/[A-Za-z0-9 _.^$-]*/)?[pd]"
 )
 
@@ -355,6 +356,8 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     options, operands = split
     if not _fits(argv, options, operands, reader):
         return None
+    if reader.skip and any(_has_no_pattern_operand(option) for option in options):
+        reader = replace(reader, skip=0)
     if argv[0] == "[":
         operands = [word for word in operands if word != "]"]
     recursive = reader.always_recursive or "--recursive" in options or any(_has_letter(o, reader) for o in options)
@@ -396,6 +399,11 @@ def _fits(argv: Sequence[str], options: Sequence[str], operands: Sequence[str], 
     return reader.most is None or len(operands) <= reader.most
 
 
+def _has_no_pattern_operand(option: str) -> bool:
+    """Whether an option of grep or rg makes a path of the operand that is a pattern without it."""
+    return option == "--files" or (option[1] != "-" and "e" in option)
+
+
 def _has_letter(word: str, reader: Reader) -> bool:
     return word[1] != "-" and any(letter in reader.recursive for letter in word[1:])
 
@@ -433,7 +441,9 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
             paths.append(word)
     while words:
         word = words.pop(0)
-        if word in FIND_VALUED:
+        if word == "-newer" and words:
+            paths.append(words.pop(0))
+        elif word in FIND_VALUED:
             if not words:
                 return None
             words.pop(0)
