@@ -111,16 +111,22 @@ def _fork_supervisor(call_fd: int, channel_fd: int) -> int:
 
 
 def _reap_supervisors(supervisors: set[int]) -> None:
-    """Collect supervisors that ended. What one left that failed or was killed is ours now: kill it."""
+    """Collect supervisors that ended, kill one that its command has stopped.
+
+    What one left that failed or was killed is ours now: kill it.
+    """
     lost = False
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
         except ChildProcessError:
             break
         if pid == 0:
             break
-        if pid in supervisors:
+        if os.WIFSTOPPED(status):
+            if pid in supervisors:
+                send_signal(pid, SIGKILL)
+        elif pid in supervisors:
             supervisors.discard(pid)
             lost = lost or status != 0
     if lost:

@@ -235,6 +235,12 @@ class NothingSurvives(WorkspaceTestCase):
         self.assertEqual(wait_until_gone(marker), [])
         self.assertEqual(self.bash("echo still works")["stdout"], "still works\n")
 
+    def test_a_command_that_stops_its_supervisor_ends_with_it(self) -> None:
+        marker = unique_seconds()
+        with self.assertRaisesRegex(ToolError, "supervisor was killed"):
+            self.bash(f"(setsid sleep {marker} &); while :; do kill -STOP $PPID; done")
+        self.assertEqual(wait_until_gone(marker), [])
+
     def test_a_killed_helper_is_replaced(self) -> None:
         self.bash("true")
         for pid in processes_with("openagentic_sdk.tools.shell_helper"):
