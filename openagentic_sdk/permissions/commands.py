@@ -316,7 +316,7 @@ class _Part:
         return None
 
     def _reads_forbidden_tree(self) -> str | None:
-        reads = read_only(self.command.argv)
+        reads = read_only(self.command.argv, trusted=True)
         if reads is not None and reads.recursive and (self.policy.deny.paths or self.policy.ask.paths):
             return "it reads a whole folder, and rules forbid a part of one: use Grep or Glob, which obey them"
         return None

@@ -756,7 +756,11 @@ GIT_READS: dict[str, Reader] = {
     "tag": Reader("l", "", ("list",), names_only=True, most=0),
     "remote": Reader("v", "", ("verbose",), names_only=True, most=0),
     "grep": Reader(
-        "cEFGhHiIlLnPqvw", "ABCem", ("count", "ignore-case", "line-number", "name-only", "word-regexp"), names_only=True
+        "cEFGhHiIlLnPqvw",
+        "ABCem",
+        ("count", "ignore-case", "line-number", "name-only", "word-regexp"),
+        names_only=True,
+        always_recursive=True,
     ),
     "describe": Reader("", "", ("tags", "always", "dirty", "all"), ("abbrev",), names_only=True),
     "shortlog": Reader("sne", "", ("summary", "numbered", "email"), names_only=True),
