@@ -181,6 +181,11 @@ class Environment(WorkspaceTestCase):
         kept = command_environment(hostile, keep=("GIT_DIR",))
         self.assertEqual(set(kept) & set(hostile), {"GIT_DIR"})
 
+    def test_no_program_is_found_in_the_current_folder(self) -> None:
+        for path, expected in {".:/bin:": "/bin", ":/bin:x/y:/usr/bin": "/bin:/usr/bin", ".": os.defpath}.items():
+            with self.subTest(path=path):
+                self.assertEqual(command_environment({"PATH": path})["PATH"], expected)
+
     def test_the_shell_does_not_pass_on_how_it_was_started(self) -> None:
         self.assertEqual(self.bash("env | grep -c BASH_ENV; bash -c 'trap -p'")["stdout"], "0\n")
 
