@@ -1,8 +1,8 @@
 """The part of YAML that metadata in Markdown files uses: maps, lists and scalars, every scalar a string.
 
 Read: block maps and lists at any sane depth, flow lists and maps, plain, quoted and block scalars over several lines,
-comments. Refused: anchors, aliases, tags, complex keys, several documents, tabs as indentation. What is read equals what
-PyYAML's BaseLoader reads, rule by rule: where YAML leaves a choice, PyYAML's scanner is the reference.
+comments. Refused: anchors, aliases, tags, directives, complex keys, several documents, tabs as indentation. What is read
+equals what PyYAML's BaseLoader reads, rule by rule: where YAML leaves a choice, PyYAML's scanner is the reference.
 Patterns are possessive (`*+`) or atomic (`(?>...)`), so that no input makes them try twice; a group is never possessive,
 which Python before 3.11.5 gets wrong.
 """
@@ -46,7 +46,7 @@ def read_mapping(
 
 
 _UNPRINTABLE = re.compile("[^\t\n -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_DOCUMENT_MARK = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)|^%", re.MULTILINE)
+_DOCUMENT_MARK = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)
 _GAP = re.compile(r"(?>(?:[ ]*+(?:#[^\n]*+)?\n)*)[ ]*+(?:#[^\n]*+\Z)?")
 _BLANK_WITH_TAB = re.compile(r"[ \t]*+(?:#[^\n]*+)?(?:\n|\Z)")
 _LINE_END = re.compile(r"[ \t]*+(?:#[^\n]*+)?(?=\n|\Z)")
@@ -124,8 +124,8 @@ class _Reader:
         # What nearly every text passes at once spares it the search with a pattern.
         if not (self.text.isascii() and self.text.replace("\n", "").isprintable()):
             self._refuse(_UNPRINTABLE, "a control character")
-        if "---" in self.text or "..." in self.text or "%" in self.text:
-            self._refuse(_DOCUMENT_MARK, "a document mark or directive")
+        if "---" in self.text or "..." in self.text:
+            self._refuse(_DOCUMENT_MARK, "a document mark")
 
     def _refuse(self, pattern: re.Pattern[str], reason: str) -> None:
         if match := pattern.search(self.text):
