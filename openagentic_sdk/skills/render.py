@@ -91,22 +91,39 @@ def first_number(text: str) -> int:
 
 # A placeholder counts in a command only as a word of its own, so that its value stays one whatever it holds.
 _SHELL_WORD = re.compile(r'(?<!\S)("?)(\$(?:ARGUMENTS(?:\[\d{1,4}\])?|\d{1,4}|[A-Za-z_][\w-]*))\1(?!\S)')
+_SHELL_QUOTED = re.compile(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\\.""", re.DOTALL)
+# What makes quotes begin or end in another way than they seem to: substitutions, comments, texts between two marks.
+_UNCLEAR = re.compile(r"""[`#]|\$[({'"]|<<""")
+_NEEDS_NO_QUOTES = re.compile(r"[\w@%+=:,./ -]*", re.ASCII)
 
 
 def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), first: int = 1) -> str:
     """A command line with its arguments, each quoted for the shell; a placeholder that has no value stays.
 
-    `first` is the number of the first word, see `first_number`.
+    So does one where those quotes would not hold, between quotes of the line's own, unless its value needs none. `first` is
+    the number of the first word, see `first_number`.
     """
     words = [shlex.quote(word) for word in split_words(arguments)]
     filling = _Filling(" ".join(words), words, names, {}, first)
+    open_places = _places_outside_quotes(command)
 
     def value(match: re.Match[str]) -> str:
         placeholder = _PLACEHOLDER.fullmatch(match[2])
         filled = filling.value(placeholder) if placeholder else match[2]
-        return match[0] if filled == match[2] else filled
+        is_safe = match.start() in open_places or _NEEDS_NO_QUOTES.fullmatch(filled)
+        return filled if is_safe and filled != match[2] else match[0]
 
     return _SHELL_WORD.sub(value, command)
+
+
+def _places_outside_quotes(command: str) -> frozenset[int]:
+    """Where placeholders begin that surely do not stand inside of quotes; none when that is for the shell to say."""
+    bare = _SHELL_QUOTED.sub(
+        lambda quoted: quoted[0] if _SHELL_WORD.fullmatch(quoted[0]) else "_" * len(quoted[0]), command
+    )
+    places = frozenset(match.start() for match in _SHELL_WORD.finditer(bare))
+    is_clear = not _UNCLEAR.search(command) and not re.search("['\"]", _SHELL_WORD.sub("", bare))
+    return places if is_clear else frozenset()
 
 
 def fill_arguments(

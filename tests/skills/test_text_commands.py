@@ -86,6 +86,29 @@ class DraftTest(unittest.TestCase):
             with self.subTest(text):
                 self.assertEqual(self.commands(text, arguments=hostile, argument_names=("what",)), (expected,))
 
+    def test_no_argument_ends_the_quotes_that_it_stands_between(self) -> None:
+        for command in (
+            "show ' $1 '",
+            'show "a $1 b"',
+            'show "a $ARGUMENTS b"',
+            "show $'it\\'s $1 '",
+            'show "$(show "a $1 b")"',
+            'show "${x:-"a $1 b"}"',
+            "show it's $1",
+        ):
+            with self.subTest(command):
+                text = f"!`{command}`"
+                self.assertEqual(self.commands(text, arguments="'\";touch made;\"'"), (command,))
+                self.assertEqual(self.commands(text, arguments="';touch made;'"), (command,))
+                filled = command.replace("$1", "HEAD").replace("$ARGUMENTS", "HEAD")
+                self.assertEqual(self.commands(text, arguments="HEAD"), (filled,))
+        block = "# don't\nshow 'a $1 b'\ncat <<END\n $1 \nEND"
+        self.assertEqual(self.commands(f"```!\n{block}\n```", arguments="';touch made;'"), (block,))
+
+    def test_a_word_beside_quotes_is_filled_in(self) -> None:
+        text = """!`show "x y" 'z' $1 \\" | show "$1" > $1`"""
+        self.assertEqual(self.commands(text, arguments="';a'"), ("""show "x y" 'z' ';a' \\" | show ';a' > ';a'""",))
+
     def test_what_a_command_wrote_is_not_read_again(self) -> None:
         draft = draft_of("!`a` and !`b`")
         assert draft is not None
