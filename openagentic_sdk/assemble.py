@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .clock import Clock, SystemClock
-from .errors import OptionsError, SessionNotFoundError, ToolInputError
+from .errors import OptionsError, SessionNotFoundError, SkillNotFoundError, ToolInputError
 from .events import Event, SystemNotice
 from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
@@ -156,6 +156,7 @@ class _Builder:
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             redact=_redact(options.redact),
             rules_for=project.rules_for,
+            skill_names=project.skill_names,
             session_dir=self._session_dir,
         )
 
@@ -301,6 +302,14 @@ class _Project:
         )
         events = () if activation.event is None else (activation.event, *activation.notices)
         return Expanded(expansion.text, events, activation.draft)
+
+    def skill_names(self, input: Mapping[str, Any]) -> Sequence[str]:
+        """Every name that leads to the skill that the input of a skill tool names; none when there is no such skill."""
+        project_dir = os.path.join(self.cwd, str(input.get("project_dir") or self.root))
+        try:
+            return self.library.index(project_dir, self.cwd).find(str(input.get("name"))).names
+        except (SkillNotFoundError, ValueError):
+            return ()
 
     def rules_for(self, path: str) -> list[str]:
         """What the project's rules say about one file."""

@@ -80,7 +80,7 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
         return None
     rule = book.for_tool(subject.tool)
     if rule is None and book.names and subject.name is not None:
-        rule = book.for_name(subject.tool, subject.name)
+        rule = book.for_name(subject.tool, (subject.name, *subject.other_names))
     if rule is None and book.domains and subject.tool == "WebFetch":
         rule = _forbidding_host_rule(book, subject)
     if rule is None and book.paths:
@@ -147,7 +147,7 @@ def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None
         hits = [allow_path_rule(book, access, subject, inside=False) for access in subject.accesses]
         return hits[0] if all(hits) else None
     if rule is None and subject.name is not None:
-        rule = book.for_name(subject.tool, subject.name)
+        rule = book.for_name(subject.tool, (subject.name, *subject.other_names))
     if rule is None and subject.host is not None and subject.tool == "WebFetch":
         rule = book.for_host(subject.host)
     return rule

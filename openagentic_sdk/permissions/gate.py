@@ -229,9 +229,9 @@ class PermissionGate:
         `context` may hold `cwd`, `session_cwd` (where the first command of the session ran, when this one runs elsewhere),
         `project_dir`, `workspace_roots`, `protected_paths`, `session_id`, `tool_use_id`,
         `effect`, `grants` and `disallowed_tools` (rules for this turn), `hook_permission` with `hook` and `hook_reason`,
-        `trusted`, and `ask`, through which a question goes out when it is given. `permission_request`, an async function of
-        name and input, is asked first: an `ApprovalResult` answers in a person's place (with `allowed`, `reason`, `hook`,
-        `updated_input`), None does not.
+        `names_of` (the input of a skill tool -> all names of its skill), `trusted`, and `ask`, through which a question goes
+        out when it is given. `permission_request`, an async function of name and input, is asked first: an `ApprovalResult`
+        answers in a person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not.
         """
         context = context or {}
         known: dict[str, Any] = {"mode": self.mode, "hook": context.get("hook")}
@@ -514,7 +514,7 @@ class PermissionGate:
     # --- parts -----------------------------------------------------------------------------------------------------------
 
     def _subject(self, tool: str, input: Mapping[str, Any], context: Mapping[str, Any]) -> Subject:
-        return describe(tool, input, context.get("effect"), self._workspace(context))
+        return describe(tool, input, context.get("effect"), self._workspace(context), context.get("names_of"))
 
     def _workspace(self, context: Mapping[str, Any]) -> Workspace:
         cwd = os.path.abspath(context.get("cwd") or self.cwd or os.getcwd())

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from ..errors import PermissionRuleError
+from ..skills.names import name_key
 from .paths import compile_pattern, matches_any, pattern_problem
 from .shell import NotUnderstood, parse_command
 
@@ -267,10 +268,12 @@ class RuleBook:
             self._forbidding[key] = _PathRules(rules, bases)
         return self._forbidding[key].first(names)
 
-    def for_name(self, tool_name: str, name: str) -> Rule | None:
-        """The first rule about a skill or subagent of this name."""
+    def for_name(self, tool_name: str, names: Iterable[str]) -> Rule | None:
+        """The first rule about the skill or subagent that has these names; letters are compared as a look-up does."""
+        keys = [name_key(name) for name in names]
         for rule in self.names:
-            if rule.covers(tool_name) and any(fnmatchcase(name, part) for part in rule.pattern.split(",")):
+            parts = [name_key(part) for part in rule.pattern.split(",")]
+            if rule.covers(tool_name) and any(fnmatchcase(key, part) for key in keys for part in parts):
                 return rule
         return None
 

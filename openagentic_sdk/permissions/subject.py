@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
 from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, loose_words, parse_command
 
 Follow = Callable[[str, str], Places]
+NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 Expand = Callable[[str, str], tuple[str, ...] | None]
 
 # Tools that act on nothing but the session itself; what a subagent does passes the gate call by call.
@@ -85,7 +86,10 @@ def _repository(folder: str) -> str | None:
 
 @dataclass(frozen=True)
 class Subject:
-    """A call, ready to be compared with rules. `problem` is set when nothing can permit it as it stands."""
+    """A call, ready to be compared with rules. `problem` is set when nothing can permit it as it stands.
+
+    `name` is how the call names a skill or subagent, `other_names` what else the same one is called.
+    """
 
     tool: str
     input: Mapping[str, Any]
@@ -96,6 +100,7 @@ class Subject:
     line: CommandLine | NotUnderstood | None = None
     host: str | None = None
     name: str | None = None
+    other_names: tuple[str, ...] = ()
     problem: str | None = None
 
     @cached_property
@@ -110,8 +115,10 @@ class Subject:
         return tuple(_possible_accesses(self))
 
 
-def describe(tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace) -> Subject:
-    """What the call is about."""
+def describe(
+    tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace, names_of: NamesOf | None = None
+) -> Subject:
+    """What the call is about. `names_of` says what else the skill is called that a call names."""
     if tool == "Bash":
         return _describe_command(tool, input, effect, workspace)
     if tool in NETWORK_TOOLS:
@@ -119,7 +126,8 @@ def describe(tool: str, input: Mapping[str, Any], effect: str | None, workspace:
         host = host_of(url) if isinstance(url, str) else None
         return Subject(tool, input, effect, workspace, host=host)
     if tool in SESSION_TOOLS:
-        return Subject(tool, input, effect, workspace, name=_name(tool, input))
+        names = names_of(input) if names_of is not None and tool in SKILL_TOOLS else ()
+        return Subject(tool, input, effect, workspace, name=_name(tool, input), other_names=tuple(names))
     accesses = _accesses(tool, input, effect, workspace)
     problem = next((access.places.problem for access in accesses if access.places.problem), None)
     return Subject(tool, input, effect, workspace, accesses, problem=problem)

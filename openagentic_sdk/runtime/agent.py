@@ -57,7 +57,7 @@ class Agent:
     name and raises `ToolError` for a name that is not known. `expand_prompt` turns `/name args` into the text of a command
     or the activation of a skill. `on_open` gives what a run records at its start. `cost` prices the usage of one call,
     None when the price is not known. `before_step` is called before each model call; None makes room when it is needed.
-    `rules_for` gives what the project says about one file.
+    `rules_for` gives what the project says about one file, `skill_names` all names of the skill that a call is about.
     """
 
     provider: Provider
@@ -86,6 +86,7 @@ class Agent:
     summary_provider: Provider | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
     rules_for: Callable[[str], Sequence[str]] = lambda path: ()
+    skill_names: Callable[[Mapping[str, Any]], Sequence[str]] = lambda input: ()
     context_limits: ContextLimits = field(default_factory=ContextLimits)
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
@@ -216,6 +217,7 @@ class Run:
             "ask": self.ask if self.can_ask else None,
             "grants": policy.grants,
             "disallowed_tools": policy.disallowed_tools,
+            "names_of": self.agent.skill_names,
             **hook,
         }
 

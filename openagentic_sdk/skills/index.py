@@ -53,6 +53,11 @@ class SkillInfo:
         """The name with its scope, `project:commit`: an address that no other scope can take over."""
         return f"{self.scope}:{self.name}"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Everything that it can be called: its declared name, its folder's, and both with the scope."""
+        return (self.name, self.folder, self.id, f"{self.scope}:{self.folder}")
+
 
 @dataclass(frozen=True)
 class Shadowed:

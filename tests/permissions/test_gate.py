@@ -114,6 +114,8 @@ class Modes(WorkspaceTestCase):
         cases = [
             (["Skill(deploy)"], "SkillActivate", {"name": "deploy"}, "deny"),
             (["Skill(deploy)"], "SkillLoad", {"name": "deploy"}, "deny"),
+            (["Skill(deploy)"], "SkillActivate", {"name": " \uff24eploy"}, "deny"),
+            (["Skill(Deploy)"], "SkillActivate", {"name": "deploy"}, "deny"),
             (["Skill(deploy)"], "SkillActivate", {"name": "review"}, "allow"),
             (["Task(evil)"], "Task", {"agent": "evil", "prompt": ""}, "deny"),
             (["Agent(evil)"], "Task", {"agent": "evil", "prompt": ""}, "deny"),

@@ -145,6 +145,19 @@ class EndToEndTest(ProjectTestCase):
         )
         self.assertFalse([event for event in result.events if isinstance(event, SkillActivated)])
 
+    def test_a_rule_for_skill_counts_whatever_the_skill_is_called_by(self) -> None:
+        self.write({".claude/skills/ship/SKILL.md": "---\nname: Deploy\ndescription: d\n---\nShip it.\n"})
+        names = ("deploy", "ship", "project:deploy", "PROJECT:SHIP", " Deploy")
+        turns = [call("SkillActivate", name=name) for name in names]
+        for rule in ("Skill(deploy)", "Skill(ship)", "Skill(project:deploy)"):
+            for rules, outcome in (({"deny": (rule,)}, "denied"), ({"allow": (rule,)}, "ok")):
+                with self.subTest(rules):
+                    mode = "bypass" if outcome == "denied" else "prompt"
+                    gate = PermissionGate(permission_mode=mode, **rules)
+                    result, _ = self.run_turns(*turns, "Done.", permission_gate=gate)
+                    outcomes = [event.outcome for event in result.events if isinstance(event, ToolResult)]
+                    self.assertEqual(outcomes, [outcome] * len(names))
+
     def test_an_unknown_skill_is_an_error_that_the_model_reads(self) -> None:
         result, provider = self.run_turns(call("SkillLoad", name="nope"), "I see.")
         (loaded,) = [event for event in result.events if isinstance(event, ToolResult)]
