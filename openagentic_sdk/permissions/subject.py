@@ -25,7 +25,11 @@ Expand = Callable[[str, str], tuple[str, ...] | None]
 
 # Tools that act on nothing but the session itself; what a subagent does passes the gate call by call.
 SESSION_TOOLS = frozenset(
-    {"TodoWrite", "TodoRead", "SkillList", "AskUserQuestion", "BashOutput", "KillBash", *SKILL_TOOLS, *TASK_TOOLS}
+    (
+        *("TodoWrite", "TodoRead", "SkillList", "SkillDeactivate", "AskUserQuestion", "BashOutput", "KillBash"),
+        *SKILL_TOOLS,
+        *TASK_TOOLS,
+    )
 )
 NETWORK_TOOLS = frozenset({"WebFetch", "WebSearch"})
 

@@ -117,6 +117,7 @@ class Modes(WorkspaceTestCase):
             (["Skill(deploy)"], "SkillActivate", {"name": " \uff24eploy"}, "deny"),
             (["Skill(Deploy)"], "SkillActivate", {"name": "deploy"}, "deny"),
             (["Skill(deploy)"], "SkillActivate", {"name": "review"}, "allow"),
+            (["Skill(deploy)"], "SkillDeactivate", {"name": "deploy"}, "allow"),
             (["Task(evil)"], "Task", {"agent": "evil", "prompt": ""}, "deny"),
             (["Agent(evil)"], "Task", {"agent": "evil", "prompt": ""}, "deny"),
             (["Task"], "Task", {"agent": "good", "prompt": ""}, "deny"),

@@ -158,6 +158,11 @@ class EndToEndTest(ProjectTestCase):
                     outcomes = [event.outcome for event in result.events if isinstance(event, ToolResult)]
                     self.assertEqual(outcomes, [outcome] * len(names))
 
+    def test_a_skill_is_left_again_without_a_question(self) -> None:
+        turns = (call("SkillActivate", name="release-check"), call("SkillDeactivate", name="release-check"), "Done.")
+        result, _ = self.run_turns(*turns, permission_gate=PermissionGate(permission_mode="dontAsk"))
+        self.assertEqual([event.outcome for event in result.events if isinstance(event, ToolResult)], ["ok", "ok"])
+
     def test_an_unknown_skill_is_an_error_that_the_model_reads(self) -> None:
         result, provider = self.run_turns(call("SkillLoad", name="nope"), "I see.")
         (loaded,) = [event for event in result.events if isinstance(event, ToolResult)]
