@@ -153,6 +153,7 @@ def activation_event(
     Arguments stay beside the instructions, so that a resumed session does not carry out an old request again.
     """
     body = render_body(info, doc, variables or {})
+    allowed = filled_rules(info, doc.allowed_tools, variables or {})
     return SkillActivated(
         name=info.name,
         path=info.path,
@@ -162,9 +163,9 @@ def activation_event(
         tree_sha256=tree_sha256,
         arguments=arguments,
         requested_by=requested_by,
-        grants=grantable(filled_rules(info, doc.allowed_tools, variables or {}))[0] if trusted else (),
-        disallowed_tools=doc.disallowed_tools,
-        allowed_only=doc.allowed_tools if enforce and doc.allowed_tools else None,
+        grants=grantable(allowed)[0] if trusted else (),
+        disallowed_tools=filled_rules(info, doc.disallowed_tools, variables or {}),
+        allowed_only=allowed if enforce and allowed else None,
         model=served_model(doc.model),
     )
 

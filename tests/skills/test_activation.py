@@ -60,7 +60,7 @@ class EventTest(unittest.TestCase):
     info = SkillInfo("x", "d", "/p/.claude/skills/x/SKILL.md", scope="project", folder="x")
     doc = parse_skill_markdown(
         "---\nname: x\ndescription: d\nallowed-tools: Read, Bash(${CLAUDE_SKILL_DIR}/run:*), Bash, *\n"
-        "disallowed-tools: Write\n---\nGo to {baseDir} with $ARGUMENTS.\u200b\n"
+        "disallowed-tools: Write, Bash({baseDir}/drop:*)\n---\nGo to {baseDir} with $ARGUMENTS.\u200b\n"
     )
 
     def test_the_event_holds_all_that_a_resumed_session_needs(self) -> None:
@@ -69,7 +69,7 @@ class EventTest(unittest.TestCase):
         self.assertEqual(event.body_sha256, sha256_text(event.body))
         self.assertEqual((event.arguments, event.requested_by, event.tree_sha256), ("$1 now", "user", "t"))
         self.assertEqual((event.path, event.scope), (self.info.path, "project"))
-        self.assertEqual(event.disallowed_tools, ("Write",))
+        self.assertEqual(event.disallowed_tools, ("Write", "Bash(/p/.claude/skills/x/drop:*)"))
 
     def test_grants_come_with_trust_only_and_never_for_everything(self) -> None:
         self.assertEqual(activation_event(self.info, self.doc).grants, ())
@@ -78,7 +78,8 @@ class EventTest(unittest.TestCase):
 
     def test_enforced_allowed_tools_are_all_that_may_be_used(self) -> None:
         self.assertIsNone(activation_event(self.info, self.doc).allowed_only)
-        self.assertEqual(activation_event(self.info, self.doc, enforce=True).allowed_only, self.doc.allowed_tools)
+        allowed = ("Read", "Bash(/p/.claude/skills/x/run:*)", "Bash", "*")
+        self.assertEqual(activation_event(self.info, self.doc, enforce=True).allowed_only, allowed)
 
     def test_rules_that_are_too_wide_are_withheld(self) -> None:
         rules = ("Read", "*", "Bash", "Bash(*)", "bash( * )", "mcp__*", "AskUserQuestion", "Bash(ls:*)", "mcp__a__b")
