@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,8 +36,13 @@ class SkillDeactivateTool(Tool):
 
 
 def _find_active(name: str, active: tuple[SkillActivated, ...]) -> SkillActivated:
+    """The active skill with this declared name, else with this folder's name or qualified id."""
     wanted = name_key(name)
     for skill in active:
-        if wanted in (name_key(skill.name), name_key(f"{skill.scope}:{skill.name}")):
+        if name_key(skill.name) == wanted:
+            return skill
+    for skill in active:
+        folder = os.path.basename(os.path.dirname(skill.path or ""))
+        if wanted in map(name_key, (folder, f"{skill.scope}:{skill.name}", f"{skill.scope}:{folder}")):
             return skill
     raise SkillNotFoundError(name, [skill.name for skill in active])

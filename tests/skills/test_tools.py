@@ -180,6 +180,13 @@ class ActivateTest(SkillToolTestCase):
         self.events.append(UserMessage("next"))
         self.assertEqual(skill_policy(self.events).grants, ())
 
+    def test_a_skill_is_deactivated_by_any_name_that_activates_it(self) -> None:
+        self.write({".claude/skills/folder/SKILL.md": "---\nname: A Name\ndescription: d\n---\nDo it.\n"})
+        for name in ("folder", "a name", "project:folder", "Project:A Name"):
+            with self.subTest(name):
+                self.assertEqual(self.run_tool(SkillActivateTool(), name=name), {"active": ["A Name"]})
+                self.assertEqual(self.run_tool(SkillDeactivateTool(), name=name), {"active": []})
+
     def test_a_skill_that_is_not_active_cannot_be_deactivated(self) -> None:
         self.skill("a")
         with self.assertRaises(SkillNotFoundError):
