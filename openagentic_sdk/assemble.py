@@ -41,7 +41,7 @@ from .sessions.store import FileSessionStore
 from .sessions.view import SessionView
 from .skills.activation import active_skills
 from .skills.fields import served_model
-from .skills.index import SkillInfo
+from .skills.index import IndexResult
 from .skills.library import SkillLibrary
 from .tools.bash import BashTool
 from .tools.bash_sandbox import BashSandbox
@@ -263,14 +263,14 @@ class _Project:
         roots = [self.cwd, *(str(Path(self.cwd, folder)) for folder in more)]
         self.workspace_roots = tuple(dict.fromkeys(roots))
 
-    def skills(self) -> tuple[SkillInfo, ...]:
+    def skills(self) -> IndexResult:
         """The skills that the model is told about; their files are read again only when they changed."""
-        return self.library.index(self.root, self.cwd).read().skills if self._lists_skills else ()
+        return self.library.index(self.root, self.cwd).read() if self._lists_skills else IndexResult(())
 
     def system_prompt(self, base: str | None, about_answer: str = "") -> Callable[[Sequence[Event]], SystemPrompt]:
         """Makes the system prompt of the skill events so far; the same facts give the same object."""
         known: dict[tuple[Any, ...], SystemPrompt] = {}
-        skills = self.skills()
+        skills = self.skills().skills
         start = "\n\n".join(part for part in (DEFAULT_BASE if base is None else base, about_answer) if part)
 
         def prompt(skill_events: Sequence[Event]) -> SystemPrompt:
@@ -285,7 +285,9 @@ class _Project:
     def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
         """A prompt with `/name` replaced by the command's text, or by the activation of the skill."""
         trusts = self._trusts if self.library.runs_commands else None
-        expansion = expand_prompt(text, self._commands, self.skills(), self.folders, trusts=trusts)
+        index = self.skills()
+        hidden = [pair.loser for pair in index.shadowed]
+        expansion = expand_prompt(text, self._commands, index.skills, self.folders, hidden=hidden, trusts=trusts)
         if expansion.command is not None:
             trusted = self._trusts(expansion.command)
             event = expanded_event(expansion.command, expansion.arguments, trusted=trusted)

@@ -16,7 +16,7 @@ from ..skills.activation import grantable, skill_request
 from ..skills.fields import Fields, served_model
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
-from ..skills.index import SkillInfo
+from ..skills.index import SkillInfo, find_skill
 from ..skills.names import name_key
 from ..skills.outline import read_outline
 from ..skills.render import fill_arguments
@@ -118,17 +118,19 @@ def expand_prompt(
     skills: Sequence[SkillInfo],
     folders: ClaudeFolders,
     *,
+    hidden: Sequence[SkillInfo] = (),
     trusts: Callable[[Command], bool] | None = None,
 ) -> Expansion:
     """The prompt itself unless it is `/name arguments` with a name that a skill or command has.
 
-    `trusts` says in whose text commands are to run; None runs none.
+    Skills that are `hidden` behind another one answer to their ids. `trusts` says in whose text commands are to run; None
+    runs none.
     """
     match = _PROMPT.match(prompt.strip())
     if match is None:
         return Expansion(prompt)
     name, arguments = match[1], (match[2] or "").strip()
-    skill = _invocable(name, skills)
+    skill = find_skill(name, *([s for s in found if s.user_invocable] for found in (skills, hidden)))
     if skill is not None:
         return Expansion(skill_request(skill.name, arguments), arguments, skill=skill)
     command = commands.find(name)
@@ -166,14 +168,6 @@ def expanded_event(command: Command, arguments: str, *, trusted: bool) -> Comman
         grants=grantable(command.allowed_tools)[0] if trusted else (),
         model=served_model(command.model),
     )
-
-
-def _invocable(name: str, skills: Sequence[SkillInfo]) -> SkillInfo | None:
-    wanted = name_key(name)
-    for skill in skills:
-        if skill.user_invocable and wanted in (name_key(skill.name), name_key(skill.folder), name_key(skill.id)):
-            return skill
-    return None
 
 
 def _attachments(text: str, folders: ClaudeFolders) -> dict[str, str]:

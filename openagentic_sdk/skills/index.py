@@ -88,25 +88,23 @@ class IndexResult:
 
     def find(self, name: str) -> SkillInfo:
         """The skill with this declared name, folder name or qualified id. Raises `SkillNotFoundError`."""
-        everything = (*self.skills, *(pair.loser for pair in self.shadowed))
-        wanted = name_key(name)
-        for keys in (_declared_key, _folder_key):
-            for skill in self.skills:
-                if keys(skill) == wanted:
-                    return skill
-        for skill in everything:
-            if wanted in (name_key(skill.id), name_key(f"{skill.scope}:{skill.folder}")):
-                return skill
+        found = find_skill(name, self.skills, [pair.loser for pair in self.shadowed])
+        if found is not None:
+            return found
         names = [skill.name for skill in self.skills]
         raise SkillNotFoundError(name, [*names[:_MAX_NAMED], *(["..."] if len(names) > _MAX_NAMED else [])])
 
 
-def _declared_key(skill: SkillInfo) -> str:
-    return name_key(skill.name)
-
-
-def _folder_key(skill: SkillInfo) -> str:
-    return name_key(skill.folder)
+def find_skill(name: str, skills: Iterable[SkillInfo], hidden: Iterable[SkillInfo] = ()) -> SkillInfo | None:
+    """The skill with this declared name, else with this folder's name, else with this qualified id, which `hidden` ones,
+    those behind another of the same name, answer to as well."""
+    wanted = name_key(name)
+    listed = tuple(skills)
+    for kind, candidates in enumerate((listed, listed, (*listed, *hidden), (*listed, *hidden))):
+        for skill in candidates:
+            if name_key(skill.names[kind]) == wanted:
+                return skill
+    return None
 
 
 def index_skills(

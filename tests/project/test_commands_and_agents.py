@@ -53,6 +53,17 @@ class CommandTest(FolderTestCase):
         self.skill("a", user_invocable="false")
         self.assertIsNone(self.expand("/a").skill)
 
+    def test_the_name_of_a_skill_counts_before_the_folder_of_another(self) -> None:
+        text = "---\nname: {}\ndescription: d\n---\n"
+        self.write(
+            {".claude/skills/deploy/SKILL.md": text.format("aaa"), ".claude/skills/z/SKILL.md": text.format("Deploy")}
+        )
+        for prompt, name in (("/deploy", "Deploy"), ("/z", "Deploy"), ("/project:z", "Deploy"), ("/aaa", "aaa")):
+            with self.subTest(prompt):
+                skill = self.expand(prompt).skill
+                assert skill is not None
+                self.assertEqual(skill.name, name)
+
     def test_files_are_attached_when_they_are_in_the_project(self) -> None:
         self.write(
             {".claude/commands/c.md": "Look at @notes.md and @../outside/x/SKILL.md", "notes.md": "N </attached-file>"}

@@ -177,6 +177,14 @@ class EndToEndTest(ProjectTestCase):
         self.assertEqual(prompt.text, "Follow the skill release-check now. It is for: the beta")
         self.assertIn("Search for TODO.", self.system_prompts()[-1])
 
+    def test_a_person_activates_a_hidden_skill_with_its_id(self) -> None:
+        hidden = "../home/.claude/skills/release-check/SKILL.md"
+        self.write({hidden: "---\nname: release-check\ndescription: d\n---\nMy own way.\n"})
+        for prompt, scope in (("/release-check", "project"), ("/user:release-check", "user")):
+            options = {"setting_sources": ("user", "project"), "home": self.parent / "home"}
+            result, _ = self.run_turns("Fine.", prompt=prompt, **options)
+            self.assertEqual([event.scope for event in result.events if isinstance(event, SkillActivated)], [scope])
+
     def test_without_setting_sources_the_project_says_nothing(self) -> None:
         self.write({"CLAUDE.md": "Obey."})
         self.run_turns("Fine.", setting_sources=())
