@@ -73,11 +73,16 @@ def skill_policy(events: Iterable[Event]) -> SkillPolicy:
 
 
 def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpanded | SkillActivated]:
-    """The turn's command and the skills that became active in it, as far as they still are."""
+    """The turn's command and the skills that became active in it, as far as they still are.
+
+    What a subagent brings with it became active before its only prompt, and belongs to that turn.
+    """
     found: list[CommandExpanded | SkillActivated] = []
+    is_first = True
     for event in events:
         if _begins_turn(event):
-            found.clear()
+            found = [earlier for earlier in found if is_first and _is_brought_along(earlier)]
+            is_first = False
         elif isinstance(event, CommandExpanded | SkillActivated):
             found.append(event)
         elif isinstance(event, SkillDrifted):
@@ -89,6 +94,10 @@ def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpa
         for e in found
         if isinstance(e, CommandExpanded) or (last[name_key(e.name)] is e and name_key(e.name) in active)
     ]
+
+
+def _is_brought_along(event: Event) -> bool:
+    return isinstance(event, SkillActivated) and event.requested_by == "config"
 
 
 def _is_skill(event: Event, name: str) -> bool:

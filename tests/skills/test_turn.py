@@ -66,6 +66,25 @@ class TurnTestCase(ProjectTestCase):
         self.assertTrue(report.ok, report)
 
 
+class SubagentSkillTest(TurnTestCase):
+    def test_a_skill_that_a_subagent_brings_with_it_grants_in_its_turn(self) -> None:
+        self.skill("maker", allowed_tools="Bash(touch *)", model="big-1")
+        helper = AgentDefinition("helps", "You help.", skills=("maker",))
+        for trusted, outcomes in ((True, ["ok", "ok"]), (False, ["denied", "ok"])):
+            with self.subTest(trusted=trusted):
+                result = self.run_turns(
+                    call("Task", agent="helper", prompt="Make it."),
+                    {"agent": "You help.", **call("Bash", command="touch made")},
+                    {"agent": "You help.", "text": "Done."},
+                    "Done.",
+                    agents={"helper": helper},
+                    permission_gate=PermissionGate(permission_mode="dontAsk", allow=("Task",)),
+                    trust_project=trusted,
+                )
+                self.assertEqual(self.outcomes(result), outcomes)
+                self.assertEqual(self.models(), ["m", "big-1", "big-1", "m"])
+
+
 class SubagentPromptTest(TurnTestCase):
     def test_what_a_model_tells_a_subagent_starts_no_skill_and_is_no_command(self) -> None:
         """A model may not do through a subagent's prompt what only people may."""
