@@ -160,7 +160,7 @@ class _Reading:
 
 # --- the text of one file --------------------------------------------------------------------------------------------
 
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})")
 _COMMENT = re.compile(r"[ ]{0,3}<!--")
 _CODE_SPAN = re.compile(r"`+[^`\n]*`+")
 _IMPORT = re.compile(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
@@ -170,18 +170,33 @@ def without_comments(text: str) -> str:
     """The text without HTML comments that stand on lines of their own; those in fenced code stay."""
     kept: list[str] = []
     comment: list[str] = []
-    for line, fenced in _lines(text):
-        if not comment and (fenced or not _COMMENT.match(line)):
-            kept.append(line)
+    fence = ""
+    for line in text.split("\n"):
+        rest = line if fence else _behind_comments(line, is_open=bool(comment))
+        if rest is None:
+            comment.append(line)
             continue
-        comment.append(line)
-        end = line.find("-->", line.find("<!--") + 4 if len(comment) == 1 else 0)
-        if end >= 0:
-            rest = line[end + 3 :]
-            kept.extend([rest] if rest.strip() else [])
-            comment = []
+        comment = []
+        if rest.strip() or rest == line:
+            kept.append(rest)
+            fence = _fence_behind(fence, rest)
     # A comment that never ends is text: leaving out the rest of the file would lose more.
     return "\n".join([*kept, *comment])
+
+
+def _behind_comments(line: str, *, is_open: bool) -> str | None:
+    """What follows the comments that a line begins with; None when the last of them goes on in the next line."""
+    position = 0
+    while True:
+        if not is_open:
+            begin = _COMMENT.match(line, position)
+            if begin is None:
+                return line[position:]
+            position = begin.end()
+        end = line.find("-->", position)
+        if end < 0:
+            return None
+        position, is_open = end + 3, False
 
 
 def import_targets(text: str, folder: str) -> list[str]:
@@ -210,11 +225,14 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
     """Each line, and whether it belongs to fenced code."""
     fence = ""
     for line in text.split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            yield line, True
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        else:
-            fence = mark[1] if mark else ""
-            yield line, bool(fence)
+        before, fence = fence, _fence_behind(fence, line)
+        yield line, bool(before or fence)
+
+
+def _fence_behind(fence: str, line: str) -> str:
+    """The mark of the fenced code that is open behind a line, '' for none; `fence` is the one before it."""
+    mark = _FENCE.match(line)
+    if not fence:
+        return mark[1] if mark else ""
+    closes = mark and mark[1].startswith(fence) and not line.strip().strip(fence[0])
+    return "" if closes else fence

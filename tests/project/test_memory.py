@@ -137,6 +137,16 @@ class TextTest(MemoryTestCase):
         self.write({"CLAUDE.md": "a\u202eb\U000e0041"})
         self.assertEqual(self.read().files[0].text, "ab")
 
+    def test_a_fence_inside_of_a_comment_begins_no_code(self) -> None:
+        for text, expected in (
+            ("<!--\n```\n-->\na\n<!-- c -->\nb", "a\nb"),
+            ("<!-- a --> <!-- b\nc --> <!-- d -->\ne", "e"),
+            ("<!-- a --> b <!-- c -->", " b <!-- c -->"),
+            ("```a``` b\n<!-- c -->", "```a``` b"),
+        ):
+            with self.subTest(text):
+                self.assertEqual(without_comments(text), expected)
+
     def test_many_comments_that_never_end_take_one_pass(self) -> None:
         began = time.process_time()
         without_comments("<!--\n" * 50_000)
