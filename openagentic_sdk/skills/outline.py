@@ -17,7 +17,7 @@ class Outline:
     checklist: list[str] = field(default_factory=list)
 
 
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})")
 _HEADING = re.compile(r"[ ]{0,3}(#{1,6})(?=[ \t]|$)")
 _ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*)|$)")
 _BOX = re.compile(r"\[[ xX]?\](?:\s+|$)")

@@ -15,7 +15,7 @@ from .render import fill_command, first_number
 MAX_COMMANDS = 20
 
 _SPAN_OR_COMMAND = re.compile(r"(?<!`)(`{2,})(?!`).*?(?<!`)\1(?!`)|(?<!\S)!`([^`\n]+)`")
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})[ \t]*(.*)")
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})[ \t]*(.*)")
 _GAP = re.compile("\0(\\d+)\0")
 
 

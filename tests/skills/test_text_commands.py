@@ -65,6 +65,7 @@ class DraftTest(unittest.TestCase):
             ("```!\na\nb c\n```", ("a\nb c",)),
             ("```!\n```\n!`a`", ("a",)),
             ("```!\nnever closed", ()),
+            ("```a``` b\n```\n!`c`\n```\n!`d`", ("d",)),
             ("````\n```!\na\n```\n````", ()),
         ):
             with self.subTest(text):
