@@ -19,7 +19,7 @@ from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.index import SkillInfo, find_skill
 from ..skills.names import name_key
 from ..skills.outline import read_outline
-from ..skills.render import fill_arguments
+from ..skills.render import fill_arguments, first_number
 from ..skills.text import one_line, printable
 from ..skills.text_commands import Draft, draft_of
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
@@ -138,7 +138,8 @@ def expand_prompt(
         return Expansion(prompt)
     draft = _draft_of(command, arguments) if trusts is not None and trusts(command) else None
     body = command.body if draft is None else draft.text
-    text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments)
+    first = first_number(command.body)
+    text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments, first=first)
     attached = _attachments(text, folders)
     text = "\n\n".join([text, *attached.values()])
     if draft is not None:

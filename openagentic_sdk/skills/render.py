@@ -127,10 +127,19 @@ def _places_outside_quotes(command: str) -> frozenset[int]:
 
 
 def fill_arguments(
-    text: str, arguments: str, *, names: Sequence[str] = (), variables: Mapping[str, str] | None = None
+    text: str,
+    arguments: str,
+    *,
+    names: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    first: int | None = None,
 ) -> str:
-    """The text with its arguments; when it has no place for them they follow it, so that nothing given is lost."""
-    filling = _Filling(arguments, split_words(arguments), names, variables or {}, first_number(text))
+    """The text with its arguments; when it has no place for them they follow it, so that nothing given is lost.
+
+    `first` is the number of the first word, None as the text itself says it.
+    """
+    number = first_number(text) if first is None else first
+    filling = _Filling(arguments, split_words(arguments), names, variables or {}, number)
     filled = _PLACEHOLDER.sub(filling.value, text)
     if arguments.strip() and not filling.used:
         return f"{filled.rstrip()}\n\nARGUMENTS: {arguments}\n"

@@ -270,6 +270,12 @@ class PromptTest(TextCommandTestCase):
         self.assertEqual(self.ran(result.events), ["echo 'a;b' 'c d'"])
         self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
+    def test_words_are_counted_alike_in_a_command_and_beside_it(self) -> None:
+        self.write({".claude/commands/show.md": "!`echo $0` then $1\n"})
+        result = self.run_turns("Done.", prompt="/show a b")
+        (prompt,) = [event.text for event in result.events if isinstance(event, UserMessage)]
+        self.assertEqual(prompt, "a then b")
+
     def test_a_prompt_whose_command_may_not_run_is_not_taken(self) -> None:
         self.write({".claude/commands/show.md": "!`touch made`\n"})
         result = self.run_turns("Done.", prompt="/show")
