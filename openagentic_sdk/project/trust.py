@@ -17,6 +17,7 @@ from ..errors import FileRefusedError, StorageError
 from ..skills.activation import grantable
 from ..skills.files import is_within, read_bytes, tree_sha256
 from ..skills.index import SkillInfo, load_skill
+from ..skills.text import printable
 from ..skills.text_commands import draft_of
 from .claude import claude_folders
 from .commands import read_commands
@@ -112,8 +113,9 @@ class _GrantingText:
 
 
 def _body_of(skill: SkillInfo) -> str:
+    """Its text as it is when the skill is used: without hidden characters, which can keep a command from being seen."""
     try:
-        return load_skill(skill).body
+        return printable(load_skill(skill).body)
     except OSError:
         return ""  # what cannot be read cannot be activated either
 

@@ -312,6 +312,12 @@ class PromptTest(TextCommandTestCase):
             ],
         )
 
+    def test_a_command_that_hidden_characters_take_apart_is_said_too(self) -> None:
+        self.skill("status", body="Now: !\u200b`echo one two`\n")
+        (asked,) = requests_of(self.project, index_skills(self.project, setting_sources=("project",)))
+        self.assertIn("run: echo one two", asked)
+        self.assertEqual(self.ran(self.run_turns(ACTIVATE, "Done.").events), ["echo one two"])
+
 
 class CrashTest(TextCommandTestCase):
     def test_a_command_that_a_crash_interrupted_is_not_run_again(self) -> None:
