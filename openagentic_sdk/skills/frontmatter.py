@@ -91,6 +91,9 @@ _BEFORE = re.compile(r"\s*+(?:(?:<!--.*?-->[ \t\r]*+|`{3,}+[^\n`]*+|#{1,6} [^\n]
 _OPENER = re.compile(r"---[ \t]*(?:\r\n?|\n)")
 _CLOSER = re.compile(r"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
 _CLOSER_BARE_CR = re.compile(r"(?:^|(?<=\r)|(?<=\n))---[ \t]*(?:\r\n?|\n|\Z)")
+_COMMENTED_KEY = re.compile(
+    r"""(?>(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*)[ ]*+["']?(?:name|description)["']?[ \t]*+:(?=[ \t\r\n]|\Z)"""
+)
 _KEY_LINE = re.compile(r"""["']?[^\W\d][\w.-]*["']?[ \t]*:(?=[ \t\r\n]|\Z)""")
 
 
@@ -101,7 +104,7 @@ def _split(text: str) -> _Split | None:
     if opener is None:
         before = _BEFORE.match(text, start)
         opener = _OPENER.match(text, before.end()) if before else None
-        if opener is None or not _KEY_LINE.match(text, opener.end()):
+        if opener is None or not any(key.match(text, opener.end()) for key in (_KEY_LINE, _COMMENTED_KEY)):
             return None
         notes = (
             Diagnostic("text-before-frontmatter", "the frontmatter should open the file: remove what is above", 1),
