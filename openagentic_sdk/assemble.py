@@ -41,7 +41,7 @@ from .sessions.store import FileSessionStore
 from .sessions.view import SessionView
 from .skills.activation import active_skills
 from .skills.fields import served_model
-from .skills.index import IndexResult
+from .skills.index import IndexResult, SkillInfo
 from .skills.library import SkillLibrary
 from .tools.bash import BashTool
 from .tools.bash_sandbox import BashSandbox
@@ -336,20 +336,23 @@ class _Project:
         return () if said and said[-1].message == notice.message else (notice,)
 
     def preloading(self, names: Sequence[str]) -> Callable[[SessionView, str], Sequence[Event]]:
-        """Activates the skills that a subagent's definition names."""
+        """Activates the skills that a subagent's definition names, but for those that only people start."""
 
         def events(view: SessionView, session_id: str) -> Sequence[Event]:
             index = self.library.index(self.root, self.cwd).read() if names else None
             found = [] if index is None else [index.find(name) for name in names]
-            activations = [
-                self.library.activate(
-                    skill, view.skill_events, requested_by="config", project_dir=self.root, session_id=session_id
-                ).event
-                for skill in found
-            ]
-            return [event for event in activations if event is not None]
+            return [event for skill in found for event in self._preload(skill, view, session_id)]
 
         return events
+
+    def _preload(self, skill: SkillInfo, view: SessionView, session_id: str) -> Sequence[Event]:
+        if not skill.model_invocable:
+            text = f"skill {skill.name}: only people start it, so no subagent brings it with it"
+            return [SystemNotice("skill.user_only", text)]
+        activation = self.library.activate(
+            skill, view.skill_events, requested_by="config", project_dir=self.root, session_id=session_id
+        )
+        return () if activation.event is None else (activation.event, *activation.notices)
 
 
 def _store(named: SessionStore | str | None) -> SessionStore:

@@ -84,6 +84,21 @@ class SubagentSkillTest(TurnTestCase):
                 self.assertEqual(self.outcomes(result), outcomes)
                 self.assertEqual(self.models(), ["m", "big-1", "big-1", "m"])
 
+    def test_a_subagent_brings_no_skill_with_it_that_only_people_start(self) -> None:
+        self.skill("deploy", disable_model_invocation="true")
+        self.skill("fork", context="fork")
+        helper = AgentDefinition("helps", "You help.", skills=("deploy", "fork"))
+        result = self.run_turns(
+            call("Task", agent="helper", prompt="Go."),
+            {"agent": "You help.", "text": "Done."},
+            "Done.",
+            agents={"helper": helper},
+            permission_gate=PermissionGate(permission_mode="dontAsk", allow=("Task",)),
+        )
+        self.assertEqual([event.name for event in result.events if isinstance(event, SkillActivated)], ["fork"])
+        notices = [event.code for event in result.events if isinstance(event, SystemNotice)]
+        self.assertEqual([code for code in notices if code.startswith("skill.")], ["skill.user_only", "skill.field"])
+
 
 class SubagentPromptTest(TurnTestCase):
     def test_what_a_model_tells_a_subagent_starts_no_skill_and_is_no_command(self) -> None:
