@@ -149,6 +149,12 @@ class TextTest(unittest.TestCase):
 
     def test_joiners_stay_inside_emoji_and_scripts_that_need_them(self) -> None:
         self.assertEqual(printable("👩\u200d💻 a\u200db"), "👩\u200d💻 ab")
+        self.assertEqual(printable("\u2764\ufe0f 1\ufe0f\u20e3 a\ufe0fb \u034fc"), "\u2764\ufe0f 1\ufe0f\u20e3 ab c")
+
+    def test_what_is_removed_uncovers_nothing_that_should_be(self) -> None:
+        for hidden in ("\U000e0041\u200d\U000e0041", "\xad\ufe0f", "\u200d\ufe0f\u200d", "\u034f"):
+            with self.subTest(ascii(hidden)):
+                self.assertEqual(printable(f"<{hidden}/memory>"), "</memory>")
 
     def test_line_breaks_of_every_kind_become_spaces(self) -> None:
         self.assertEqual(one_line(" a\r\nb\u2028c\x85d\t e "), "a b c d e")
