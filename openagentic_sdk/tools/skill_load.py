@@ -12,6 +12,7 @@ from ..skills.index import SkillInfo, load_skill
 from ..skills.library import SkillLibrary
 from ..skills.text import printable
 from .base import Tool, ToolContext
+from .permitted import READ_FILTER
 from .skill_list import PROJECT_DIR_SCHEMA, find_index
 
 MAX_RESOURCE_BYTES = 256 * 1024
@@ -47,7 +48,12 @@ class SkillLoadTool(Tool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         skill = (await find_index(self._library, input, ctx)).find(str(input["name"]))
         refuse_user_only(skill)
-        return read_resource(skill, input["path"]) if input.get("path") else _whole(skill)
+        if not input.get("path"):
+            return _whole(skill)
+        may_read = ctx.run_resources.get(READ_FILTER)
+        if may_read is not None and not may_read(os.path.join(os.path.dirname(skill.path), input["path"])):
+            raise ToolError(f"{input['path']!r} of the skill {skill.name!r} may not be read: a rule forbids it")
+        return read_resource(skill, input["path"])
 
 
 def refuse_user_only(skill: SkillInfo) -> None:

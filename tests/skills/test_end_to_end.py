@@ -163,6 +163,16 @@ class EndToEndTest(ProjectTestCase):
         result, _ = self.run_turns(*turns, permission_gate=PermissionGate(permission_mode="dontAsk"))
         self.assertEqual([event.outcome for event in result.events if isinstance(event, ToolResult)], ["ok", "ok"])
 
+    def test_a_rule_about_a_file_counts_for_the_files_of_a_skill(self) -> None:
+        folder = ".claude/skills/release-check"
+        self.write({f"{folder}/key.txt": "K3Y", f"{folder}/notes.txt": "N"}, {f"{folder}/link.txt": "key.txt"})
+        turns = [call("SkillLoad", name="release-check", path=name) for name in ("key.txt", "link.txt", "notes.txt")]
+        gate = PermissionGate(deny=("Read(**/key.txt)",))
+        result, _ = self.run_turns(*turns, "Done.", permission_gate=gate)
+        results = [event for event in result.events if isinstance(event, ToolResult)]
+        self.assertEqual([event.is_error for event in results], [True, True, False])
+        self.assertNotIn("K3Y", str(results))
+
     def test_an_unknown_skill_is_an_error_that_the_model_reads(self) -> None:
         result, provider = self.run_turns(call("SkillLoad", name="nope"), "I see.")
         (loaded,) = [event for event in result.events if isinstance(event, ToolResult)]
