@@ -112,6 +112,7 @@ class _Builder:
         self._project = _Project(options)
         self._agents = {**self._project.agents, **options.agents}
         self._gate, self._project.mode_notes = _gate(options, self._project)
+        self._project.may_read = self._gate.read_filter(self._project.cwd, self._project.workspace_roots)
         self._hooks, self._project.hook_problems = with_command_hooks(
             options.hooks or HookEngine(clock=self._clock),
             self._project.settings.hooks,
@@ -250,6 +251,7 @@ class _Project:
         self.agents = {file.name: _definition(file) for file in found.agents}
         self.hook_problems: Sequence[str] = ()
         self.mode_notes: Sequence[str] = ()
+        self.may_read: Callable[[str], bool] | None = None
         self.sandbox: BashSandbox | None = None
         self._commands = read_commands(self.folders)
         self._diagnostics = {
@@ -287,7 +289,9 @@ class _Project:
         trusts = self._trusts if self.library.runs_commands else None
         index = self.skills()
         hidden = [pair.loser for pair in index.shadowed]
-        expansion = expand_prompt(text, self._commands, index.skills, self.folders, hidden=hidden, trusts=trusts)
+        expansion = expand_prompt(
+            text, self._commands, index.skills, self.folders, hidden=hidden, trusts=trusts, may_read=self.may_read
+        )
         if expansion.command is not None:
             trusted = self._trusts(expansion.command)
             event = expanded_event(expansion.command, expansion.arguments, trusted=trusted)

@@ -120,11 +120,12 @@ def expand_prompt(
     *,
     hidden: Sequence[SkillInfo] = (),
     trusts: Callable[[Command], bool] | None = None,
+    may_read: Callable[[str], bool] | None = None,
 ) -> Expansion:
     """The prompt itself unless it is `/name arguments` with a name that a skill or command has.
 
     Skills that are `hidden` behind another one answer to their ids. `trusts` says in whose text commands are to run; None
-    runs none.
+    runs none. A file that `may_read` says no to is not attached.
     """
     match = _PROMPT.match(prompt.strip())
     if match is None:
@@ -140,7 +141,7 @@ def expand_prompt(
     body = command.body if draft is None else draft.text
     first = first_number(command.body)
     text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments, first=first)
-    attached = _attachments(text, folders)
+    attached = _attachments(text, folders, may_read)
     text = "\n\n".join([text, *attached.values()])
     if draft is not None:
         draft = replace(draft, text=text)
@@ -171,11 +172,11 @@ def expanded_event(command: Command, arguments: str, *, trusted: bool) -> Comman
     )
 
 
-def _attachments(text: str, folders: ClaudeFolders) -> dict[str, str]:
+def _attachments(text: str, folders: ClaudeFolders, may_read: Callable[[str], bool] | None) -> dict[str, str]:
     """The project's files that a text names as `@file`, each in a tag of its own."""
     found: dict[str, str] = {}
     for path in import_targets(text, folders.folders[-1])[:MAX_ATTACHMENTS]:
-        if not is_within(os.path.realpath(path), folders.boundary):
+        if not is_within(os.path.realpath(path), folders.boundary) or (may_read is not None and not may_read(path)):
             continue
         try:
             content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)

@@ -173,6 +173,15 @@ class EndToEndTest(ProjectTestCase):
         self.assertEqual([event.is_error for event in results], [True, True, False])
         self.assertNotIn("K3Y", str(results))
 
+    def test_a_rule_about_a_file_counts_for_what_a_command_attaches(self) -> None:
+        self.write(
+            {".claude/commands/show.md": "Look at @key.txt and @notes.txt", "key.txt": "K3Y", "notes.txt": "N0T"}
+        )
+        gate = PermissionGate(deny=("Read(key.txt)",))
+        result, _ = self.run_turns("Fine.", prompt="/show", permission_gate=gate)
+        (prompt,) = [event.text for event in result.events if isinstance(event, UserMessage)]
+        self.assertEqual(("K3Y" in prompt, "N0T" in prompt), (False, True))
+
     def test_an_unknown_skill_is_an_error_that_the_model_reads(self) -> None:
         result, provider = self.run_turns(call("SkillLoad", name="nope"), "I see.")
         (loaded,) = [event for event in result.events if isinstance(event, ToolResult)]
