@@ -22,12 +22,24 @@ _PLACEHOLDER = re.compile(
 )
 
 
+# A word of a shell's line, and the parts of it that are not simply letters; `shlex` takes a time that grows with the square
+# of a word's length.
+_WORD = re.compile(r"""(?>(?:[^ \t\r\n'"\\]++|\\.|'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)")+)|[^ \t\r\n]""", re.DOTALL)
+_MARKED = re.compile(r"""\\(.)|'([^']*+)'|"([^"\\]*+(?>(?:\\.[^"\\]*+)*))\"""", re.DOTALL)
+_ESCAPED = re.compile(r"""\\(["\\])""")
+
+
 def split_words(arguments: str) -> list[str]:
     """The words of a line, with a shell's quotes; a line whose quotes do not match is split at white space."""
-    try:
-        return shlex.split(arguments)
-    except ValueError:
+    words = _WORD.findall(arguments)
+    if any(word in ("'", '"', "\\") for word in words):
         return arguments.split()
+    return [_MARKED.sub(_without_marks, word) for word in words]
+
+
+def _without_marks(part: re.Match[str]) -> str:
+    letter, single, double = part.groups()
+    return letter or single or _ESCAPED.sub(r"\1", double or "")
 
 
 def fill_variables(text: str, variables: Mapping[str, str]) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import shlex
+import time
 import unittest
 
 from openagentic_sdk.skills.render import MAX_FILLED_CHARS, fill_arguments, fill_variables, split_words
@@ -40,6 +43,25 @@ class RenderTest(unittest.TestCase):
 
     def test_words_with_unbalanced_quotes_are_split_at_spaces(self) -> None:
         self.assertEqual(split_words("it's here"), ["it's", "here"])
+
+
+class WordTest(unittest.TestCase):
+    def test_words_are_those_of_a_shell(self) -> None:
+        source = random.Random(8)
+        for _ in range(5000):
+            text = "".join(source.choice("ab'\"\\ \t\n'\"#$\u00e9") for _ in range(source.randrange(12)))
+            with self.subTest(text):
+                try:
+                    expected = shlex.split(text)
+                except ValueError:
+                    expected = text.split()
+                self.assertEqual(split_words(text), expected)
+
+    def test_a_long_word_takes_one_pass(self) -> None:
+        began = time.process_time()
+        for text in ("a" * 1_000_000, "it's " + "a" * 1_000_000, "'" * 1_000_001, "\\" * 1_000_001):
+            split_words(text)
+        self.assertLess(time.process_time() - began, 5.0)
 
 
 if __name__ == "__main__":
