@@ -154,8 +154,8 @@ class FolderListings:
         known = self._known.get(folder)
         if known is not None and known[0] == stamp:
             return known[1]
-        folders, files, has_links = _list_folder(folder, real, bounds, problems)
-        if not has_links and self._clock.now() - status.st_ctime > SAME_TICK_S:
+        folders, files, is_whole = _list_folder(folder, real, bounds, problems)
+        if is_whole and self._clock.now() - status.st_ctime > SAME_TICK_S:
             self._known[folder] = (stamp, (folders, files))
         return folders, files
 
@@ -163,15 +163,15 @@ class FolderListings:
 def _list_folder(
     folder: str, real: str, bounds: Bounds, problems: list[tuple[str, str]]
 ) -> tuple[list[FoundFile], list[FoundFile], bool]:
-    """The folders to enter and the files of one folder, by name, and whether one of them is a link."""
+    """The folders to enter and the files of one folder, by name, and whether that is all there is to know: no links."""
     folders: list[FoundFile] = []
     files: list[FoundFile] = []
-    has_links = False
+    is_whole = True
     try:
         with os.scandir(real) as entries:
             for entry in entries:
                 is_link = entry.is_symlink()
-                has_links = has_links or is_link
+                is_whole = is_whole and not is_link
                 where = os.path.realpath(entry.path) if is_link else entry.path
                 found = FoundFile(entry.name, f"{folder}{os.sep}{entry.name}", where)
                 if not _is_folder(entry):
@@ -180,7 +180,8 @@ def _list_folder(
                     folders.append(found)
     except OSError as error:
         problems.append((folder, f"cannot be listed: {error.strerror}"))
-    return sorted(folders), sorted(files), has_links
+        is_whole = False
+    return sorted(folders), sorted(files), is_whole
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -215,6 +215,9 @@ class SkillIndex:
     def _below(self, root: SkillRoot, seen: set[str], problems: list[Diagnostic]) -> list[SkillInfo]:
         """The skills below one root, without those whose real files were `seen` below another."""
         if not os.path.isdir(root.folder):
+            if root.scope == "path":  # the others need not exist, this one was named
+                reason = "is no folder: name one that holds skills"
+                problems.append(Diagnostic("skill-left-out", reason, path=root.folder, is_error=True))
             return []
         left_out: list[tuple[str, str]] = []
         skills: list[SkillInfo] = []

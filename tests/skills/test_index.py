@@ -121,6 +121,31 @@ class FindTest(ProjectTestCase):
         self.assertEqual((len(caught.exception.known), caught.exception.known[-1]), (51, "..."))
 
 
+class LeftOutTest(ProjectTestCase):
+    @unittest.skipUnless(hasattr(os, "seteuid"), "this system has no users to test with")
+    def test_a_folder_that_may_not_be_listed_is_named_each_time(self) -> None:
+        self.skill("a")
+        closed = self.project / ".claude/skills/a"
+        self.parent.chmod(0o755)
+        closed.chmod(0o700 if os.geteuid() == 0 else 0)
+        user = os.geteuid()
+        os.seteuid(65534 if user == 0 else user)
+        try:
+            index = SkillIndex(self.project, clock=FakeClock(time.time() + 60))
+            codes = [[note.code for note in index.read().diagnostics] for _ in range(2)]
+        finally:
+            os.seteuid(user)
+            closed.chmod(0o700)
+        self.assertEqual(codes, [["skill-left-out"], ["skill-left-out"]])
+
+    def test_a_path_that_is_no_folder_is_named(self) -> None:
+        file = self.skill("a")
+        for path in (file, self.project / "nowhere"):
+            with self.subTest(path):
+                (note,) = SkillIndex(None, paths=[path]).read().diagnostics
+                self.assertEqual((note.code, note.path), ("skill-left-out", str(path)))
+
+
 class FileTest(ProjectTestCase):
     def test_a_folder_is_no_file(self) -> None:
         with self.assertRaises(OSError):
