@@ -288,9 +288,8 @@ class _Project:
         """A prompt with `/name` replaced by the command's text, or by the activation of the skill."""
         trusts = self._trusts if self.library.runs_commands else None
         index = self.skills()
-        hidden = [pair.loser for pair in index.shadowed]
         expansion = expand_prompt(
-            text, self._commands, index.skills, self.folders, hidden=hidden, trusts=trusts, may_read=self.may_read
+            text, self._commands, index.skills, self.folders, hidden=index.hidden, trusts=trusts, may_read=self.may_read
         )
         if expansion.command is not None:
             trusted = self._trusts(expansion.command)

@@ -25,7 +25,8 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     known = store.look_up(root)
     if known.digest is None or known.decision not in ("unknown", "changed"):
         return
-    requests = requests_of(root, SkillIndex(root).read().skills)
+    index = SkillIndex(root).read()
+    requests = requests_of(root, (*index.skills, *index.hidden))
     if not requests:
         return
     for request in requests:

@@ -86,9 +86,14 @@ class IndexResult:
     shadowed: tuple[Shadowed, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
+    @property
+    def hidden(self) -> tuple[SkillInfo, ...]:
+        """The skills behind another one, which some qualified id may still lead to."""
+        return tuple(pair.loser for pair in self.shadowed)
+
     def find(self, name: str) -> SkillInfo:
         """The skill with this declared name, folder name or qualified id. Raises `SkillNotFoundError`."""
-        found = find_skill(name, self.skills, [pair.loser for pair in self.shadowed])
+        found = find_skill(name, self.skills, self.hidden)
         if found is not None:
             return found
         names = [skill.name for skill in self.skills]

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import stat
+import sys
 
+from openagentic_sdk.cli.terminal import Screen
+from openagentic_sdk.cli.trust import ask_for_trust
 from openagentic_sdk.errors import StorageError
+from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.project.trust import TrustStore, project_digest, requests_of, skill_trust
 from openagentic_sdk.skills.index import SkillIndex
 from tests.skills.support import ProjectTestCase
@@ -104,6 +110,26 @@ class RequestsTest(ProjectTestCase):
     def test_a_project_that_asks_for_nothing(self) -> None:
         self.skill("a")
         self.assertEqual(requests_of(self.project, SkillIndex(self.project).read().skills), [])
+
+    def test_a_skill_behind_another_one_is_asked_about_too(self) -> None:
+        text = "---\nname: x\ndescription: d\nallowed-tools: {}\n---\n"
+        self.write(
+            {".claude/skills/a/SKILL.md": text.format("Read"), ".claude/skills/b/SKILL.md": text.format("Write")}
+        )
+        self.assertEqual(SkillIndex(self.project).find("project:b").folder, "b")
+        options = OpenAgenticOptions(cwd=self.project, project_dir=self.project, setting_sources=("project",))
+        shown = io.StringIO()
+        before = sys.stdin, os.environ.get("OPENAGENTIC_SDK_HOME")
+        sys.stdin, os.environ["OPENAGENTIC_SDK_HOME"] = io.StringIO(), str(self.parent / "config")
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                ask_for_trust(options, Screen(shown))
+        finally:
+            sys.stdin = before[0]
+            del os.environ["OPENAGENTIC_SDK_HOME"]
+            os.environ.update({} if before[1] is None else {"OPENAGENTIC_SDK_HOME": before[1]})
+        self.assertIn("allow: Read", shown.getvalue())
+        self.assertIn("allow: Write", shown.getvalue())
 
 
 class SkillTrustTest(ProjectTestCase):
