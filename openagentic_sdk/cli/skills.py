@@ -30,7 +30,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     rows = _add_action(actions, "list", _list, "list the skills of this project and of the user")
     rows.add_argument("query", nargs="*", metavar="WORD", help="only those with these words in name or summary")
-    rows.add_argument("--json", action="store_true", help="print one JSON object per skill")
     show = _add_action(actions, "show", _show, "print one skill: what it says, its checklist and its files")
     show.add_argument("name", metavar="NAME", help="its name, its folder's name, or project:NAME, user:NAME")
     why = _add_action(actions, "why", _why, "say which skill a name leads to, which ones are hidden behind it, and why")
@@ -50,6 +49,7 @@ def _add_action(
     parser.set_defaults(run_action=action)
     parser.add_argument("--cwd", metavar="DIR", help="look from this folder (default: this one)")
     parser.add_argument("--project-only", action="store_true", help="leave the user's skills out")
+    parser.add_argument("--json", action="store_true", help="print JSON: an object for each line of a list, else one")
     return parser
 
 
@@ -107,12 +107,34 @@ def _row(skill: SkillInfo, screen: Screen) -> str:
 def _show(args: argparse.Namespace, screen: Screen) -> int:
     skill = _read_index(args).find(args.name)
     doc = load_skill(skill)
+    if args.json:
+        screen.line(json.dumps(_document(skill, doc)))
+        return OK
     for label, value in _facts(skill, doc):
         if value:
             screen.line(f"{screen.styled(label, 'dim')}  {on_one_line(value)}")
     screen.line("")
     screen.line(printable(doc.body.strip("\n")))
     return OK
+
+
+def _document(skill: SkillInfo, doc: SkillDoc) -> dict[str, object]:
+    files, more = list_resources(os.path.dirname(skill.path), 50)
+    return {
+        **_as_json(skill),
+        "id": skill.id,
+        "argument_hint": doc.argument_hint,
+        "allowed_tools": doc.allowed_tools,
+        "disallowed_tools": doc.disallowed_tools,
+        "license": doc.license,
+        "version": doc.version,
+        "metadata": doc.metadata,
+        "checklist": doc.checklist,
+        "files": files,
+        "more_files": more,
+        "diagnostics": [_as_finding(note) for note in skill.diagnostics],
+        "body": doc.body,
+    }
 
 
 def _facts(skill: SkillInfo, doc: SkillDoc) -> list[tuple[str, str]]:
@@ -137,8 +159,12 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
     skill = index.find(args.name)
     hidden = next((pair for pair in index.shadowed if pair.loser is skill), None)
     winner = hidden.winner if hidden else skill
-    screen.line(f"{on_one_line(winner.name)} is {_place(winner)}")
     losers = [pair for pair in index.shadowed if pair.winner is winner]
+    if args.json:
+        rows = [{**_as_json(pair.loser), "id": pair.loser.id, "reason": pair.reason} for pair in losers]
+        screen.line(json.dumps({"winner": _as_json(winner), "hidden": rows}))
+        return OK
+    screen.line(f"{on_one_line(winner.name)} is {_place(winner)}")
     for pair in losers:
         screen.line(f"hidden: {_place(pair.loser)}")
         screen.line(f"  because {on_one_line(pair.reason)}; it answers to {on_one_line(pair.loser.id)}")
@@ -158,6 +184,14 @@ def _sources(args: argparse.Namespace, screen: Screen) -> int:
     trust = TrustStore(sdk_home() / "trust.json").look_up(root)
     folders = claude_folders(root, cwd=cwd, setting_sources=sources)
     loaded = what_is_loaded(folders, _read_index(args), trusted=trust.is_trusted)
+    if args.json:
+        files = [
+            {"kind": file.kind, "path": file.path, "scope": file.scope, "name": file.name} for file in loaded.files
+        ]
+        notes = [_as_finding(note) for note in loaded.diagnostics]
+        trusted = {"is_trusted": trust.is_trusted, "reason": trust.reason}
+        screen.line(json.dumps({"project": root, "trust": trusted, "files": files, "diagnostics": notes}))
+        return OK
     screen.line(f"{on_one_line(root)} is {'' if trust.is_trusted else 'not '}trusted: {on_one_line(trust.reason)}")
     for file in loaded.files:
         scope = f" [{file.scope}]" if file.scope else ""
@@ -169,12 +203,24 @@ def _sources(args: argparse.Namespace, screen: Screen) -> int:
 
 def _check(args: argparse.Namespace, screen: Screen) -> int:
     findings, count = check_path(args.path or find_project_root(_cwd(args)))
-    for note in findings:
-        screen.line(screen.styled(_finding(note), "red" if note.is_error else "yellow"))
     errors = sum(note.is_error for note in findings)
-    warnings = len(findings) - errors
-    screen.line(f"{_counted(count, 'skill')}: {_counted(errors, 'error')}, {_counted(warnings, 'warning')}")
+    for note in findings:
+        style = "red" if note.is_error else "yellow"
+        screen.line(json.dumps(_as_finding(note)) if args.json else screen.styled(_finding(note), style))
+    if not args.json:
+        warnings = _counted(len(findings) - errors, "warning")
+        screen.line(f"{_counted(count, 'skill')}: {_counted(errors, 'error')}, {warnings}")
     return FAILED if errors or (args.strict and findings) else OK
+
+
+def _as_finding(note: Diagnostic) -> dict[str, object]:
+    return {
+        "path": note.path,
+        "line": note.line,
+        "code": note.code,
+        "message": note.message,
+        "is_error": note.is_error,
+    }
 
 
 def _counted(number: int, noun: str) -> str:

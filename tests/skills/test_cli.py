@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+from typing import Any
 
 from openagentic_sdk.cli.main import main
 from tests.skills.support import ProjectTestCase
@@ -33,6 +34,27 @@ class CliTest(ProjectTestCase):
         code, out = self.skills("list", "--json")
         (row,) = [json.loads(line) for line in out.splitlines()]
         self.assertEqual((code, row["name"], row["scope"]), (0, "a", "project"))
+
+    def test_every_action_says_the_same_to_programs(self) -> None:
+        self.write({"sub/.claude/skills/a/SKILL.md": "---\nname: a\ndescription: nearer\n---\n"})
+        shown = self.json("show", "project:a", cwd="sub")
+        self.assertEqual((shown["summary"], shown["checklist"], shown["allowed_tools"]), ("nearer", [], []))
+        why = self.json("why", "a", cwd="sub")
+        self.assertEqual(
+            (why["winner"]["summary"], [row["summary"] for row in why["hidden"]]), ("nearer", ["About a."])
+        )
+        sources = self.json("sources")
+        self.assertFalse(sources["trust"]["is_trusted"])
+        self.assertIn("skill", [file["kind"] for file in sources["files"]])
+        code, out = self.skills("check", "--json")
+        findings = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual((code, [each["code"] for each in findings if each["is_error"]]), (1, ["hidden-characters"]))
+
+    def json(self, *args: str, cwd: str = ".") -> dict[str, Any]:
+        code, out = self.skills(*args, "--json", cwd=cwd)
+        self.assertEqual((code, out.count("\n")), (0, 1))
+        found: dict[str, Any] = json.loads(out)
+        return found
 
     def test_list_names_what_is_hidden_or_left_out(self) -> None:
         self.write(
