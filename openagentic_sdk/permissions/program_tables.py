@@ -563,7 +563,7 @@ READERS: dict[str, Reader] = {
     "du": Reader(
         "abchkHlmsSx0", "dBt", ("all", "bytes", "summarize", "total", "human-readable"), ("max-depth",), here=True
     ),
-    "file": Reader("bihkLNprs0", "", ("brief", "mime", "mime-type", "mime-encoding", "dereference")),
+    "file": Reader("bihkLNrs0", "", ("brief", "mime", "mime-type", "mime-encoding", "dereference")),
     "nl": Reader("p", "bdfhilnsvw"),
     "tac": Reader("b"),
     "rev": Reader(),
