@@ -18,7 +18,6 @@ PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
 # How many braces behind each other are written out.
 _MAX_BRACES = 6
-_MAX_BRACED_WORDS = 200
 GLOB_LETTERS = "*?["
 IS_GLOB = re.compile(r"[*?\[]")
 _NESTED_BRACKET = re.compile(r"\[[^\]]*\[")
@@ -418,10 +417,13 @@ def _braced_words(word: str) -> list[str]:
                 wider.append(one)
             else:
                 wider += [one[: braces.start()] + part + one[braces.end() :] for part in parts]
-        if len(wider) == len(words) or len(wider) > _MAX_BRACED_WORDS:
+        if len(wider) == len(words):
+            return words
+        if len(wider) * len(word) > 2 * MAX_COMMAND_CHARS:
             break
         words = wider
-    return words
+    # More braces than are written out may stand for anything.
+    return [_BRACES.sub("$", one) for one in words]
 
 
 def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:

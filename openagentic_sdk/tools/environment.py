@@ -49,7 +49,7 @@ def command_environment(
 
 
 def _whole_folders(path: str) -> str:
-    """PATH without empty and relative entries: a program is never found in the folder where a command happens to run."""
+    """PATH without `.`, empty and relative entries: no program is found in the folder where a command happens to run."""
     return os.pathsep.join(folder for folder in path.split(os.pathsep) if folder.startswith("/"))
 
 
