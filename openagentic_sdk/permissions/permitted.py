@@ -1,39 +1,23 @@
-"""What a policy says about a command line.
+"""What lets a command line run without a question: mode and allow rules.
 
-The law of this file: to allow, everything must be understood and every part must be permitted; to forbid, it is enough
-that a part could be what a rule names. A rule for whole words never reaches what hides behind them: see `programs`.
+The law of this file: everything must be understood and every part must be permitted. A rule for whole words never reaches
+what hides behind them: see `programs`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .paths import OPTION_NAME, TOO_MANY_PATHS
 from .policy import READING_MODES, Policy, permits_access
-from .program_tables import SHELLS, WILDCARD_PROOF, WRITERS
-from .programs import Reads, hazard, inner_commands, program_of, read_only, takes_code
-from .rules import Rule, RuleBook, may_take_value
-from .shell import (
-    GLOB_LETTERS,
-    IS_GLOB,
-    MAX_COMMAND_CHARS,
-    CommandLine,
-    LooseWord,
-    NotUnderstood,
-    Redirect,
-    SimpleCommand,
-    could_become,
-    loose_words,
-    parse_command,
-)
+from .program_tables import WILDCARD_PROOF, WRITERS
+from .programs import Reads, hazard, read_only
+from .rules import Rule, RuleBook
+from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand
 from .subject import MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
-
-MAX_DEPTH = 8
-# How far behind a program's name the rest of a rule is looked for.
-MAX_GUESSED_WORDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,165 +27,6 @@ class Judged:
     allowed: bool
     reason: str
     rule: Rule | None = None
-
-
-# --- to forbid -----------------------------------------------------------------------------------------------------------
-
-
-def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
-    """The first deny or ask rule that some part of the line is, or could be."""
-    if book.commands:
-        rule = _by_words(book, subject.line) or _by_guess(book, subject)
-        if rule is not None:
-            return rule
-    return first_forbidding_path(book, subject, subject.possible_accesses) if book.paths else None
-
-
-def could_be_anything(subject: Subject) -> bool:
-    """Whether a command of the line has a name that only bash can work out, so that no rule about names can be excluded."""
-    command, line = subject.command or "", subject.line
-    if not isinstance(line, CommandLine):
-        return len(command) > MAX_COMMAND_CHARS or _FED_SHELL.search(command) is not None or _has_open_command(command)
-    if not subject.runs_text:
-        return False
-    if any(map(_feeds_shell, line.commands, line.commands[1:])):
-        return True
-    return any(_has_open_command(word) for part in line.commands if takes_code(part.argv) for word in part.argv[1:])
-
-
-# A shell that runs what another program writes.
-_FED_SHELL = re.compile(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
-# What writes nothing but the words of the line, and those of files.
-_SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
-
-
-def _feeds_shell(before: SimpleCommand, command: SimpleCommand) -> bool:
-    """Whether a command runs, as a shell, what the one before it has worked out."""
-    if command.joined_by not in ("|", "|&") or before.argv[0] in _SHOWS_ITS_TEXT:
-        return False
-    return any(program_of(argv) in SHELLS and hazard(argv) is not None for argv in _all_commands(command.argv, 0))
-
-
-def _has_open_command(text: str) -> bool:
-    """Whether a word that only bash can finish stands where a command begins, or behind a program that runs others."""
-    wrapped = False
-    for word in loose_words(text):
-        wrapped = not word.starts and wrapped
-        if word.open and (word.starts or wrapped):
-            return True
-        wrapped = wrapped or takes_code((word.text,))
-    return False
-
-
-def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule | None:
-    if not isinstance(line, CommandLine):
-        return None
-    for command in line.commands:
-        for argv in _all_commands(command.argv, 0):
-            name = argv[0].rpartition("/")[2]
-            rule = book.forbidding_command(argv)
-            if rule is None and name != argv[0]:
-                rule = book.forbidding_command((name, *argv[1:]))
-            if rule is not None:
-                return rule
-        rule = _by_input(book, command.argv)
-        if rule is not None:
-            return rule
-    return None
-
-
-def _by_input(book: RuleBook, argv: Sequence[str]) -> Rule | None:
-    """For programs that put words of their input behind, or for `{}` into, the command that they are given."""
-    if argv[0].rpartition("/")[2] not in ("xargs", "parallel"):
-        return None
-    for inner in inner_commands(argv):
-        known = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
-        rule = book.for_beginning(known) if known and known[0] else None
-        if rule is not None:
-            return rule
-    return None
-
-
-def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
-    """The command, what it wraps, and the command lines that stand in its arguments."""
-    if not argv or not argv[0]:
-        return
-    yield tuple(argv)
-    if depth >= MAX_DEPTH:
-        return
-    yield from inner_commands(argv)
-    if not takes_code(argv):
-        return
-    for word in argv[1:]:
-        line = parse_command(word) if " " in word or "\n" in word else None
-        if isinstance(line, CommandLine):
-            for command in line.commands:
-                yield from _all_commands(command.argv, depth + 1)
-
-
-def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
-    """Look for the words of rules anywhere in what was not understood, or may reach a program that runs text."""
-    doubtful = _doubtful(subject)
-    words = loose_words(doubtful) if doubtful else []
-    for index, word in enumerate(words):
-        rules = _rules_for(book, word)
-        behind = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
-        is_certain = not any(word.open or IS_GLOB.search(word.text) for word in behind)
-        texts = {word.text for word in behind}
-        for rule in rules:
-            is_out = is_certain and not texts.issuperset(rule.words[1:])
-            if not is_out and _could_follow(rule.words[1:], behind):
-                return rule
-    return None
-
-
-def _doubtful(subject: Subject) -> str:
-    """The part of a line that may hold commands which its words do not show: all, nothing, or some of its commands."""
-    line = subject.line
-    if subject.runs_text or not isinstance(line, CommandLine):
-        return subject.command or ""
-    return "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
-
-
-def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
-    text = word.text.rpartition("/")[2] or word.text
-    if not IS_GLOB.search(text):
-        return (*book.commands.get(text, ()), *(book.commands.get(word.text, ()) if text != word.text else ()))
-    return [rule for name, rules in book.commands.items() if could_become(text, name) for rule in rules]
-
-
-def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:
-    """Whether the words may be the wanted ones: each is equal, or could become anything, or a wildcard that fits.
-
-    Options and their values may stand between them.
-    """
-    left = iter(words)
-    for expected in wanted:
-        option = ""
-        anything = False
-        for word in left:
-            is_value, option = option, word.text if word.text.startswith("-") else ""
-            if word.open and len(is_value) == 2:
-                anything = anything or word.text == "$"
-            elif word.open:
-                return True
-            elif word.text == expected or (IS_GLOB.search(word.text) and could_become(word.text, expected)):
-                break
-            elif not (anything or option or (is_value and may_take_value(is_value))):
-                return False
-        else:
-            return False
-    return True
-
-
-def first_forbidding_path(book: RuleBook, subject: Subject, accesses: Iterable[Access]) -> Rule | None:
-    """The first rule that keeps one of the paths from being read or written."""
-    bases = subject.workspace.bases
-    hits = (book.forbidding_path(access.places.all, bases, write=access.write) for access in accesses)
-    return next((hit for hit in hits if hit is not None), None)
-
-
-# --- to permit -----------------------------------------------------------------------------------------------------------
 
 
 def permits_command(policy: Policy, subject: Subject, *, reads_only: bool = False) -> Judged:
