@@ -328,7 +328,13 @@ class _Project:
         notes += self._sandbox_notice(view)
         for source, found in self._diagnostics.items():
             notes += [SystemNotice(f"{source}.{note.code}", note.message) for note in found]
+        notes += self._skill_notices()
         return [*notes, *self.library.find_drift(view.skill_events, project_dir=self.root, session_id=session_id)]
+
+    def _skill_notices(self) -> list[SystemNotice]:
+        """Which skills could not be read, and which are hidden behind others."""
+        notes = [note for note in self.skills().diagnostics if note.is_error or note.code == "skill-shadowed"]
+        return [SystemNotice(f"skills.{note.code}", f"{note.path}: {note.message}") for note in notes]
 
     def _sandbox_notice(self, view: SessionView) -> Sequence[Event]:
         """What the sandbox gives on this machine, once a session as long as it stays the same."""

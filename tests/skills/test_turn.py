@@ -200,6 +200,15 @@ class NoticeTest(TurnTestCase):
                 (said,) = [e.message for e in result.events if isinstance(e, SystemNotice) and e.code == "skill.field"]
                 self.assertIn(word, said)
 
+    def test_skills_that_are_hidden_or_left_out_are_said(self) -> None:
+        self.skill("same")
+        self.write({".agents/skills/same/SKILL.md": "---\nname: same\ndescription: d\n---\nb\n"})
+        self.write({".claude/skills/broken/SKILL.md": "\0"})
+        result = self.run_turns("Done.")
+        said = {e.code: e.message for e in result.events if isinstance(e, SystemNotice)}
+        self.assertIn("'same' is hidden behind", said["skills.skill-shadowed"])
+        self.assertIn("broken/SKILL.md: ", said["skills.skill-left-out"])
+
 
 class ApartTest(TurnTestCase):
     """Skills with `context: fork`."""
