@@ -1,7 +1,7 @@
 """Find words in what was said and done: pure functions over events, shared by every store's search.
 
-A word matches where a word of the text begins with it, without regard to case and accents. This is also how SQLite's full
-text index reads, so both ways of searching give the same hits.
+A word matches where a word of the text begins with it, without regard to case and accents. SQLite's full text index is made
+of these words too, so both ways of searching give the same hits.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class SearchHit:
     context: str
 
 
-def search_words(query: str) -> list[str]:
-    """The words that a query asks for, as they are compared."""
-    return _WORD.findall(fold_text(query))
+def search_words(text: str) -> list[str]:
+    """The words of a text, or of what is asked for, as they are compared."""
+    return _WORD.findall(fold_text(text))
 
 
 def event_text(event: Event) -> str:
@@ -69,7 +69,9 @@ def text_matches(text: str, words: Sequence[str]) -> bool:
 
 def context_of(text: str, words: Sequence[str]) -> str:
     """The line of text around the first word that is found."""
-    place = min((match for word in words if (match := _place_of(word, text.casefold())) is not None), default=0)
+    text, wanted = unicodedata.normalize("NFC", text), tuple(words)
+    found = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(wanted))
+    place = next(found, 0)
     begin = max(0, place - CONTEXT_CHARS // 3)
     line = plain_line(text[begin : begin + 2 * CONTEXT_CHARS], CONTEXT_CHARS)
     return f"…{line}" if begin else line
@@ -84,7 +86,9 @@ def fold_text(text: str) -> str:
     """The text as it is compared: no case, no accents, compatible characters made equal."""
     if text.isascii():
         return text.lower()
-    marks_apart = unicodedata.normalize("NFKD", text.casefold())
+    # A letter may show its case only when what is special about it is gone.
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    marks_apart = unicodedata.normalize("NFKD", plain)
     return "".join(char for char in marks_apart if not unicodedata.combining(char))
 
 

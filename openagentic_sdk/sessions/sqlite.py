@@ -46,7 +46,7 @@ from .disk import BINARY
 from .head import Head, copied_head, read_head
 from .line import is_barrier, stamp_event
 from .lock import try_lock
-from .search import SearchHit, context_of, event_text, fold_text, search_words
+from .search import SearchHit, context_of, event_text, search_words
 from .summary import (
     SessionSummary,
     moves_summary,
@@ -124,20 +124,24 @@ _INSERT_ONE = (
     "INSERT INTO events (place, updated, data) SELECT ?, ?, ? WHERE EXISTS (SELECT 1 FROM sessions "
     "WHERE key = ? AND epoch = ? AND touched = (SELECT max(touched) FROM sessions))"
 )
+# The words go in as the scan finds them: SQLite's own idea of letters is of another age than Python's. The tables of before
+# held whole texts.
 _INDEX = (
-    "CREATE VIRTUAL TABLE IF NOT EXISTS found_text USING fts5 (text, tokenize = 'unicode61')",
-    "CREATE TABLE IF NOT EXISTS found_upto "
+    "DROP TABLE IF EXISTS found_text",
+    "DROP TABLE IF EXISTS found_upto",
+    "CREATE VIRTUAL TABLE IF NOT EXISTS found_words USING fts5 (text, tokenize = 'ascii')",
+    "CREATE TABLE IF NOT EXISTS words_upto "
     "(session INTEGER PRIMARY KEY REFERENCES sessions (key) ON DELETE CASCADE, seq INTEGER NOT NULL)",
 )
 _BEHIND = (
-    "SELECT key, id, coalesce(seq, 0) FROM sessions LEFT JOIN found_upto ON session = key "
+    "SELECT key, id, coalesce(seq, 0) FROM sessions LEFT JOIN words_upto ON session = key "
     f"WHERE coalesce(seq, 0) < {_LAST_SEQ}"
 )
 _FIND = (
-    "SELECT sessions.id, events.place & 4294967295, events.data FROM found_text "
-    "JOIN sessions ON sessions.key = found_text.rowid >> 32 "
-    "JOIN events ON events.place = found_text.rowid "
-    "WHERE found_text MATCH ? ORDER BY sessions.touched DESC, found_text.rowid LIMIT ?"
+    "SELECT sessions.id, events.place & 4294967295, events.data FROM found_words "
+    "JOIN sessions ON sessions.key = found_words.rowid >> 32 "
+    "JOIN events ON events.place = found_words.rowid "
+    "WHERE found_words MATCH ? ORDER BY sessions.touched DESC, found_words.rowid LIMIT ?"
 )
 _TOUCH = (
     "UPDATE sessions SET touched = 1 + (SELECT max(touched) FROM sessions) "
@@ -225,9 +229,9 @@ class SqliteSessionStore(SessionStore):
         with self._transaction(session_id) as db:
             key = self._key(db, session_id)
             self._refuse_if_held(db, session_id, key)
-            if _has_index(db):
+            if _has_index(db) and _make_index(db):
                 db.execute(
-                    "DELETE FROM found_text WHERE rowid BETWEEN ? AND ?", (_place(key, 0), _place(key + 1, 0) - 1)
+                    "DELETE FROM found_words WHERE rowid BETWEEN ? AND ?", (_place(key, 0), _place(key + 1, 0) - 1)
                 )
             db.execute("DELETE FROM sessions WHERE key = ?", (key,))
 
@@ -311,7 +315,7 @@ class SqliteSessionStore(SessionStore):
         self._index_new_events()
         wanted = " ".join(f'"{word}"*' for word in words)
         with self._reading(None) as db:
-            rows = db.execute(_FIND, (wanted, limit)).fetchall()
+            rows = db.execute(_FIND, (wanted, max(0, limit))).fetchall()
         found = ((session_id, loads_stored(session_id, seq, data)) for session_id, seq, data in rows)
         return [
             SearchHit(session_id, event.seq or 0, event.type, context_of(event_text(event), words))
@@ -660,7 +664,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 
 def _has_index(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'found_text'").fetchone() is not None
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name IN ('found_text', 'found_words')").fetchone() is not None
 
 
 def _make_index(db: sqlite3.Connection) -> bool:
@@ -673,10 +677,10 @@ def _make_index(db: sqlite3.Connection) -> bool:
 
 
 def _index_events(db: sqlite3.Connection, key: int, events: Sequence[Event]) -> None:
-    texts = [(_place(key, event.seq or 0), fold_text(event_text(event))) for event in events]
+    texts = [(_place(key, event.seq or 0), " ".join(search_words(event_text(event)))) for event in events]
     # Somebody else may have indexed the same page just now.
-    db.executemany("INSERT OR REPLACE INTO found_text (rowid, text) VALUES (?, ?)", [row for row in texts if row[1]])
-    db.execute("INSERT OR REPLACE INTO found_upto (session, seq) VALUES (?, ?)", (key, events[-1].seq))
+    db.executemany("INSERT OR REPLACE INTO found_words (rowid, text) VALUES (?, ?)", [row for row in texts if row[1]])
+    db.execute("INSERT OR REPLACE INTO words_upto (session, seq) VALUES (?, ?)", (key, events[-1].seq))
 
 
 def _copy_rows(db: sqlite3.Connection, source: int, target: int, at_seq: int) -> None:

@@ -151,6 +151,8 @@ class SqliteTest(unittest.TestCase):
             "日本語 テキスト",
             "a\x00b C++ e.g. 3.14",
             "don't",
+            "a lone \ud800 surrogate",
+            "private\ue000use 𞤀𞤁 newer than SQLite's letters, 𝔘nicode",
         ]
         self.store.append_events(session_id, [UserMessage(text) for text in texts])
         for query in (
@@ -166,17 +168,39 @@ class SqliteTest(unittest.TestCase):
             "3 14",
             "don t",
             "g",
+            "surrogate",
+            "use",
+            "𞤀",
+            "unicode",
+            '"case" AND NEAR(g) * ^',
+            "\ud800",
         ):
             scanned = SessionStore.search(self.store, query)
             self.assertEqual(self.store.search(query), scanned, query)
-        self.assertEqual(len(self.store.search("case")), 1)
+            self.assertEqual(self.store.search(query, limit=-1), [])
+        for query in ("case", "surrogate", "use", "𞤀", "unicode"):
+            self.assertEqual(len(self.store.search(query)), 1, query)
+
+    def test_a_hit_is_shown_in_its_context_whatever_its_accents(self) -> None:
+        self.store.append_event(
+            self.store.create_session(), UserMessage("word " * 500 + "the caf\u00e9 " + "word " * 500)
+        )
+        for found in (self.store.search("cafe"), SessionStore.search(self.store, "cafe")):
+            self.assertIn("the caf\u00e9", found[0].context)
+
+    def test_an_index_of_whole_texts_is_replaced(self) -> None:
+        self.store.append_event(self.store.create_session(), UserMessage("a zebra"))
+        self.ask("CREATE VIRTUAL TABLE found_text USING fts5 (text, tokenize = 'unicode61')")
+        self.ask("CREATE TABLE found_upto (session INTEGER PRIMARY KEY, seq INTEGER NOT NULL)")
+        self.assertEqual(len(self.store.search("zebra")), 1)
+        self.assertEqual(self.ask("SELECT name FROM sqlite_master WHERE name IN ('found_text', 'found_upto')"), [])
 
     def test_what_is_deleted_cannot_be_found_in_the_file(self) -> None:
         session_id = self.store.create_session()
         self.store.append_event(session_id, UserMessage("a zebra"))
         self.assertEqual(len(self.store.search("zebra")), 1)
         self.store.delete_session(session_id)
-        self.assertEqual(self.ask("SELECT count(*) FROM found_text WHERE found_text MATCH 'zebra'"), [(0,)])
+        self.assertEqual(self.ask("SELECT count(*) FROM found_words WHERE found_words MATCH 'zebra'"), [(0,)])
         self.assertEqual(self.ask("SELECT count(*) FROM events"), [(0,)])
 
     @unittest.skipIf(sys.platform == "win32", "there is no fork")
