@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -29,17 +30,22 @@ Fold = Callable[[dict[str, Any] | None, Key, Sequence[Entry]], dict[str, Any]]
 
 ENTRY_TYPE = "claude.entry"
 MAX_PROMPT_CHARS = 200
+RETRY_S = 0.002
 
 
 @dataclass
 class _Known:
-    """What a log held when it was last looked at, so that an append only reads what came since."""
+    """What a log held when it was last looked at, so that an append only reads what came since.
+
+    `summary` is the one of the last whole batch; `unsummarised` are the entries behind it, of a batch that a crash cut off.
+    """
 
     created_at: float
     last_seq: int = 0
     uuids: set[str] = field(default_factory=set)
     mtime: int = 0
     summary: dict[str, Any] | None = None
+    unsummarised: list[Entry] = field(default_factory=list)
 
 
 class ClaudeSessionStore:
@@ -97,25 +103,25 @@ class ClaudeSessionStore:
             _check_entry(entry)
         if not entries:
             return
-        with suppress(SessionExistsError):
-            self._store.create_session(session_id=session_id, metadata=_metadata(key))
         while True:
-            known = self._catch_up(session_id)
-            fresh = _without_repeats(entries, known.uuids)
-            if not fresh:
-                return
+            with suppress(SessionExistsError):
+                self._store.create_session(session_id=session_id, metadata=_metadata(key))
             try:
+                known = self._catch_up(session_id)
+                fresh = _without_repeats(entries, known.uuids)
+                if not fresh:
+                    return
                 self._store.append_events(session_id, self._events(key, known, fresh), expected_seq=known.last_seq)
                 return
-            except (ConcurrencyError, SessionLockedError):
-                # Another process was faster: look at what it wrote, and find our place behind it.
-                continue
+            except (ConcurrencyError, SessionLockedError, SessionNotFoundError):
+                # Another process was faster: look at what it did, and find our place behind it.
+                time.sleep(RETRY_S)
 
     def _events(self, key: Key, known: _Known, entries: Sequence[Entry]) -> list[Event]:
         # Milliseconds would let two appends share a time, and the one that came later must look later.
         mtime = max(int(self._clock.now() * 1000), known.mtime + 1)
         previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
-        summary = None if key.get("subpath") else self._fold(previous, key, entries)
+        summary = None if key.get("subpath") else self._fold(previous, key, [*known.unsummarised, *entries])
         events = [UnknownEvent({"type": ENTRY_TYPE, "entry": entry}) for entry in entries[:-1]]
         last = {"type": ENTRY_TYPE, "entry": entries[-1], "session_id": key["session_id"], "mtime": mtime}
         return [*events, UnknownEvent({**last, "summary": summary})]
@@ -125,11 +131,15 @@ class ClaudeSessionStore:
         known = self._known.get(session_id)
         if known is None or known.created_at != created_at:
             known = self._known[session_id] = _Known(created_at)
-        for data in _entry_events(self._store.iter_events(session_id, after_seq=known.last_seq)):
-            known.last_seq = data["seq"]
-            known.uuids.update(_uuid(data["entry"]))
-            if "mtime" in data:
-                known.mtime, known.summary = data["mtime"], data.get("summary")
+        for event in self._store.iter_events(session_id, after_seq=known.last_seq):
+            # A title that somebody gave the session with our own means is no entry, and counts all the same.
+            known.last_seq = event.seq or known.last_seq
+            for data in _entry_events([event]):
+                known.uuids.update(_uuid(data["entry"]))
+                known.unsummarised.append(data["entry"])
+                if "mtime" in data:
+                    known.mtime, known.summary = data["mtime"], data.get("summary")
+                    known.unsummarised.clear()
         return known
 
     def _load(self, key: Key) -> list[Entry] | None:
@@ -142,12 +152,23 @@ class ClaudeSessionStore:
     def _rows(self, project_key: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
         for summary in self._store.list_session_summaries(cwd=_project(project_key)):
-            last = self._store.iter_events(summary.id, after_seq=summary.events - 1, limit=1) if summary.events else ()
-            found.extend(
-                {"session_id": data["session_id"], "mtime": data["mtime"], "summary": _data_of(data["summary"])}
-                for data in _entry_events(last)
-            )
+            last = self._last_whole_batch(summary.id, summary.events)
+            if last is not None:
+                found.append(
+                    {"session_id": last["session_id"], "mtime": last["mtime"], "summary": _data_of(last["summary"])}
+                )
         return found
+
+    def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
+        """The last entry that says what the session was after it: nearly always the last event of the log."""
+        window = 1
+        while True:
+            after_seq = max(0, events - window)
+            found = _entry_events(self._store.iter_events(session_id, after_seq=after_seq))
+            whole = [data for data in found if "mtime" in data]
+            if whole or not after_seq:
+                return whole[-1] if whole else None
+            window *= 16
 
     def _delete(self, key: Key) -> None:
         main = session_id_of(key)

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.errors import InvalidEventError
-from openagentic_sdk.sessions.interop import ClaudeSessionStore, fold_session_summary
+from openagentic_sdk.events import UnknownEvent
+from openagentic_sdk.sessions.interop import ENTRY_TYPE, ClaudeSessionStore, fold_session_summary, session_id_of
+from openagentic_sdk.sessions.lifecycle import rename_session
 from openagentic_sdk.sessions.locate import open_store
 
 MAIN = {"project_key": "proj", "session_id": "sess"}
@@ -174,6 +176,33 @@ class AdapterTest(unittest.TestCase):
             self.assertEqual((again["session_id"], again["mtime"]), ("sess", row["mtime"]))
             await store.delete(MAIN)
             self.assertEqual(await store.list_session_summaries("proj"), [])
+
+        self.on_every_store(check)
+
+    def test_a_title_of_our_own_neither_hides_a_transcript_nor_stops_it(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            await store.append(MAIN, [entry("a")])
+            for number in range(20):
+                rename_session(store._store, session_id_of(MAIN), f"title {number}")
+            self.assertEqual([row["session_id"] for row in await store.list_sessions("proj")], ["sess"])
+            self.assertEqual(len(await store.list_session_summaries("proj")), 1)
+            await store.append(MAIN, [entry("b")])
+            self.assertEqual(await store.load(MAIN), [entry("a"), entry("b")])
+
+        self.on_every_store(check)
+
+    def test_a_batch_that_a_crash_cut_off_is_completed_and_summarised_whole(self) -> None:
+        batch = [entry("a", cwd="/a"), entry("b", customTitle="T"), entry("c")]
+
+        async def check(store: ClaudeSessionStore) -> None:
+            await store.append(MAIN, [entry("first")])
+            cut_off = [UnknownEvent({"type": ENTRY_TYPE, "entry": each}) for each in batch[:2]]
+            store._store.append_events(session_id_of(MAIN), cut_off)
+            self.assertEqual(len(await store.list_sessions("proj")), 1)
+            await store.append(MAIN, batch)
+            self.assertEqual(await store.load(MAIN), [entry("first"), *batch])
+            (row,) = await store.list_session_summaries("proj")
+            self.assertEqual(row["data"], fold_session_summary(None, MAIN, [entry("first"), *batch])["data"])
 
         self.on_every_store(check)
 
