@@ -31,6 +31,7 @@ from ..events import (
 )
 from ..serialization import loads_json
 from .base import SessionStore, stamp_events
+from .lifecycle import take_back
 from .usage import normalize_usage
 
 PROVIDER = "anthropic"
@@ -61,10 +62,24 @@ def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
     """
     events: list[Event] = []
     for step, message in enumerate(messages, start=1):
-        if not isinstance(message, Mapping) or message.get("role") not in _FROM_ROLE:
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if not isinstance(role, str) or role not in _FROM_ROLE:
             raise InvalidEventError(f"message {step} has no role that is known: {message!r:.200}")
-        events.extend(_FROM_ROLE[message["role"]](message, step))
-    return stamp_events(events, first_seq=1, now=0.0)
+        events.extend(_FROM_ROLE[role](message, step))
+    return stamp_events(_with_call_ids(events), first_seq=1, now=0.0)
+
+
+def _with_call_ids(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events; a result that names no call is that of the oldest one that waits."""
+    waiting: dict[str, None] = {}
+    for event in events:
+        if isinstance(event, ToolUse):
+            waiting[event.tool_use_id] = None
+        elif isinstance(event, ToolResult):
+            call_id = event.tool_use_id or next(iter(waiting), "")
+            waiting.pop(call_id, None)
+            event = replace(event, tool_use_id=call_id)
+        yield event
 
 
 def _from_system(message: Mapping[str, Any], step: int) -> Iterator[Event]:
@@ -81,14 +96,15 @@ def _from_assistant(message: Mapping[str, Any], step: int) -> Iterator[Event]:
     text = _text(message.get("content")) or _text(message.get("refusal"))
     if text:
         yield AssistantMessage(text, refusal=bool(message.get("refusal")))
-    for index, call in enumerate(message.get("tool_calls") or ()):
+    calls = message.get("tool_calls")
+    for index, call in enumerate(calls if isinstance(calls, list | tuple) else ()):
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             yield _call(str(call.get("id") or f"call_{step}_{index}"), function)
 
 
 def _from_tool(message: Mapping[str, Any], step: int) -> Iterator[Event]:
-    yield ToolResult(str(message.get("tool_call_id")), output=_text(message.get("content")))
+    yield ToolResult(str(message.get("tool_call_id") or ""), output=_text(message.get("content")))
 
 
 _FROM_ROLE = {
@@ -143,9 +159,14 @@ def read_claude_transcript(path: str | os.PathLike[str]) -> ImportedSession:
     return session
 
 
-def parse_claude_transcript(data: bytes) -> ImportedSession:
-    """The session of a transcript's bytes; empty when there is no conversation in it."""
+def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> ImportedSession:
+    """The session of a transcript's bytes; empty when there is no conversation in it.
+
+    With `of_subagent`, the lines that a main transcript would have beside its conversation are the conversation.
+    """
     lines, unreadable = _parse_lines(data)
+    if of_subagent:
+        lines = [{**line, "isSidechain": False} for line in lines]
     active = _active_branch(lines)
     events = _Reader(lines).read(active)
     known = [line for line in active if isinstance(line.get("cwd"), str)]
@@ -166,18 +187,39 @@ def import_claude_transcript(
 ) -> list[str]:
     """Bring a transcript into a store, with those of its subagents as children; returns the ids, the main one first.
 
-    The id is that of the transcript unless another is given. Raises `StorageError`, `SessionExistsError`.
+    The id is that of the transcript unless another is given. All of them arrive or none. Raises `StorageError`,
+    `SessionExistsError`, and `InvalidEventError` for what no log can hold.
     """
     main = read_claude_transcript(path)
     file = Path(path)
     main_id = session_id or file.stem or uuid.uuid4().hex
-    done = [_store(store, main_id, main, {})]
-    for child in sorted((file.parent / file.stem / "subagents").rglob("agent-*.jsonl")):
-        parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
-        session = parse_claude_transcript(child.read_bytes())
-        if session.events:
-            done.append(_store(store, f"{main_id}.{child.stem}", session, parent))
+    sessions = {main_id: (main, {}), **_subagents_of(file, main_id)}
+    done: list[str] = []
+    try:
+        for name, (session, parent) in sessions.items():
+            done.append(_store(store, name, session, parent))
+    except BaseException:
+        take_back(store, done)
+        raise
     return done
+
+
+def _subagents_of(file: Path, main_id: str) -> dict[str, tuple[ImportedSession, dict[str, Any]]]:
+    """The sessions of a transcript's subagents by the ids that they get, with what ties them to it."""
+    folder = file.parent / file.stem / "subagents"
+    found: dict[str, tuple[ImportedSession, dict[str, Any]]] = {}
+    for child in sorted(folder.rglob("agent-*.jsonl")):
+        try:
+            session = parse_claude_transcript(child.read_bytes(), of_subagent=True)
+        except OSError as error:
+            raise StorageError(f"transcript {child} cannot be read: {error}") from error
+        name = f"{main_id}.{child.stem}"
+        if name in found:
+            name = ".".join((main_id, *child.relative_to(folder).with_suffix("").parts))
+        if session.events:
+            parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
+            found[name] = session, parent
+    return found
 
 
 def _store(store: SessionStore, session_id: str, session: ImportedSession, more: Mapping[str, Any]) -> str:
@@ -209,9 +251,9 @@ def _active_branch(lines: Sequence[Line]) -> list[Line]:
     messages = {_message_id(lines[index]) for index in chain} - {None}
     # Each block of a parallel answer has a line of its own, and the pointers only follow one of them.
     chain |= {index for index, line in enumerate(lines) if _message_id(line) in messages and not _is_aside(line)}
-    calls = {block.get("id") for index in chain for block in _blocks(lines[index]) if block.get("type") == "tool_use"}
+    calls = {name for index in chain for name in _names(lines[index], "tool_use", "id")}
     chain |= {index for index, line in enumerate(lines) if _answers(line) & calls and not _is_aside(line)}
-    chain |= {index for index, line in enumerate(lines) if line.get("type") in _MARKERS}
+    chain |= {index for index, line in enumerate(lines) if str(line.get("type")) in _MARKERS}
     return [lines[index] for index in sorted(chain)]
 
 
@@ -258,10 +300,14 @@ def _blocks(line: Line) -> list[Mapping[str, Any]]:
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
 
 
-def _answers(line: Line) -> set[Any]:
-    if line.get("type") != "user":
-        return set()
-    return {block.get("tool_use_id") for block in _blocks(line) if block.get("type") == "tool_result"}
+def _answers(line: Line) -> set[str]:
+    return _names(line, "tool_result", "tool_use_id") if line.get("type") == "user" else set()
+
+
+def _names(line: Line, kind: str, field_name: str) -> set[str]:
+    """What the line's blocks of this kind name in this field, as far as that is text."""
+    named = (block.get(field_name) for block in _blocks(line) if block.get("type") == kind)
+    return {name for name in named if isinstance(name, str)}
 
 
 def _first_text(lines: Iterable[Line], name: str) -> str | None:

@@ -266,7 +266,7 @@ def export_session(source: SessionStore, target: SessionStore, session_id: str) 
             _export_one(source, target, name)
             done.append(name)
     except BaseException:
-        _take_back(target, done)
+        take_back(target, done)
         raise
     return done
 
@@ -288,7 +288,8 @@ def _export_one(source: SessionStore, target: SessionStore, session_id: str) -> 
     )
 
 
-def _take_back(store: SessionStore, names: Sequence[str]) -> None:
+def take_back(store: SessionStore, names: Sequence[str]) -> None:
+    """Delete what was just made, the last one first, because a later part failed."""
     for name in reversed(names):
         try:
             store.delete_session(name)

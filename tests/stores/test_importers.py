@@ -58,6 +58,39 @@ class TranscriptTest(unittest.TestCase):
                 importers.import_claude_transcript(store, main)
             self.assertEqual(importers.import_claude_transcript(store, main, session_id="other")[0], "other")
 
+    def test_subagents_stand_beside_the_conversation_and_may_share_names(self) -> None:
+        with tempfile.TemporaryDirectory() as place:
+            main = Path(shutil.copy(FIXTURES / "simple.jsonl", Path(place) / "abc.jsonl"))
+            for folder in ("", "workflows/w1", "workflows/w2"):
+                agents = Path(place) / "abc" / "subagents" / folder
+                agents.mkdir(parents=True, exist_ok=True)
+                line = {"type": "user", "uuid": "u", "isSidechain": True, "message": {"content": f"in {folder}"}}
+                (agents / "agent-1.jsonl").write_text(json.dumps(line))
+            store = MemorySessionStore()
+            children = ["abc.agent-1", "abc.workflows.w1.agent-1", "abc.workflows.w2.agent-1"]
+            self.assertEqual(importers.import_claude_transcript(store, main), ["abc", *children])
+            self.assertEqual([store.read_summary(name).first_prompt for name in children][1], "in workflows/w1")
+            self.assertEqual(sorted(store.list_children("abc")), children)
+            store.delete_session("abc")
+            with self.assertRaises(SessionExistsError):
+                importers.import_claude_transcript(store, main)
+            self.assertFalse(store.session_exists("abc"))
+
+    def test_fields_of_a_wrong_kind_are_read_without_failing(self) -> None:
+        for wrong in ([], {}, 5, None, [1]):
+            blocks = [
+                {"type": "tool_use", "id": wrong, "name": wrong, "input": wrong},
+                {"type": "tool_result", "tool_use_id": wrong, "content": wrong},
+                {"type": wrong, "text": wrong},
+            ]
+            for line in (
+                {"type": "user", "uuid": wrong, "message": {"content": blocks}},
+                {"type": "assistant", "uuid": "u", "message": {"id": wrong, "content": blocks, "usage": wrong}},
+                {"type": wrong, "uuid": "u", "message": wrong, "timestamp": wrong},
+            ):
+                with self.subTest(line):
+                    rebuild_messages(importers.parse_claude_transcript(json.dumps(line).encode()).events)
+
     def test_a_file_without_a_conversation_is_refused(self) -> None:
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "x.jsonl"
@@ -100,6 +133,16 @@ class MessagesTest(unittest.TestCase):
         ]
         self.assertEqual(rebuild_messages(importers.events_from_messages(messages)), messages)
 
+    def test_results_that_name_no_call_answer_the_calls_in_their_order(self) -> None:
+        messages = [
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "tool_calls": [{"function": {"name": name, "arguments": "{}"}} for name in "fg"]},
+            {"role": "tool", "content": "F"},
+            {"role": "tool", "tool_call_id": None, "content": "G"},
+        ]
+        rebuilt = rebuild_messages(importers.events_from_messages(messages))
+        self.assertEqual([message["content"] for message in rebuilt], ["hi", None, "F", "G"])
+
     def test_what_no_model_accepts_is_put_in_order_or_named(self) -> None:
         messages = [
             {"role": "system", "content": "be good"},
@@ -113,6 +156,6 @@ class MessagesTest(unittest.TestCase):
         rebuilt = rebuild_messages(events)
         self.assertEqual(rebuilt[0], {"role": "user", "content": "see\n[image_url]"})
         self.assertEqual([message["role"] for message in rebuilt], ["user", "assistant", "tool", "tool"])
-        for wrong in ({"role": "narrator"}, {}, "text", None):
+        for wrong in ({"role": "narrator"}, {"role": []}, {}, "text", None):
             with self.assertRaises(InvalidEventError):
                 importers.events_from_messages([wrong])  # type: ignore[list-item]
