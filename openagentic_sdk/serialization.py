@@ -142,7 +142,7 @@ def _envelope(data: Mapping[str, Any]) -> dict[str, Any]:
     seq, ts = envelope.get("seq"), envelope.get("ts")
     if seq is not None and (seq.__class__ is not int or seq < 1):
         raise InvalidEventError(f"field 'seq' must be a whole number from 1, not {seq!r}")
-    if ts is not None and not isinstance(ts, _NUMBER):
+    if ts is not None and (ts.__class__ is bool or not isinstance(ts, _NUMBER)):
         raise InvalidEventError(f"field 'ts' must be seconds since the epoch, not {ts!r}")
     return envelope
 

@@ -70,12 +70,19 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _row(row: SessionSummary, screen: Screen) -> str:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated)) if row.updated else " " * 16
-    head = f"{on_one_line(row.id):<32}  {when}  {row.events:>5} events"
+    head = f"{on_one_line(row.id):<32}  {_when(row.updated)}  {row.events:>5} events"
     if row.error is not None:
         return f"{head}  {screen.styled(on_one_line(row.error), 'red')}"
     state = "" if row.state == "idle" else screen.styled(f" ({row.state})", "yellow")
     return f"{head}  {on_one_line(row.label, 80)}{state}"
+
+
+def _when(updated: float) -> str:
+    """The time of day, or as many blanks for one that is not known or that no calendar has."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(updated)) if updated else " " * 16
+    except (OverflowError, OSError, ValueError):
+        return " " * 16
 
 
 def _show(store: SessionStore, args: argparse.Namespace) -> int:

@@ -21,7 +21,8 @@ from ..errors import InvalidEventError, StorageError
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
 from .base import SessionStore
-from .lifecycle import delete_session, descendants
+from .lifecycle import delete_session, descendants, take_back
+from .summary import LAST_TIME
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
@@ -74,8 +75,7 @@ def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[s
                 _restore_one(store, file, number, entry)
                 done.append(entry["id"])
         except BaseException:
-            for session_id in reversed(done):
-                store.delete_session(session_id)
+            take_back(store, done)
             raise
     return done
 
@@ -144,6 +144,8 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
             yield file
     except (OSError, BadZipFile) as error:
         raise StorageError(f"{path} cannot be read as an archive: {error}") from error
+    except InvalidEventError as error:
+        raise StorageError(f"the archive {path} is damaged: {error}") from error
     except (KeyError, ZlibError, EOFError, NotImplementedError, RuntimeError) as error:
         # What zipfile raises for a missing member, damaged data, an unknown compression and an encrypted member.
         raise StorageError(f"the archive {path} is damaged: {error}") from error
@@ -159,10 +161,12 @@ def _entries(file: ZipFile) -> Iterator[dict[str, Any]]:
         raise StorageError(
             f"the archive has version {manifest.get('version')!r}, this package reads {VERSION}: upgrade openagentic-sdk"
         )
-    for entry in manifest.get("sessions") or ():
-        if not _is_entry(entry):
-            raise StorageError("the archive's manifest is damaged: a session's entry is incomplete")
-        yield entry
+    entries = manifest.get("sessions")
+    if not isinstance(entries, list) or not entries or not all(map(_is_entry, entries)):
+        raise StorageError(
+            "the archive's manifest is damaged: it names no sessions, or a session's entry is incomplete"
+        )
+    yield from entries
 
 
 def _is_entry(entry: Any) -> bool:
@@ -174,7 +178,9 @@ def _is_entry(entry: Any) -> bool:
         "sha256": str,
         "blobs": list,
     }
-    return isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), kind) for name, kind in kinds.items()):
+        return False
+    return bool(abs(entry["created_at"]) <= LAST_TIME)
 
 
 def _restore_one(store: SessionStore, file: ZipFile, number: int, entry: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from math import isfinite
 from typing import Any
 
 from ..events import (
@@ -31,8 +32,11 @@ from .usage import normalize_usage
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
 SUMMARY_VERSION = 1
 MAX_TEXT_CHARS = 200
+STATES = ("idle", "running", "waiting", "failed")
 # Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
 _TICK_S = 1e-6
+# The end of the last year that calendars show; a log that says something later is not believed.
+LAST_TIME = 253402300799.0
 
 
 @frozen
@@ -110,7 +114,7 @@ def moves_summary(event: Event) -> bool:
 def time_after(updated: float, ts: float | None) -> float:
     """The `updated` of a summary behind an event of time `ts`; `updated` is the one before it, 0.0 for the first event."""
     tick = updated + _TICK_S
-    return tick if ts is None or ts < tick else ts
+    return ts if ts is not None and tick <= ts <= LAST_TIME else tick
 
 
 def summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
@@ -125,6 +129,15 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
     values: dict[str, Any] = {name: data.get(name) for name in _ACCEPTED}
     if not all(isinstance(values[name], kinds) for name, kinds in _ACCEPTED.items()):
         return None
+    if not all(abs(values[name]) <= LAST_TIME for name in ("created", "updated")) or not isfinite(
+        values["cost_usd"] or 0
+    ):
+        return None
+    if values["state"] not in STATES or values["error"] is not None:
+        return None
+    for name in ("title", "first_prompt", "last_prompt"):
+        text = values[name]
+        values[name] = text if not text or text.isprintable() else plain_line(text)
     for name in ("tags", "open_questions"):
         values[name] = tuple(map(str, values[name]))
     return SessionSummary(**values)
@@ -237,7 +250,8 @@ def _on_context(state: dict[str, Any], event: ModelContext) -> None:
 def _on_spending(state: dict[str, Any], event: ModelResponse | SubagentFinished) -> None:
     state["tokens"] += total_tokens(event.usage)
     if event.cost_usd is not None:
-        state["cost_usd"] = (state["cost_usd"] or 0.0) + event.cost_usd
+        cost_usd = (state["cost_usd"] or 0.0) + event.cost_usd
+        state["cost_usd"] = cost_usd if isfinite(cost_usd) else None
 
 
 def _on_forked(state: dict[str, Any], event: SessionForked) -> None:

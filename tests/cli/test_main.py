@@ -16,6 +16,7 @@ from typing import Any
 
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
 from openagentic_sdk.cli.main import COMMANDS, main
+from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.sandbox_plan import probe_sandbox
 
@@ -316,6 +317,12 @@ class Sessions(CommandCase):
         self.assertEqual(len(self.command("sessions", "list", "tea")[1].splitlines()), 1)
         self.assertEqual(len(self.command("sessions", "list", "--cwd", str(PROJECT))[1].splitlines()), 1)
         self.assertEqual(self.command("sessions", "list", "coffee")[1], "no sessions\n")
+
+    def test_list_shows_no_time_for_one_that_no_calendar_has(self) -> None:
+        url = f"sqlite:{self.folder}/s.db"
+        open_store(url).import_session("odd", (), created_at=1e20)
+        code, out, err = self.command("sessions", "list", "--store", url)
+        self.assertEqual((code, out.split(), err), (OK, ["odd", "0", "events", "odd"], ""))
 
     def test_list_as_json_is_one_object_per_session(self) -> None:
         rows = [json.loads(line) for line in self.command("sessions", "list", "--json")[1].splitlines()]

@@ -278,6 +278,14 @@ class LifecycleTest(unittest.TestCase):
             archive.restore_session(source, moved)
             self.assertEqual(len(source.list_sessions()), 3)
 
+    def test_a_time_that_no_calendar_has_is_not_believed(self) -> None:
+        for store in self.stores():
+            for number, ts in enumerate((1e20, 10**30, 10**400, -(10**400))):
+                store.import_session(f"s{number}", [UserMessage("a", seq=1, ts=ts), UserMessage("b", seq=2, ts=ts)])
+            rows = store.list_session_summaries()
+            self.assertEqual([row.updated for row in rows if not 0 < row.updated < 1], [])
+            self.assertEqual([row for row in rows if row != store.fold_summary(row.id)], [])
+
     def test_a_damaged_or_hostile_archive_changes_nothing(self) -> None:
         source = self.stores()[0]
         root = self.family(source)[0]
@@ -364,6 +372,12 @@ HOSTILE_ARCHIVES: dict[str, Callable[[Members], None]] = {
     "another format": replace_in("manifest.json", b"openagentic-sdk", b"something"),
     "a newer version": replace_in("manifest.json", b'"version":1', b'"version":9'),
     "no version": replace_in("manifest.json", b'"version":1', b'"version":"1"'),
+    "a manifest that is no JSON": lambda members: members.update({"manifest.json": b"{"}),
+    "a manifest of other bytes": lambda members: members.update({"manifest.json": b"\xff\xfe\x00"}),
+    "sessions that are none": replace_in("manifest.json", b'"sessions":[', b'"sessions":5,"others":['),
+    "no sessions": replace_in("manifest.json", b'"sessions":[', b'"sessions":[],"others":['),
+    "a time that no calendar has": replace_in("manifest.json", b'"created_at":', b'"created_at":' + b"9" * 400),
+    "a time without end": replace_in("manifest.json", b'"created_at":', b'"created_at":1e999,"created":'),
     "an entry incomplete": replace_in("manifest.json", b'"created_at"', b'"created"'),
     "an id with a NUL": replace_in("manifest.json", b'{"id":"', b'{"id":"../../evil\\u0000'),
     "a blob elsewhere": replace_in("manifest.json", b'"blobs":["', b'"blobs":["../../../evil'),
