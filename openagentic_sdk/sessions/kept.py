@@ -7,12 +7,12 @@ the log. A checksum shows a text that was read or cut in the middle of that; a t
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from zlib import crc32
 
-from ..errors import InvalidEventError
+from ..errors import InvalidEventError, SessionError
 from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
@@ -42,21 +42,37 @@ class KeptSummary:
             return None
         if not isinstance(data, dict) or not all(_is_count(data.get(name)) for name in ("offset", "seq", "crc")):
             return None
+        if data["seq"] > data["offset"]:
+            return None
         folded = data.get("summary")
         counters = {"events": data["seq"], "updated": data.get("updated")}
         summary = summary_from_dict({**folded, **counters}) if isinstance(folded, dict) else None
         return cls(summary, Position(data["offset"], data["seq"], data["crc"])) if summary else None
 
 
-class SummaryFile:
-    """The summary beside a log that has a writer: `fd` is the file, open for writing, and `kept` what it should hold.
+Find = Callable[[Position], tuple[int, KeptSummary] | None]
 
-    It is a cache: when it cannot be written it is left behind, and whoever lists the session folds the rest.
+
+class SummaryFile:
+    """The summary beside a log that has a writer and now ends at `end`.
+
+    `find` opens it for writing and says what it should hold at such an end; None when there is none to go on with. It is a
+    cache: when it cannot be written it is left behind, and whoever lists the session folds the rest.
     """
 
-    def __init__(self, fd: int, kept: KeptSummary) -> None:
-        self._fd = fd
-        self._room = os.fstat(fd).st_size
+    def __init__(self, find: Find, end: Position) -> None:
+        self._find = find
+        self._fd = -1
+        self._begin(end)
+
+    def _begin(self, end: Position) -> None:
+        """Let go of the file that was written to, and go on with the one that stands there."""
+        self.close()
+        found = self._find(end)
+        if found is None:
+            return
+        self._fd, kept = found
+        self._room = os.fstat(self._fd).st_size
         self._seq, self._head = kept.position.seq, Head(kept.summary)
         self._updated = self._head.updated
         # Not known to be in the file before the first append has written them.
@@ -83,14 +99,19 @@ class SummaryFile:
             self.close()
 
     def _write_all(self, offset: int, crc: int) -> None:
-        text = _head_text(self._head.summary)
-        self._head_bytes, self._head_crc = len(text), crc32(text)
-        text += _tail_text(offset, self._seq, crc, self._head.summary.updated, self._head_crc)
-        self._room = max(self._room, len(text))
         try:
+            if not os.fstat(self._fd).st_nlink:
+                # A list that looked between an event and its summary has put its own in this one's place.
+                self._begin(Position(offset, self._seq, crc))
+                return
+            text = _head_text(self._head.summary)
+            self._head_bytes, self._head_crc = len(text), crc32(text)
+            text += _tail_text(offset, self._seq, crc, self._head.summary.updated, self._head_crc)
+            self._room = max(self._room, len(text))
             # What a longer text left behind is blanked out.
             os.pwrite(self._fd, text.ljust(self._room), 0)
-        except OSError:
+        except (OSError, SessionError, InvalidEventError):
+            # The events are stored all the same: nothing here may make their append look like a failure.
             self.close()
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ class LogWriter(SessionWriter):
         """Where the log ends."""
         return Position(self._end, self._seq, self._crc)
 
-    def keep_summary(self, summary: SummaryFile | None) -> None:
+    def keep_summary(self, summary: SummaryFile) -> None:
         """Write the summary anew with each append, from now on. It ends where the log does, and is closed with it."""
         self._summary = summary
 

@@ -20,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ from .line import BadLineError, decode_line, stamp_event
 from .lock import lock_holder, try_lock, wait_for_lock
 from .log import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably, write_new_file
 from .scan import START, LogReader, Position, cut_block, find_end, find_seq, offset_of, split_lines
-from .summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
+from .summary import LAST_TIME, SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
 
 __all__ = ["FileSessionStore", "SessionStore"]
 
@@ -58,8 +59,9 @@ BLOBS_NAME = "blobs"
 # A writer catches up with a summary that a killed one left behind; one that is further behind is left to the next list.
 MAX_TAIL_BYTES = 1 << 18
 KEPT_LOOKS = 3
+MAX_CACHE_BYTES = 1 << 24
 FOLDED_TOGETHER = 256
-_LOG_SUFFIX = os.sep + LOG_NAME
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -159,7 +161,7 @@ class FileSessionStore(SessionStore):
         writer = open_log(path, session_id=session_id, durability=self.durability, clock=self._clock, disk=self._disk)
         try:
             with _storage_errors(session_id, "summary cannot be kept"):
-                writer.keep_summary(self._summary_file(session_id, path, writer.position))
+                writer.keep_summary(SummaryFile(partial(self._find_kept, session_id, path), writer.position))
         except BaseException:  # whatever happened, the lock must not stay behind
             writer.close()
             raise
@@ -415,30 +417,34 @@ class FileSessionStore(SessionStore):
     def _kept_summary(self, folder: Path) -> KeptSummary | None:
         # Its writer may be at it while it is read, which takes but a moment.
         looks = (_text_of(folder / SUMMARY_NAME) for _ in range(KEPT_LOOKS))
-        return next((kept for text in looks if text and (kept := KeptSummary.from_json(text))), None)
+        return next((kept for text in looks if (kept := self._known_summary(folder, text))), None)
 
-    def _summary_file(self, session_id: str, path: Path, end: Position) -> SummaryFile | None:
-        """The kept summary of a log that ends at `end`, for its writer; None when there is none to go on with.
+    def _known_summary(self, folder: Path, text: bytes | None) -> KeptSummary | None:
+        """None as well for the summary of the session that this folder was copied from."""
+        kept = KeptSummary.from_json(text) if text else None
+        return kept if kept and kept.summary.id == folder.name else None
+
+    def _find_kept(self, session_id: str, path: Path, end: Position) -> tuple[int, KeptSummary] | None:
+        """The kept summary of a log that ends at `end`, open for its writer; None when there is none to go on with.
 
         A summary that was kept of an end that the log lost with the power is removed: what comes now could be as long.
         """
         # Windows would not let a change of the metadata replace an open file.
-        fd = None if sys.platform == "win32" else _open_if_there(path.with_name(SUMMARY_NAME))
+        fd = None if sys.platform == "win32" else _open_if_there(path.with_name(SUMMARY_NAME), os.O_RDWR)
         if fd is None:
             return None
-        summary = None
+        found = None
         try:
-            kept = KeptSummary.from_json(os.pread(fd, os.fstat(fd).st_size, 0))
+            # Another name of the same file would show somebody else what is written here.
+            kept = self._known_summary(path.parent, _text_in(fd)) if os.fstat(fd).st_nlink == 1 else None
             if kept and end.offset - kept.position.offset <= MAX_TAIL_BYTES:
-                kept = self._caught_up(session_id, path, kept, end)
-                if kept is None:
+                found = self._caught_up(session_id, path, kept, end)
+                if found is None:
                     path.with_name(SUMMARY_NAME).unlink(missing_ok=True)
-                else:
-                    summary = SummaryFile(fd, kept)
         finally:
-            if summary is None:
+            if found is None:
                 os.close(fd)
-        return summary
+        return None if found is None else (fd, found)
 
     def _caught_up(self, session_id: str, path: Path, kept: KeptSummary, end: Position) -> KeptSummary | None:
         """The summary with the events folded in up to `end`; None when it is of a log that stood here before."""
@@ -569,7 +575,7 @@ class _Meta:
         created_at, metadata = (
             (data.get("created_at"), data.get("metadata")) if isinstance(data, dict) else (None, None)
         )
-        if not isinstance(created_at, int | float) or not isinstance(metadata, dict):
+        if not isinstance(created_at, int | float) or abs(created_at) > LAST_TIME or not isinstance(metadata, dict):
             raise InvalidEventError("meta.json holds no created_at and metadata")
         return cls(session_id, created_at, metadata)
 
@@ -591,18 +597,31 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _open_if_there(path: Path) -> int | None:
+def _open_if_there(path: Path, how: int) -> int | None:
+    """A handle that opening never waits for, whatever stands there; None for a link."""
     try:
-        return os.open(path, os.O_RDWR | BINARY | NO_FOLLOW)
+        return os.open(path, how | BINARY | NO_FOLLOW | NO_WAIT)
     except OSError:
         return None
 
 
 def _text_of(path: Path) -> bytes | None:
+    """The bytes of a cache file; None when there is none that could be one."""
+    fd = _open_if_there(path, os.O_RDONLY)
     try:
-        return path.read_bytes()
+        return None if fd is None else _text_in(fd)
     except OSError:
         return None
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _text_in(fd: int) -> bytes | None:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CACHE_BYTES:
+        return None
+    return os.read(fd, found.st_size)
 
 
 def _check_id(session_id: str) -> None:

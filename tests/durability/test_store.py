@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+import unittest
+from zlib import crc32
 
 from openagentic_sdk.errors import OptionsError, SessionExistsError, SessionNotFoundError, StorageError
-from openagentic_sdk.events import AssistantMessage, SessionMeta, UserMessage
+from openagentic_sdk.events import AssistantMessage, SessionMeta, SystemNotice, UserMessage
 from openagentic_sdk.sessions import lifecycle
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
@@ -15,6 +18,15 @@ from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
 
 from .scenes import CountingDisk, InstantDisk, SceneTest, three_turns
+
+IMPOSSIBLE: tuple[dict[str, object], ...] = (
+    {"cost_usd": float("inf")},
+    {"created": float("inf")},
+    {"created": 10**400},
+    {"state": "evil"},
+    {"error": "boom"},
+    {"id": "another"},
+)
 
 
 class FileSessionStoreTest(store_contract.StoreContract):
@@ -213,6 +225,63 @@ class FilesTest(SceneTest):
             spoilt = {**kept, "summary": {**kept["summary"], **change}}
             (self.path.parent / "summary.json").write_text(json.dumps(spoilt))
             self.assertEqual(self.store.list_session_summaries(), [expected], change)
+
+    def test_a_kept_summary_that_says_what_no_fold_says_is_folded_anew(self) -> None:
+        self.store.append_events("s", [UserMessage("a"), AssistantMessage("b")])
+        expected = self.store.read_summary("s")
+        summary = self.path.parent / "summary.json"
+        kept = json.loads(summary.read_text())
+        del kept["check"]
+        for change in (
+            {"updated": 1e300},
+            {"updated": 10**400},
+            {"seq": 10**30},
+            *({"summary": {**kept["summary"], **change}} for change in IMPOSSIBLE),
+        ):
+            with self.subTest(str(change)[:200]):
+                body = json.dumps({**kept, **change}).replace("Infinity", "1e999")[:-1].encode()
+                summary.write_bytes(body + b',"check":"%08x"}\n' % crc32(body))
+                self.assertEqual(self.store.list_session_summaries(), [expected])
+                summary.write_bytes(body + b',"check":"%08x"}\n' % crc32(body))
+                self.store.append_event("s", SystemNotice("x", "y"))
+                self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+                expected = self.store.read_summary("s")
+
+    @unittest.skipIf(sys.platform == "win32", "there are no such files")
+    def test_what_stands_in_place_of_a_summary_is_neither_followed_nor_waited_for(self) -> None:
+        summary, other = self.path.parent / "summary.json", self.place / "other"
+        other.write_text("precious")
+        for put in (
+            lambda: os.mkfifo(summary),
+            lambda: summary.symlink_to("/dev/zero"),
+            lambda: summary.symlink_to(other),
+            lambda: os.link(other, summary),
+            lambda: os.truncate(shutil.copy(other, summary), 10**11),
+        ):
+            summary.unlink()
+            put()
+            with self.store.open_writer("s") as writer:
+                writer.append([UserMessage("a")])
+                self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+            self.assertEqual(other.read_text(), "precious")
+
+    def test_a_copied_folder_is_a_session_of_its_own(self) -> None:
+        self.store.append_event("s", UserMessage("a"))
+        shutil.copytree(self.path.parent, self.place / "sessions" / "t")
+        self.assertEqual({row.id for row in self.store.list_session_summaries()}, {"s", "t"})
+
+    @unittest.skipIf(sys.platform == "win32", "no writer keeps a summary there")
+    def test_a_writer_goes_on_with_the_summary_that_a_list_put_in_place_of_its_own(self) -> None:
+        with self.store.open_writer("s") as writer:
+            writer.append([UserMessage("a")])
+            summary = self.path.parent / "summary.json"
+            kept = summary.read_bytes()
+            summary.unlink()
+            summary.write_bytes(kept)
+            writer.append([UserMessage("b"), UserMessage("c")])
+            writer.append([UserMessage("d")])
+            self.assertEqual(json.loads(summary.read_text())["seq"], 4)
+            self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
 
     def test_what_a_killed_process_left_of_a_deletion_goes_with_the_next_one(self) -> None:
         self.store.append_event("s", UserMessage("secret"))
