@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from reprlib import recursive_repr
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ def _values(self: Any) -> tuple[Any, ...]:
     return tuple(self.__dict__[known.name] for known in fields(self))
 
 
+@recursive_repr()
 def _repr(self: Any) -> str:
     shown = ", ".join(f"{known.name}={self.__dict__[known.name]!r}" for known in fields(self))
     return f"{self.__class__.__qualname__}({shown})"

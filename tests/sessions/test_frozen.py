@@ -74,6 +74,12 @@ class FrozenTest(unittest.TestCase):
                     Shared(*given, **named)
                 self.assertEqual(str(ours.exception), str(theirs.exception).replace("Standard", "Shared"))
 
+    def test_an_object_that_holds_itself_is_shown_once(self) -> None:
+        for cls in (Shared, Standard):
+            held: list[Any] = []
+            held.append(one := cls("a", held))
+            self.assertEqual(repr(one), f"{cls.__name__}(seq=None, name='a', tags=[...], meta=None)")
+
     def test_a_default_that_is_made_is_made_for_each_object(self) -> None:
         self.assertIsNot(Shared("a").tags, Shared("a").tags)
 
