@@ -57,11 +57,13 @@ def read_head(
 def copied_head(source: Head, start: SessionSummary, at_seq: int, updated: float | None) -> Head:
     """The head of a copy that ends at `at_seq`, whose last event moved the row's time to `updated`.
 
-    Only that of a whole copy is known at once; folding a part of a long log would make the copy wait.
+    Only that of a whole copy is known at once; folding a part of a long log would make the copy wait. Neither is one that
+    begins with another folder or model than the source shows: its events may or may not say the same.
     """
     if at_seq == 0:
         return Head(start)
-    if not source.is_kept or source.last_seq != at_seq:
+    shown = source.summary
+    begins_alike = start.cwd in (None, shown.cwd) and start.model in (None, shown.model)
+    if not source.is_kept or source.last_seq != at_seq or not begins_alike:
         return Head(replace(start, events=at_seq, updated=updated or start.updated), False)
-    summary = replace(source.summary, id=start.id, created=start.created, parent=start.parent, is_child=start.is_child)
-    return Head(summary)
+    return Head(replace(shown, id=start.id, created=start.created, parent=start.parent, is_child=start.is_child))

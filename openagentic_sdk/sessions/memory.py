@@ -76,8 +76,9 @@ class MemorySessionStore(SessionStore):
             return _MemoryWriter(self, session_id, session)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+        after_seq = max(0, after_seq)
         lines = self._session(session_id).lines[after_seq:]
-        for seq, line in enumerate(lines if limit is None else lines[:limit], start=after_seq + 1):
+        for seq, line in enumerate(lines if limit is None else lines[: max(0, limit)], start=after_seq + 1):
             yield loads_stored(session_id, seq, line)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:

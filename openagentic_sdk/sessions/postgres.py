@@ -181,7 +181,7 @@ class PostgresSessionStore(SessionStore):
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         key = self._position(session_id).key
         page = partial(self._page, session_id, key)
-        yield from iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=PAGE_EVENTS)
+        yield from iter_pages(session_id, page, after_seq=max(0, after_seq), limit=limit, page_events=PAGE_EVENTS)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         command = "SELECT created_at, metadata FROM openagentic_sessions WHERE id = %s"

@@ -201,7 +201,7 @@ class RedisSessionStore(SessionStore):
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         self._position(session_id)
         page = partial(self._page, session_id)
-        yield from iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=PAGE_EVENTS)
+        yield from iter_pages(session_id, page, after_seq=max(0, after_seq), limit=limit, page_events=PAGE_EVENTS)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         at = self._position(session_id)

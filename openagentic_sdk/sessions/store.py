@@ -71,7 +71,7 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE)
 
 def is_session_id(text: str) -> bool:
     """Whether the text can name a session: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
-    return bool(_ID.fullmatch(text)) and not text.endswith(".") and not _DEVICE.match(text)
+    return isinstance(text, str) and bool(_ID.fullmatch(text)) and not text.endswith(".") and not _DEVICE.match(text)
 
 
 class FileSessionStore(SessionStore):
@@ -170,7 +170,7 @@ class FileSessionStore(SessionStore):
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         """Like `SessionStore.iter_events`; with `after_seq` near the log's end, the lines before it are not checked."""
         path = self.session_dir(session_id) / LOG_NAME
-        return islice(self._decoded(session_id, path, max(0, after_seq)), limit)
+        return islice(self._decoded(session_id, path, max(0, after_seq)), None if limit is None else max(0, limit))
 
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log, found without reading the whole log."""

@@ -692,6 +692,8 @@ class StoreContract(unittest.TestCase):
             self.assertEqual((self.row(copy).parent, self.row(copy).is_child), (source, False))
             self.store.append_event(copy, UserMessage("own way"))
             self.assertEqual(self.row(copy), self.folded(copy))
+        self.store.copy_session(source, "moved", at_seq=11, tail=[], metadata={"cwd": "/elsewhere", "model": "m9"})
+        self.assertEqual((self.row("moved"), self.row("moved").cwd), (self.folded("moved"), "/elsewhere"))
         self.assertEqual(self.store.read_blob("copy11", digest), b"blob")
         self.assertEqual(len(self.store.read_events(source)), 11)
         with self.assertRaises(SessionExistsError):

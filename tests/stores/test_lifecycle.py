@@ -7,6 +7,7 @@ import unittest
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from openagentic_sdk.errors import (
     OptionsError,
@@ -277,6 +278,22 @@ class LifecycleTest(unittest.TestCase):
             self.assertEqual(source.list_sessions(), [])
             archive.restore_session(source, moved)
             self.assertEqual(len(source.list_sessions()), 3)
+
+    def test_a_range_that_begins_or_ends_before_the_first_event_is_cut_to_what_is_there(self) -> None:
+        def check(store: SessionStore) -> None:
+            session_id = self.session(store, [UserMessage("a"), UserMessage("b")])
+            self.assertEqual([event.seq for event in store.iter_events(session_id, after_seq=-5, limit=1)], [1])
+            self.assertEqual(store.read_events(session_id, limit=-1), [])
+
+        self.on_every_store(check)
+
+    def test_an_id_that_is_no_text_is_refused(self) -> None:
+        def check(store: SessionStore) -> None:
+            for wrong in (5, b"x", ("x",)):
+                with self.assertRaises(OptionsError):
+                    store.create_session(session_id=cast(Any, wrong))
+
+        self.on_every_store(check)
 
     def test_a_time_that_no_calendar_has_is_not_believed(self) -> None:
         for store in self.stores():
