@@ -54,8 +54,8 @@ class _Shape:
         self.names = tuple(f.name for f in own)
         self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in own}
         self.head = f'"type":{_quote(cls.type)}'
-        # Each field's name as it stands in JSON, and with the value null.
-        self.keys = tuple((name, f',"{name}":', f',"{name}":null') for name in self.names)
+        # Each field's name as it stands in JSON, and with the value null, and what its value usually is an instance of.
+        self.keys = tuple((name, f',"{name}":', f',"{name}":null', self.plain[name]) for name in self.names)
         self.required = tuple(f.name for f in own if f.default is MISSING and f.default_factory is MISSING)
 
 
@@ -121,20 +121,22 @@ def _build_plain(shape: _Shape, data: Mapping[str, Any]) -> Event | None:
 
 def _build(shape: _Shape, data: Mapping[str, Any]) -> Event:
     values: dict[str, Any] = {}
-    for name, accepted in shape.accepted.items():
+    for name in shape.names:
         if name not in data:
             continue
-        value = data[name]
-        if accepted is not None and (
-            not isinstance(value, accepted) or (value.__class__ is bool and bool not in accepted)
-        ):
-            kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
-            raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")
-        values[name] = value
+        values[name] = value = data[name]
+        _check_kind(shape, name, value)
     missing = [name for name in shape.required if name not in values]
     if missing:
         raise InvalidEventError(f"{shape.cls.type}: field {missing[0]!r} is missing")
     return shape.cls(**values, **_envelope(data))
+
+
+def _check_kind(shape: _Shape, name: str, value: Any) -> None:
+    accepted = shape.accepted[name]
+    if accepted is not None and (not isinstance(value, accepted) or (value.__class__ is bool and bool not in accepted)):
+        kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
+        raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")
 
 
 def _envelope(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,7 +199,8 @@ _quote = json.encoder.encode_basestring_ascii
 def dumps_fields(event: Event) -> str:
     """The JSON of `event_to_dict` without its braces and without `seq` and `ts`, for a line that says these itself.
 
-    Raises `InvalidEventError` for what JSON cannot say, and for values nested deeper than every reader can follow.
+    Raises `InvalidEventError` for what JSON cannot say, and for what a reader would refuse: fields of a wrong kind, and
+    values nested deeper than every reader can follow.
     """
     shape = _shape(event.type)
     if shape is None:
@@ -205,8 +208,10 @@ def dumps_fields(event: Event) -> str:
     values, parts = event.__dict__, [shape.head]
     # Piece by piece: every event is written this way, and a dict for the encoder would cost half as much again.
     try:
-        for name, key, null in shape.keys:
+        for name, key, null, kinds in shape.keys:
             value = values[name]
+            if value.__class__ not in kinds:
+                _check_kind(shape, name, value)
             if value is None:
                 parts.append(null)
             elif value.__class__ is str:
@@ -220,6 +225,8 @@ def dumps_fields(event: Event) -> str:
             parts += (',"parent_tool_use_id":', _encode(call_id))
         if (agent := values["agent_name"]) is not None:
             parts += (',"agent_name":', _encode(agent))
+    except InvalidEventError:
+        raise
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(error) from None
     return "".join(parts)

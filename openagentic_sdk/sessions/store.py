@@ -71,7 +71,9 @@ _DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE)
 
 def is_session_id(text: str) -> bool:
     """Whether the text can name a session: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
-    return isinstance(text, str) and bool(_ID.fullmatch(text)) and not text.endswith(".") and not _DEVICE.match(text)
+    if not isinstance(text, str):
+        return False
+    return bool(_ID.fullmatch(text)) and not text.endswith(".") and not _DEVICE.match(text)
 
 
 class FileSessionStore(SessionStore):
@@ -549,9 +551,9 @@ class _Passed:
     def through(self, events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
             self._waiting.append(event if event.ts is not None else stamp_event(event, event.seq or 0, self._now))
+            yield event
             if len(self._waiting) >= FOLDED_TOGETHER:
                 self.summary()
-            yield event
 
     def summary(self) -> SessionSummary:
         """The summary of all that went by."""

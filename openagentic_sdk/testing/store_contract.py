@@ -313,8 +313,10 @@ class StoreContract(unittest.TestCase):
         deep: list[Any] = []
         for _ in range(100_000):
             deep = [deep]
-        for bad in (float("nan"), float("inf"), object(), {1: "x", "1": b"y"}, deep):
-            batch = [UserMessage("good"), ToolResult("c", output=bad), UserMessage("good")]
+        unwritable = (float("nan"), float("inf"), object(), {1: "x", "1": b"y"}, deep)
+        unreadable: Any = (5, None, ["a"])
+        for bad in (*(ToolResult("c", output=value) for value in unwritable), *map(UserMessage, unreadable)):
+            batch = [UserMessage("good"), bad, UserMessage("good")]
             with self.assertRaises(InvalidEventError):
                 self.store.append_events(session_id, batch)
             with self.store.open_writer(session_id) as writer:
@@ -654,11 +656,13 @@ class StoreContract(unittest.TestCase):
                 yield UserMessage("x", seq=number, ts=1.0)
             raise RuntimeError("the source failed")
 
+        wrong: Any = 5
         for events in (
             [UserMessage("a", seq=1), UserMessage("b", seq=3)],
             [UserMessage("a", seq=2)],
             [UserMessage("a")],
             [UserMessage("a", seq=1, ts=1.0), ToolResult("c", output=float("nan"), seq=2, ts=1.0)],
+            [UserMessage("a" if number < 256 else wrong, seq=number, ts=1.0) for number in range(1, 300)],
         ):
             with self.assertRaises(InvalidEventError):
                 self.store.import_session("half", events)

@@ -5,7 +5,7 @@ import unittest
 from dataclasses import fields
 
 from openagentic_sdk.errors import InvalidEventError, UnknownEventTypeError
-from openagentic_sdk.events import EVENT_CLASSES, ToolUse, UnknownEvent, UserMessage
+from openagentic_sdk.events import EVENT_CLASSES, ModelRequest, SessionMeta, ToolUse, UnknownEvent, UserMessage
 from openagentic_sdk.serialization import (
     _build,
     _shape,
@@ -91,6 +91,21 @@ class RoundTripTest(unittest.TestCase):
         for line, word in cases:
             with self.subTest(line=line[:60]), self.assertRaisesRegex(InvalidEventError, word):
                 loads_event(line)
+
+    def test_what_no_reader_accepts_is_refused_when_it_is_written(self):
+        for event, name in (
+            (UserMessage(5), "text"),
+            (UserMessage(None), "text"),
+            (UserMessage("a", request_id=5), "request_id"),
+            (ToolUse("c", "n", []), "input"),
+            (ModelRequest(True, 1, "", 1), "step"),
+            (SessionMeta(tags="tag"), "tags"),
+        ):
+            with (
+                self.subTest(event),
+                self.assertRaisesRegex(InvalidEventError, f"^{event.type}: field '{name}' must be"),
+            ):
+                dumps_fields(event)
 
     def test_what_json_cannot_say_is_refused_when_it_is_written(self):
         for value in (float("nan"), float("inf"), {1, 2}, object()):
