@@ -90,6 +90,7 @@ class MemorySessionStore(SessionStore):
         with self._guard:
             merged = {**loads_json(session.metadata), **changes}
             session.metadata = dumps_json({key: value for key, value in merged.items() if value is not None})
+            session.summary = self.fold_summary(session_id)
 
     def list_sessions(self) -> list[str]:
         with self._guard:

@@ -117,7 +117,7 @@ _LAST_EVENT = (
 )
 _LAST_SEQ = _LAST_EVENT.format(column="place & 4294967295")
 _ROW = f"SELECT id, created_at, metadata, summary, {_LAST_SEQ}, {_LAST_EVENT.format(column='updated')} FROM sessions"
-_POSITION = f"SELECT epoch, coalesce({_LAST_SEQ}, 0) FROM sessions WHERE key = ?"
+_POSITION = f"SELECT epoch, coalesce({_LAST_SEQ}, 0), metadata FROM sessions WHERE key = ?"
 _INSERT = "INSERT INTO events (place, updated, data) VALUES (?, ?, ?)"
 # Only for the writer of this epoch, and only while its session is the newest: then nothing of its row has to change.
 _INSERT_ONE = (
@@ -212,7 +212,10 @@ class SqliteSessionStore(SessionStore):
         with self._transaction(session_id) as db:
             merged = {**self.read_metadata(session_id)["metadata"], **changes}
             kept = dumps_json({key: value for key, value in merged.items() if value is not None})
+            begins = self._start(db, session_id)
             db.execute("UPDATE sessions SET metadata = ? WHERE id = ?", (kept, session_id))
+            if self._start(db, session_id) != begins:
+                self._keep_summary(db, self._key(db, session_id), Head(self.fold_summary(session_id)))
 
     def list_sessions(self) -> list[str]:
         with self._reading(None) as db:
@@ -408,6 +411,12 @@ class SqliteSessionStore(SessionStore):
             raise SessionNotFoundError(session_id, str(self.path))
         return read_head(*row)
 
+    def _start(self, db: sqlite3.Connection, session_id: str) -> SessionSummary:
+        """What the session's summary begins with."""
+        command = "SELECT created_at, metadata FROM sessions WHERE key = ?"
+        created_at, metadata = db.execute(command, (self._key(db, session_id),)).fetchone()
+        return start_summary(session_id, created_at, loads_json(metadata))
+
     def _refold(self, session_id: str) -> SessionSummary:
         """Fold a stale row anew, and keep it if nobody wrote meanwhile."""
         folded = self.fold_summary(session_id)
@@ -442,14 +451,14 @@ class SqliteSessionStore(SessionStore):
             raise SessionLockedError(session_id, holder)
 
     def _new_writer(self, db: sqlite3.Connection, session_id: str, key: int) -> SessionWriter:
-        (epoch,) = db.execute("SELECT epoch FROM sessions WHERE key = ?", (key,)).fetchone()
+        epoch, metadata = db.execute("SELECT epoch, metadata FROM sessions WHERE key = ?", (key,)).fetchone()
         with suppress(OSError):
             # What a dead holder left; a living one keeps its lock on the open file all the same.
             self._lease_path(key, epoch).unlink()
         lease = _Lease(self._lease_path(key, epoch + 1))
         try:
             db.execute("UPDATE sessions SET epoch = ?, held = 1 WHERE key = ?", (epoch + 1, key))
-            return _SqliteWriter(self, session_id, key, epoch + 1, self._head(db, session_id), lease)
+            return _SqliteWriter(self, session_id, key, epoch + 1, self._head(db, session_id), metadata, lease)
         except BaseException:
             lease.release()
             raise
@@ -459,12 +468,16 @@ class SqliteSessionStore(SessionStore):
 
     def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
         with self._transaction(writer.session_id, durable=self._is_durable(events)) as db:
-            epoch, last_seq = db.execute(_POSITION, (writer.key,)).fetchone() or (0, 0)
+            epoch, last_seq, metadata = db.execute(_POSITION, (writer.key,)).fetchone() or (0, 0, "")
             if epoch != writer.epoch:
                 raise LeaseLostError(writer.session_id, writer.last_seq, last_seq)
             if last_seq != writer.last_seq:
                 raise ConcurrencyError(writer.session_id, writer.last_seq, last_seq)
-            return self._insert(db, writer.key, writer.head, events)
+            head = writer.head
+            if metadata != writer.metadata:
+                # Somebody changed what the summary begins with, and kept another one.
+                head, writer.metadata = self._head(db, writer.session_id), metadata
+            return self._insert(db, writer.key, head, events)
 
     def _append_one(self, writer: _SqliteWriter, event: Event, updated: float) -> bool:
         """Append a stamped event that changes nothing of the session's row, in one statement; False: nothing is stored.
@@ -553,11 +566,19 @@ class _SqliteWriter(SessionWriter):
     """Knows where its log stands, which the fence in each append proves to be right."""
 
     def __init__(
-        self, store: SqliteSessionStore, session_id: str, key: int, epoch: int, head: Head, lease: _Lease
+        self,
+        store: SqliteSessionStore,
+        session_id: str,
+        key: int,
+        epoch: int,
+        head: Head,
+        metadata: str,
+        lease: _Lease,
     ) -> None:
         self.session_id = session_id
         self.epoch = epoch
         self.key = key
+        self.metadata = metadata
         self.lease = lease
         self._store = store
         self._pid = os.getpid()

@@ -279,6 +279,22 @@ class LifecycleTest(unittest.TestCase):
             archive.restore_session(source, moved)
             self.assertEqual(len(source.list_sessions()), 3)
 
+    def test_a_summary_begins_with_what_the_metadata_say_now(self) -> None:
+        def check(store: SessionStore) -> None:
+            session_id = self.session(store, [UserMessage("a")], cwd="/a")
+            with store.open_writer(session_id) as writer:
+                writer.append([AssistantMessage("b")])
+                for cwd in ("/b", None, "/c"):
+                    store.update_metadata(session_id, {"cwd": cwd, "other": cwd})
+                    for event in (AssistantMessage("c"), UserMessage("d"), AssistantMessage("e")):
+                        self.assertEqual(store.read_summary(session_id), store.fold_summary(session_id))
+                        self.assertEqual(store.read_summary(session_id).cwd, cwd)
+                        writer.append([event])
+            self.assertEqual([row.id for row in store.list_session_summaries(cwd="/c")], [session_id])
+            self.assertEqual(store.list_session_summaries(cwd="/a"), [])
+
+        self.on_every_store(check)
+
     def test_a_range_that_begins_or_ends_before_the_first_event_is_cut_to_what_is_there(self) -> None:
         def check(store: SessionStore) -> None:
             session_id = self.session(store, [UserMessage("a"), UserMessage("b")])
