@@ -31,6 +31,7 @@ FORMAT = "openagentic-sdk session archive"
 VERSION = 1
 MANIFEST_NAME = "manifest.json"
 MAX_LINE_BYTES = 256 * 1024 * 1024
+MAX_BLOB_BYTES = 256 * 1024 * 1024
 MAX_MANIFEST_BYTES = 64 * 1024 * 1024
 
 
@@ -225,7 +226,10 @@ def _event(line: bytes, session_id: str, seq: int) -> Event:
 
 def _blobs(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[bytes]:
     for name in entry["blobs"]:
-        data = file.read(f"{number}/blobs/{name}")
+        member = file.getinfo(f"{number}/blobs/{name}")
+        if member.file_size > MAX_BLOB_BYTES:
+            raise StorageError(f"blob {name} of session {entry['id']!r} is too large to be one", session_id=entry["id"])
+        data = file.read(member)
         if hashlib.sha256(data).hexdigest() != name:
             raise StorageError(
                 f"the archive is damaged: blob {name} of session {entry['id']!r} has other bytes",

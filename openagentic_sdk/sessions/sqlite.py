@@ -319,11 +319,13 @@ class SqliteSessionStore(SessionStore):
         wanted = " ".join(f'"{word}"*' for word in words)
         with self._reading(None) as db:
             rows = db.execute(_FIND, (wanted, max(0, limit))).fetchall()
-        found = ((session_id, loads_stored(session_id, seq, data)) for session_id, seq, data in rows)
-        return [
-            SearchHit(session_id, event.seq or 0, event.type, context_of(event_text(event), words))
-            for session_id, event in found
-        ]
+        hits: list[SearchHit] = []
+        for session_id, seq, data in rows:
+            # What was damaged since it was indexed hides nothing but itself.
+            with suppress(LogCorruptError):
+                event = loads_stored(session_id, seq, data)
+                hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
+        return hits
 
     def import_session(
         self,

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 from openagentic_sdk.errors import (
     OptionsError,
@@ -337,6 +338,8 @@ class LifecycleTest(unittest.TestCase):
                 with self.subTest(f"{name}, {type(target).__name__}"), self.assertRaises((StorageError, ValueError)):
                     archive.restore_session(target, bad)
                 self.assertEqual(target.list_sessions(), [])
+        with mock.patch.object(archive, "MAX_BLOB_BYTES", 3), self.assertRaisesRegex(StorageError, "too large"):
+            archive.check_archive(good)
         whole = good.read_bytes()
         for size in range(0, len(whole), max(1, len(whole) // 50)):
             bad.write_bytes(whole[:size])

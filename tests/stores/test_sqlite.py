@@ -188,6 +188,12 @@ class SqliteTest(unittest.TestCase):
         for found in (self.store.search("cafe"), SessionStore.search(self.store, "cafe")):
             self.assertIn("the caf\u00e9", found[0].context)
 
+    def test_an_event_that_was_damaged_since_hides_nothing_but_itself(self) -> None:
+        self.store.append_events(self.store.create_session(), [UserMessage("zebra one"), UserMessage("zebra two")])
+        self.assertEqual([hit.seq for hit in self.store.search("zebra")], [1, 2])
+        self.store._connection().execute("UPDATE events SET data = '{' WHERE place & 4294967295 = 1")
+        self.assertEqual([hit.seq for hit in self.store.search("zebra")], [2])
+
     def test_an_index_of_whole_texts_is_replaced(self) -> None:
         self.store.append_event(self.store.create_session(), UserMessage("a zebra"))
         self.ask("CREATE VIRTUAL TABLE found_text USING fts5 (text, tokenize = 'unicode61')")
