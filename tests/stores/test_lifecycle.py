@@ -8,7 +8,6 @@ import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
-from unittest import mock
 
 from openagentic_sdk.errors import (
     OptionsError,
@@ -338,8 +337,12 @@ class LifecycleTest(unittest.TestCase):
                 with self.subTest(f"{name}, {type(target).__name__}"), self.assertRaises((StorageError, ValueError)):
                     archive.restore_session(target, bad)
                 self.assertEqual(target.list_sessions(), [])
-        with mock.patch.object(archive, "MAX_BLOB_BYTES", 3), self.assertRaisesRegex(StorageError, "too large"):
-            archive.check_archive(good)
+        rewrite(good, bomb := self.place / "bomb.zip", lambda members: None)
+        with zipfile.ZipFile(bomb, "a") as file:
+            next(member for member in file.infolist() if "/blobs/" in member.filename).file_size = 1 << 40
+            file.comment = b"so that the list of members is written anew"
+        with self.assertRaisesRegex(StorageError, "too large"):
+            archive.check_archive(bomb)
         whole = good.read_bytes()
         for size in range(0, len(whole), max(1, len(whole) // 50)):
             bad.write_bytes(whole[:size])
