@@ -51,7 +51,7 @@ class BackgroundTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([event.seq async for event in run.events(after_seq=5)], [e.seq for e in events[5:]])
 
     async def test_a_cancelled_run_has_a_closed_log(self):
-        options = options_for([{"tool_calls": [ECHO]}, "never"])
+        options = options_for([{"tool_calls": [ECHO]}, {"text": "never", "delay_s": 60}])
         run = submit("hi", options)
         async for event in run.events():
             if event.type == "user.message":
