@@ -39,6 +39,7 @@ class GroupCommit:
         self._commit = commit
         self._guard = threading.Lock()
         self._waiting: list[Ticket] = []
+        self._group: list[Ticket] = []  # what the leader commits
         self._is_led = False
         self._wanted = 0
         self._complete = threading.Lock()
@@ -48,18 +49,26 @@ class GroupCommit:
 
     def run(self, ticket: Ticket) -> None:
         """Come back when the ticket is stored or has an error."""
+        interrupted: KeyboardInterrupt | None = None
         try:
             self._queue(ticket)
-            if ticket.turn:
-                ticket.turn.acquire()
+            turn = ticket.turn
+            if turn:
+                turn.acquire()
             if ticket.leads:
                 self._lead()
         except BaseException:  # Ctrl-C while waiting: the others must not wait for this one
             self._withdraw(ticket)
             raise
         finally:
-            if ticket.leads:
-                self._hand_over()
+            # Ctrl-C may come at the start of each call too, and the others wait for this one.
+            while ticket.leads:
+                try:
+                    self._hand_over(ticket)
+                except KeyboardInterrupt as error:
+                    interrupted = error
+        if interrupted is not None:
+            raise interrupted
 
     def _queue(self, ticket: Ticket) -> None:
         with self._guard:
@@ -76,16 +85,14 @@ class GroupCommit:
     def _lead(self) -> None:
         self._wait_for_others()
         with self._guard:
-            group, self._waiting = self._waiting, []
+            self._group, self._waiting = self._waiting, []
+        group = self._group
         began = time.perf_counter()
         try:
             self._commit(group)
         finally:
             synced = any(ticket.sync for ticket in group)
             self._last_count, self._last_s = len(group), time.perf_counter() - began if synced else 0.0
-            for ticket in group:
-                if ticket.turn and not ticket.leads:
-                    ticket.turn.release()
 
     def _wait_for_others(self) -> None:
         with self._guard:
@@ -101,15 +108,26 @@ class GroupCommit:
                     self._complete.acquire(blocking=False)
                 self._wanted = 0
 
-    def _hand_over(self) -> None:
+    def _hand_over(self, leader: Ticket) -> None:
+        """Wake those whose tickets are done, and the one that leads next. Called again when it was interrupted."""
+        for ticket in self._group:
+            _wake(ticket)
         with self._guard:
             heir = self._waiting[0] if self._waiting else None
             self._is_led = heir is not None
-            if heir and heir.turn:
+            self._group = []
+            if heir:
                 heir.leads = True
-                heir.turn.release()
+                _wake(heir)
+            leader.leads = False
 
     def _withdraw(self, ticket: Ticket) -> None:
         with self._guard:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
+
+
+def _wake(ticket: Ticket) -> None:
+    turn, ticket.turn = ticket.turn, None
+    if turn:
+        turn.release()
