@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 import unittest
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.api import RunResult, run
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
 
 
 class ProjectTestCase(unittest.TestCase):
@@ -40,3 +48,28 @@ class ProjectTestCase(unittest.TestCase):
         path = self.project / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+class RunTestCase(ProjectTestCase):
+    """Runs in the project with a scripted model; `defaults` are options of every run."""
+
+    defaults: Mapping[str, Any] = {}
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.store = FileSessionStore(root_dir=self.parent / "store")
+        self.provider = ScriptedProvider([])
+
+    def run_script(self, *turns: Any, prompt: str = "Go.", **options: Any) -> RunResult:
+        self.provider = ScriptedProvider(turns)
+        settings: dict[str, Any] = {
+            "cwd": self.project,
+            "setting_sources": ("project",),
+            "session_store": self.store,
+            "home": self.parent / "home",
+            "permission_gate": PermissionGate(permission_mode="dontAsk", allow=("Skill", "Read")),
+            **self.defaults,
+            **options,
+        }
+        made = OpenAgenticOptions(provider=self.provider, model="m", **settings)
+        return asyncio.run(run(prompt=prompt, options=made))

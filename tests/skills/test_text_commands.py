@@ -10,11 +10,11 @@ import sys
 import textwrap
 import time
 import unittest
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.api import RunResult, run
+from openagentic_sdk.api import RunResult
 from openagentic_sdk.events import (
     Event,
     PermissionDecision,
@@ -27,15 +27,12 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.project.trust import requests_of
 from openagentic_sdk.runs.replay import replay_events
-from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.skills.index import index_skills
 from openagentic_sdk.skills.text_commands import MAX_COMMANDS, draft_of
-from openagentic_sdk.testing.scripted import ScriptedProvider
-from tests.skills.support import ProjectTestCase
+from tests.skills.support import RunTestCase
 
 ACTIVATE = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "status"}}]}
 RULE = "Bash(echo:*)"
@@ -125,27 +122,16 @@ class DraftTest(unittest.TestCase):
         self.assertLess(time.process_time() - began, 20)
 
 
-class TextCommandTestCase(ProjectTestCase):
+class TextCommandTestCase(RunTestCase):
+    defaults: Mapping[str, Any] = {
+        "trust_project": True,
+        "run_text_commands": True,
+        "permission_gate": PermissionGate(permission_mode="dontAsk", allow=("Skill", RULE)),
+    }
+
     def setUp(self) -> None:
         super().setUp()
-        self.store = FileSessionStore(root_dir=self.parent / "store")
-        self.provider = ScriptedProvider([])
         self.skill("status", body="Now: !`echo one two`\n")
-
-    def run_turns(self, *turns: Any, prompt: str = "Go.", **options: Any) -> RunResult:
-        self.provider = ScriptedProvider(turns)
-        settings = {
-            "cwd": self.project,
-            "setting_sources": ("project",),
-            "session_store": self.store,
-            "home": self.parent / "home",
-            "trust_project": True,
-            "run_text_commands": True,
-            "permission_gate": PermissionGate(permission_mode="dontAsk", allow=("Skill", RULE)),
-            **options,
-        }
-        made = OpenAgenticOptions(provider=self.provider, model="m", **settings)
-        return asyncio.run(run(prompt=prompt, options=made))
 
     def body(self, result: RunResult) -> str | None:
         return next((event.body for event in result.events if isinstance(event, SkillActivated)), None)
@@ -161,13 +147,13 @@ class TextCommandTestCase(ProjectTestCase):
 
 class RunningTest(TextCommandTestCase):
     def test_a_trusted_skills_command_that_a_rule_allows_stands_in_its_text(self) -> None:
-        result = self.run_turns(ACTIVATE, "Done.")
+        result = self.run_script(ACTIVATE, "Done.")
         self.assertEqual(self.body(result), "Now: one two")
         self.assertIn("Now: one two", self.provider.requests[1]["messages"][0]["content"])
         self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
     def test_the_log_says_what_let_it_run_before_it_ran(self) -> None:
-        result = self.run_turns(ACTIVATE, "Done.")
+        result = self.run_script(ACTIVATE, "Done.")
         kinds = (PermissionDecision, TextCommandStarted, TextCommandFinished, SkillActivated)
         events = [event for event in result.events if isinstance(event, kinds)][1:]  # the first is the call's own
         self.assertEqual([type(event) for event in events], list(kinds))
@@ -189,10 +175,10 @@ class RunningTest(TextCommandTestCase):
         ):
             with self.subTest(options=options, settings=settings):
                 self.settings(settings)
-                result = self.run_turns(ACTIVATE, "Done.", **options)
+                result = self.run_script(ACTIVATE, "Done.", **options)
                 self.assertEqual((self.body(result), self.ran(result.events)), ("Now: !`echo one two`", []))
         self.settings({"enableSkillShellExecution": True})
-        self.assertEqual(self.body(self.run_turns(ACTIVATE, "Done.", run_text_commands=False)), "Now: one two")
+        self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", run_text_commands=False)), "Now: one two")
 
     def settings(self, values: dict[str, Any]) -> None:
         self.write({".claude/settings.json": str(values).replace("'", '"').replace("True", "true")})
@@ -210,7 +196,7 @@ class RunningTest(TextCommandTestCase):
             PermissionGate(permission_mode="default", allow=("Skill", RULE), ask=("Bash(echo:*)",), user_answerer=yes),
         ):
             with self.subTest(mode=gate.mode):
-                result = self.run_turns(ACTIVATE, "Done.", permission_gate=gate)
+                result = self.run_script(ACTIVATE, "Done.", permission_gate=gate)
                 self.assertIn("skill status is not used: its command 'echo one two' may not run", self.error(result))
                 self.assertEqual((self.body(result), self.ran(result.events)), (None, []))
                 refused = [event for event in result.events if isinstance(event, PermissionDecision)][-1]
@@ -219,12 +205,12 @@ class RunningTest(TextCommandTestCase):
     def test_the_skills_own_grant_is_a_rule(self) -> None:
         self.skill("status", body="Now: !`echo one two`\n", allowed_tools=RULE)
         gate = PermissionGate(permission_mode="dontAsk", allow=("Skill",))
-        self.assertEqual(self.body(self.run_turns(ACTIVATE, "Done.", permission_gate=gate)), "Now: one two")
+        self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", permission_gate=gate)), "Now: one two")
 
     def test_a_command_that_fails_keeps_the_skill_from_being_used(self) -> None:
         self.skill("status", body="!`echo before`\n!`ls /nowhere`\n!`echo never`\n")
         gate = PermissionGate(permission_mode="dontAsk", allow=("Skill", RULE, "Bash(ls:*)", "Read(//nowhere)"))
-        result = self.run_turns(ACTIVATE, "Done.", permission_gate=gate)
+        result = self.run_script(ACTIVATE, "Done.", permission_gate=gate)
         self.assertRegex(self.error(result), "its command 'ls /nowhere' failed: it ended with exit code 2: .*nowhere")
         self.assertEqual((self.body(result), self.ran(result.events)), (None, ["echo before", "ls /nowhere"]))
 
@@ -239,23 +225,23 @@ class RunningTest(TextCommandTestCase):
             return HookDecision(override_tool_output={**payload["tool_output"], "stdout": "masked"})
 
         changed = HookEngine(pre_tool_use=(HookMatcher("change", "Bash", change),))
-        self.assertEqual(self.body(self.run_turns(ACTIVATE, "Done.", hooks=changed)), "Now: other")
+        self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", hooks=changed)), "Now: other")
         masked = HookEngine(post_tool_use=(HookMatcher("mask", "Bash", mask),))
-        self.assertEqual(self.body(self.run_turns(ACTIVATE, "Done.", hooks=masked)), "Now: masked")
-        blocked = self.run_turns(ACTIVATE, "Done.", hooks=HookEngine(pre_tool_use=(HookMatcher("no", "Bash", block),)))
+        self.assertEqual(self.body(self.run_script(ACTIVATE, "Done.", hooks=masked)), "Now: masked")
+        blocked = self.run_script(ACTIVATE, "Done.", hooks=HookEngine(pre_tool_use=(HookMatcher("no", "Bash", block),)))
         self.assertIn("not here", self.error(blocked))
         self.assertEqual(self.ran(blocked.events), [])
 
     def test_secrets_in_what_it_wrote_are_masked_before_they_are_stored(self) -> None:
-        result = self.run_turns(ACTIVATE, "Done.", redact=lambda text: text.replace("two", "***"))
+        result = self.run_script(ACTIVATE, "Done.", redact=lambda text: text.replace("two", "***"))
         self.assertEqual(self.body(result), "Now: one ***")
         log = (self.parent / "store" / "sessions" / result.session_id / "events.jsonl").read_text()
         finished = [line for line in log.splitlines() if "text_command.finished" in line]
         self.assertNotIn("two", finished[0])
 
     def test_the_text_stays_through_a_resume_and_is_not_called_changed(self) -> None:
-        first = self.run_turns(ACTIVATE, "Done.")
-        second = self.run_turns(ACTIVATE, "Still.", resume=first.session_id)
+        first = self.run_script(ACTIVATE, "Done.")
+        second = self.run_script(ACTIVATE, "Still.", resume=first.session_id)
         self.assertIn("Now: one two", self.provider.requests[0]["messages"][0]["content"])
         self.assertEqual(self.ran(second.events), [], "a skill that is active is not activated again")
         self.assertEqual([event for event in second.events if isinstance(event, SkillDrifted)], [])
@@ -264,7 +250,7 @@ class RunningTest(TextCommandTestCase):
 class PromptTest(TextCommandTestCase):
     def test_a_commands_text_holds_what_its_commands_wrote(self) -> None:
         self.write({".claude/commands/show.md": 'For $1: !`echo $1 "$2"`\n'})
-        result = self.run_turns("Done.", prompt="/show a;b 'c d'")
+        result = self.run_script("Done.", prompt="/show a;b 'c d'")
         (prompt,) = [event.text for event in result.events if isinstance(event, UserMessage)]
         self.assertEqual(prompt, "For a;b: a;b c d")
         self.assertEqual(self.ran(result.events), ["echo 'a;b' 'c d'"])
@@ -272,13 +258,13 @@ class PromptTest(TextCommandTestCase):
 
     def test_words_are_counted_alike_in_a_command_and_beside_it(self) -> None:
         self.write({".claude/commands/show.md": "!`echo $0` then $1\n"})
-        result = self.run_turns("Done.", prompt="/show a b")
+        result = self.run_script("Done.", prompt="/show a b")
         (prompt,) = [event.text for event in result.events if isinstance(event, UserMessage)]
         self.assertEqual(prompt, "a then b")
 
     def test_a_prompt_whose_command_may_not_run_is_not_taken(self) -> None:
         self.write({".claude/commands/show.md": "!`touch made`\n"})
-        result = self.run_turns("Done.", prompt="/show")
+        result = self.run_script("Done.", prompt="/show")
         self.assertEqual((result.stop_reason, self.provider.requests), ("error", []))
         self.assertIn("command /show is not used: its command 'touch made' may not run", result.error_message or "")
         self.assertFalse((self.project / "made").exists())
@@ -292,12 +278,12 @@ class PromptTest(TextCommandTestCase):
             return HookDecision(override_prompt="Other.")
 
         hooks = HookEngine(user_prompt_submit=(HookMatcher("rewrite", hook=rewrite),))
-        result = self.run_turns("Done.", prompt="/show", hooks=hooks)
+        result = self.run_script("Done.", prompt="/show", hooks=hooks)
         self.assertEqual((seen, self.ran(result.events)), (["Now: !`echo one`"], []))
         self.assertEqual([event.text for event in result.events if isinstance(event, UserMessage)], ["Other."])
 
     def test_a_person_may_start_a_skill_whose_commands_run(self) -> None:
-        result = self.run_turns("Done.", prompt="/status")
+        result = self.run_script("Done.", prompt="/status")
         self.assertEqual(self.body(result), "Now: one two")
         self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
@@ -316,7 +302,7 @@ class PromptTest(TextCommandTestCase):
         self.skill("status", body="Now: !\u200b`echo one two`\n")
         (asked,) = requests_of(self.project, index_skills(self.project, setting_sources=("project",)))
         self.assertIn("run: echo one two", asked)
-        self.assertEqual(self.ran(self.run_turns(ACTIVATE, "Done.").events), ["echo one two"])
+        self.assertEqual(self.ran(self.run_script(ACTIVATE, "Done.").events), ["echo one two"])
 
 
 class CrashTest(TextCommandTestCase):
@@ -332,7 +318,7 @@ class CrashTest(TextCommandTestCase):
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         (session,) = self.store.list_session_summaries()
-        result = self.run_turns("Done.", prompt="Go on.", resume=session.id, permission_gate=_gate())
+        result = self.run_script("Done.", prompt="Go on.", resume=session.id, permission_gate=_gate())
         self.assertEqual((self.project / "runs.txt").read_text(), "ran\n")
         self.assertEqual((self.project / "started.txt").read_text(), "started\n")
         self.assertRegex(self.error(result), "has no known end: the process died while it was running")
@@ -342,7 +328,7 @@ class CrashTest(TextCommandTestCase):
         self.skill("status", body="!`./wait.sh`\n")
         self.write({"wait.sh": "#!/bin/sh\nsleep 60\n"})
         (self.project / "wait.sh").chmod(0o755)
-        result = self.run_turns(ACTIVATE, "Done.", permission_gate=_gate(), timeout_s=1.0)
+        result = self.run_script(ACTIVATE, "Done.", permission_gate=_gate(), timeout_s=1.0)
         self.assertEqual(result.stop_reason, "timeout")
         (end,) = [event for event in result.events if isinstance(event, TextCommandFinished)]
         self.assertEqual(end.outcome, "cancelled")

@@ -7,7 +7,7 @@ import unittest
 from dataclasses import replace
 from typing import Any
 
-from openagentic_sdk.api import RunResult, run
+from openagentic_sdk.api import RunResult
 from openagentic_sdk.events import (
     CommandExpanded,
     ModelContext,
@@ -19,13 +19,11 @@ from openagentic_sdk.events import (
     ToolResult,
     UserMessage,
 )
-from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
+from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.project.trust import requests_of
 from openagentic_sdk.runs.replay import replay_events
-from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.testing.scripted import ScriptedProvider
-from tests.skills.support import ProjectTestCase
+from tests.skills.support import RunTestCase
 
 COMMAND = "---\ndescription: Makes it.\nallowed-tools: Bash(touch *), Bash\nmodel: big-1\n---\nMake $ARGUMENTS.\n"
 
@@ -34,24 +32,9 @@ def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"tool_calls": [{"name": tool, "arguments": arguments}]}
 
 
-class TurnTestCase(ProjectTestCase):
-    def setUp(self) -> None:
-        super().setUp()
-        self.store = FileSessionStore(root_dir=self.parent / "store")
-        self.provider = ScriptedProvider([])
-
-    def run_turns(self, *turns: Any, prompt: str = "Go.", **options: Any) -> RunResult:
-        self.provider = ScriptedProvider(turns)
-        settings = {
-            "cwd": self.project,
-            "setting_sources": ("project",),
-            "session_store": self.store,
-            "home": self.parent / "home",
-            "permission_gate": PermissionGate(permission_mode="dontAsk", allow=("Skill", "Read")),
-            **options,
-        }
-        made = OpenAgenticOptions(provider=self.provider, model="m", **settings)
-        result = asyncio.run(run(prompt=prompt, options=made))
+class TurnTestCase(RunTestCase):
+    def run_turns(self, *turns: Any, **options: Any) -> RunResult:
+        result = self.run_script(*turns, **options)
         self.assertEqual((result.stop_reason, result.error_message), ("end", None))
         return result
 
