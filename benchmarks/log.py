@@ -19,8 +19,8 @@ from zlib import crc32
 
 from openagentic_sdk.events import AssistantMessage
 from openagentic_sdk.serialization import event_to_dict
+from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
-from openagentic_sdk.sessions.verify import verify_session
 
 from . import Row
 

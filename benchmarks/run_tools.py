@@ -13,9 +13,9 @@ from typing import Any
 
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
-from openagentic_sdk.tools.html_markdown import html_to_markdown
-from openagentic_sdk.tools.sandbox_plan import probe_sandbox
-from openagentic_sdk.tools.web_address import parse_web_url
+from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from openagentic_sdk.tools.web.address import parse_web_url
+from openagentic_sdk.tools.web.markdown import html_to_markdown
 
 from . import Row, best_s
 

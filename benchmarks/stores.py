@@ -24,8 +24,8 @@ from openagentic_sdk.events import AssistantMessage, Event, ModelRequest, ToolRe
 from openagentic_sdk.serialization import dumps_event
 from openagentic_sdk.sessions import lifecycle
 from openagentic_sdk.sessions.base import SessionStore, dumps_stored, stamp_events
-from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.stores.locate import open_store
 
 from . import Row, best_s
 
@@ -35,7 +35,7 @@ APPENDS = 3_000
 LOG_EVENTS = 10_000
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL")
 _LIST = """
-from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.stores.locate import open_store
 rows = open_store({url!r}).list_session_summaries(limit=10)
 assert len(rows) == 10 and not any(row.error for row in rows)
 """

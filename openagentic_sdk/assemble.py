@@ -34,20 +34,20 @@ from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_a
 from .runtime.skill_apart import GENERAL_AGENT
 from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
-from .sessions.compaction import ContextLimits
-from .sessions.locate import open_store
-from .sessions.prices import PriceTable, built_in_prices, cost, with_prices
+from .sessions.folds.compaction import ContextLimits
+from .sessions.folds.prices import PriceTable, built_in_prices, cost, with_prices
+from .sessions.folds.view import SessionView
 from .sessions.store import FileSessionStore
-from .sessions.view import SessionView
+from .sessions.stores.locate import open_store
 from .skills.activation import active_skills
 from .skills.fields import served_model
 from .skills.index import IndexResult, SkillInfo
 from .skills.library import SkillLibrary
 from .tools.bash import BashTool
-from .tools.bash_sandbox import BashSandbox
 from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
-from .tools.sandbox_plan import probe_sandbox
+from .tools.shell.sandbox_plan import probe_sandbox
+from .tools.shell.sandboxed import BashSandbox
 
 TASK = "Task"
 _GENERAL = AgentDefinition("", DEFAULT_BASE)

@@ -17,7 +17,7 @@ from ..options import OpenAgenticOptions
 from .countdown import Countdown
 from .exits import OK
 from .flags import add_agent_flags, build_options
-from .people import Asker, build_gate, somebody_is_there
+from .questions import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen, printable
 from .trust import ask_for_trust, check_mode

@@ -18,7 +18,7 @@ from ..providers.base import Done, ModelOutput, TextDelta
 from ..providers.http import HttpTransport
 from ..providers.openai_compatible import OpenAICompatibleProvider
 from ..providers.timeouts import Timeouts
-from . import surroundings
+from . import doctor_machine as surroundings
 from .exits import FAILED, OK
 from .terminal import Screen, on_one_line
 

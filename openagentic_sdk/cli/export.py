@@ -13,7 +13,7 @@ from pathlib import Path
 from ..errors import OptionsError
 from ..events import Event
 from ..permissions.redact import Redactor
-from ..sessions.export import to_json, to_markdown, to_messages, to_otlp
+from ..sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
 from .exits import OK
 from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 

@@ -43,7 +43,7 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
-from ..sessions.usage import normalize_usage
+from ..sessions.folds.usage import normalize_usage
 from .terminal import Screen, on_one_line, printable
 
 INDENT = "    "

@@ -9,7 +9,7 @@ import sys
 from ..errors import OptionsError
 from .countdown import Countdown
 from .flags import add_agent_flags, build_options
-from .people import Asker, build_gate, somebody_is_there
+from .questions import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen
 from .trust import ask_for_trust, check_mode

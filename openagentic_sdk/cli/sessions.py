@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
-from ..sessions.summary import SessionSummary, summary_to_dict
+from ..sessions.folds.summary import SessionSummary, summary_to_dict
 from . import sessions_change, sessions_check, sessions_compare
 from .exits import FAILED, OK
 from .render import EventPrinter

@@ -6,10 +6,10 @@ import argparse
 import sys
 
 from ..errors import OpenAgentSdkError, OptionsError
-from ..sessions.audit import find_mismatches
 from ..sessions.base import SessionStore
+from ..sessions.folds.audit import find_mismatches
+from ..sessions.log.verify import salvage, verify_session
 from ..sessions.store import FileSessionStore
-from ..sessions.verify import salvage, verify_session
 from .exits import FAILED, OK
 from .stores import NEWEST, ActionList, add_id, find_session
 from .terminal import Screen, on_one_line

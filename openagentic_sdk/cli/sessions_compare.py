@@ -12,8 +12,8 @@ from dataclasses import asdict
 from ..errors import OptionsError
 from ..events import Event, ModelRequest
 from ..sessions.base import SessionStore
-from ..sessions.compare import Difference, Thresholds, compare_sessions
-from ..sessions.explain import StepExplanation, explain_step
+from ..sessions.folds.compare import Difference, Thresholds, compare_sessions
+from ..sessions.folds.explain import StepExplanation, explain_step
 from ..sessions.follow import follow
 from .exits import FAILED, OK
 from .render import EventPrinter

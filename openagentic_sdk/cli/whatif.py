@@ -16,7 +16,7 @@ from ..runs.whatif import what_if
 from ..sessions.base import SessionStore
 from .exits import FAILED, OK
 from .flags import add_agent_flags, build_options
-from .people import Asker, build_gate, somebody_is_there
+from .questions import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .stores import add_id, find_session
 from .terminal import Screen

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .forbidden import could_be_anything, first_forbidding_path, forbidding_command_rule
+from .command_allow import permits_command
+from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .paths import TOO_MANY_PATHS
-from .permitted import permits_command
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .shell import PARSER_VERSION, CommandLine

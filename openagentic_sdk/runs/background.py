@@ -23,7 +23,7 @@ from ..runtime.loop import Prompt
 from ..runtime.recorder import off_loop
 from ..runtime.task import RunTask
 from ..sessions.base import SessionStore
-from ..sessions.view import SessionView
+from ..sessions.folds.view import SessionView
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 

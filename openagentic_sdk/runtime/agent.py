@@ -15,14 +15,14 @@ from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
 from ..sessions.base import SessionStore
-from ..sessions.compaction import ContextLimits
+from ..sessions.folds.compaction import ContextLimits
+from ..sessions.folds.view import SessionView
 from ..sessions.request import RequestDigest
-from ..sessions.view import SessionView
 from ..skills.activation import SkillPolicy, skill_policy
 from ..skills.text_commands import Draft
-from ..tools.background_shells import command_folder
 from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
+from ..tools.shell.background import command_folder
 from .limits import Budget, Deadline
 from .recorder import Recorder
 from .structured import OutputSchema

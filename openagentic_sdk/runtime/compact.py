@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ProviderError, ToolError
 from ..events import Event, ModelRequest, ModelResponse, SystemNotice
 from ..providers.wrap import ask, fold
-from ..sessions.compaction import (
+from ..sessions.folds.compaction import (
     BYTES_PER_TOKEN,
     CompactionPlan,
     compacted_event,
@@ -24,8 +24,8 @@ from ..sessions.compaction import (
     size_of,
     summary_request,
 )
+from ..sessions.folds.usage import normalize_usage
 from ..sessions.request import canonical_json, request_sha256
-from ..sessions.usage import normalize_usage
 from ..tools.base import SubagentResult
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel

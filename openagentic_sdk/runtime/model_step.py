@@ -23,7 +23,7 @@ from ..events import (
 )
 from ..providers import base as wire
 from ..providers.wrap import ask
-from ..sessions.usage import normalize_usage
+from ..sessions.folds.usage import normalize_usage
 from .agent import Run, RunStopped
 from .recorder import settled
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..sessions.base import SessionWriter
-from ..sessions.view import SessionView
+from ..sessions.folds.view import SessionView
 from .agent import Agent, Run, RunRequest, Spawn
 from .channel import EventChannel
 from .limits import Budget, Deadline

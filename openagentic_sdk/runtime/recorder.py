@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import StorageError
 from ..events import Event, SystemNotice
 from ..sessions.base import SessionWriter
-from ..sessions.view import SessionView
+from ..sessions.folds.view import SessionView
 from ..threads import run_in_thread
 from .channel import EventChannel
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..errors import SessionError
 from ..events import SubagentFinished, SubagentStarted, ToolResult
-from ..sessions.view import CallRecord, SessionView
+from ..sessions.folds.view import CallRecord, SessionView
 from ..tools.base import Tool
 from .agent import Run
 from .recorder import off_loop

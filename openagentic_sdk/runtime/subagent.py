@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
-from ..sessions.view import SessionView
+from ..sessions.folds.view import SessionView
 from ..tools.base import SubagentResult
 from .agent import Agent, Expanded, Run, RunRequest, within_allowlists
 from .loop import end_unbegun, run_session

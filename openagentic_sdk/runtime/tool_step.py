@@ -21,12 +21,12 @@ from ..sessions.request import json_sha256
 from ..tools.base import Tool, ToolOutput
 from ..tools.schema import validate
 from .agent import Run, RunStopped
+from .file_rules import note_rules
 from .final_answer import FinalAnswerTool
 from .masking import mask_event
-from .outputs import shrink_output
 from .recorder import settled
-from .rules import note_rules
 from .tool_context import tool_context
+from .tool_output import shrink_output
 
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 NOT_STARTED = "The run was interrupted before this call started: it did not run."

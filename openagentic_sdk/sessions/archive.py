@@ -21,8 +21,8 @@ from ..errors import InvalidEventError, StorageError
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
 from .base import SessionStore
+from .folds.summary import LAST_TIME
 from .lifecycle import delete_session, descendants, take_back
-from .summary import LAST_TIME
 
 if TYPE_CHECKING:
     from zipfile import ZipFile

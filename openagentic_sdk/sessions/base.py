@@ -26,9 +26,8 @@ from ..errors import (
 )
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event
-from .line import encode_event, stamp_event
-from .search import SearchHit, scan_events, search_words
-from .summary import (
+from .folds.search import SearchHit, scan_events, search_words
+from .folds.summary import (
     SessionSummary,
     failed_summary,
     fold_session_summary,
@@ -36,6 +35,7 @@ from .summary import (
     start_summary,
     summary_matches,
 )
+from .log.line import encode_event, stamp_event
 
 MAX_ID_CHARS = 200
 # A follower without a better way looks this often: soon after news, then ever less often.

@@ -31,8 +31,8 @@ from ..events import (
 )
 from ..serialization import loads_json
 from .base import SessionStore, stamp_events
+from .folds.usage import normalize_usage
 from .lifecycle import take_back
-from .usage import normalize_usage
 
 PROVIDER = "anthropic"
 Line = Mapping[str, Any]

@@ -21,7 +21,7 @@ from ..errors import ConcurrencyError, InvalidEventError, SessionExistsError, Se
 from ..events import Event, UnknownEvent
 from ..serialization import dumps_json
 from .base import SessionStore
-from .line import encode_event
+from .log.line import encode_event
 
 T = TypeVar("T")
 Key = Mapping[str, Any]

@@ -26,11 +26,11 @@ from ..events import (
     UserMessage,
 )
 from .base import SessionStore
-from .compaction import standing_events
+from .folds.compaction import standing_events
+from .folds.summary import SessionSummary, plain_line
+from .folds.usage import Usage
+from .folds.view import SessionView
 from .rebuild import Message, rebuild_messages
-from .summary import SessionSummary, plain_line
-from .usage import Usage
-from .view import SessionView
 
 FORKED_BEFORE_START = "The session was forked before this call ran. Ask for it again if it is still wanted."
 FORKED_IN_THE_MIDDLE = (

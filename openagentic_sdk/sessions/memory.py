@@ -33,7 +33,7 @@ from .base import (
     loads_stored,
     stamp_events,
 )
-from .summary import SessionSummary, fold_session_summary, start_summary
+from .folds.summary import SessionSummary, fold_session_summary, start_summary
 
 
 @dataclass

@@ -42,8 +42,8 @@ from .base import (
     iter_pages,
     stamp_events,
 )
-from .head import Head, copied_head, read_head
-from .summary import SessionSummary, start_summary, summary_matches
+from .folds.summary import SessionSummary, start_summary, summary_matches
+from .stores.log_state import Head, copied_head, read_head
 
 if TYPE_CHECKING:
     from psycopg import Connection

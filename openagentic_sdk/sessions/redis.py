@@ -47,8 +47,8 @@ from .base import (
     iter_pages,
     stamp_events,
 )
-from .head import Head, copied_head, read_head
-from .summary import SessionSummary, page_of, start_summary, summary_matches
+from .folds.summary import SessionSummary, page_of, start_summary, summary_matches
+from .stores.log_state import Head, copied_head, read_head
 
 T = TypeVar("T")
 DEFAULT_PREFIX = "openagentic"

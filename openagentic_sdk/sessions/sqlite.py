@@ -42,18 +42,18 @@ from .base import (
     loads_stored,
     stamp_events,
 )
-from .disk import BINARY
-from .head import Head, copied_head, read_head
-from .line import is_barrier, stamp_event
-from .lock import try_lock
-from .search import SearchHit, context_of, event_text, search_words
-from .summary import (
+from .folds.search import SearchHit, context_of, event_text, search_words
+from .folds.summary import (
     SessionSummary,
     moves_summary,
     start_summary,
     summary_matches,
     time_after,
 )
+from .log.disk import BINARY
+from .log.line import is_barrier, stamp_event
+from .log.lock import try_lock
+from .stores.log_state import Head, copied_head, read_head
 
 if TYPE_CHECKING:
     import sqlite3

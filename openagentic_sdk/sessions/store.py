@@ -41,14 +41,14 @@ from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .base import SessionStore, check_sequence, stamp_events
-from .disk import BINARY, NO_FOLLOW, Disk, SystemDisk
-from .head import Head, copied_head
-from .kept import KeptSummary, SummaryFile
-from .line import BadLineError, decode_line, stamp_event
-from .lock import lock_holder, try_lock, wait_for_lock
-from .log import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably, write_new_file
-from .scan import START, LogReader, Position, cut_block, find_end, find_seq, offset_of, split_lines
-from .summary import LAST_TIME, SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
+from .folds.summary import LAST_TIME, SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
+from .log.disk import BINARY, NO_FOLLOW, Disk, SystemDisk
+from .log.file import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably, write_new_file
+from .log.line import BadLineError, decode_line, stamp_event
+from .log.lock import lock_holder, try_lock, wait_for_lock
+from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq, offset_of, split_lines
+from .log.summary_file import KeptSummary, SummaryFile
+from .stores.log_state import Head, copied_head
 
 __all__ = ["FileSessionStore", "SessionStore"]
 

@@ -16,7 +16,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..sessions.disk import Disk, SystemDisk
+from ..sessions.log.disk import Disk, SystemDisk
 
 # What can go wrong. The first group is raised as an OSError before anything happens; `short` and `torn` write half.
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EFBIG", "EINTR")

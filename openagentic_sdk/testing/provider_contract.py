@@ -33,7 +33,7 @@ from ..providers.base import (
     ToolCallReady,
     read_stream_event,
 )
-from ..sessions.usage import normalize_usage
+from ..sessions.folds.usage import normalize_usage
 
 Turn = Mapping[str, Any]
 

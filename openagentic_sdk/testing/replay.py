@@ -26,7 +26,7 @@ from ..events import (
     ToolUse,
 )
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
-from ..sessions.audit import rebuild_requests
+from ..sessions.folds.audit import rebuild_requests
 from ..sessions.request import RequestDigest
 from ..tools.base import Effect, Tool, ToolContext, ToolOutput
 

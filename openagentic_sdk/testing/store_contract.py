@@ -48,7 +48,7 @@ from ..events import (
     UserQuestion,
 )
 from ..sessions.base import SessionStore
-from ..sessions.summary import fold_session_summary, start_summary
+from ..sessions.folds.summary import fold_session_summary, start_summary
 
 # Each id must be kept apart from all others, or be refused when a session of that name is created.
 HOSTILE_IDS = (

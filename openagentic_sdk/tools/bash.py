@@ -18,14 +18,14 @@ from typing import Any
 
 from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
-from .background_shells import RunShells, run_shells
 from .base import BlockingTool, ToolContext
-from .bash_sandbox import BashSandbox, Confinement, EffectsMode, SandboxMode
-from .command_output import KeptText, keep_text, output_paths
-from .environment import command_environment
-from .sandbox_plan import probe_sandbox
 from .schema import validate
-from .shell_process import CommandReport, CommandSpec, StreamReport, run_command
+from .shell.background import RunShells, run_shells
+from .shell.environment import command_environment
+from .shell.output import KeptText, keep_text, output_paths
+from .shell.process import CommandReport, CommandSpec, StreamReport, run_command
+from .shell.sandbox_plan import probe_sandbox
+from .shell.sandboxed import BashSandbox, Confinement, EffectsMode, SandboxMode
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 600.0

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from ..skills.library import SkillLibrary
 from .ask_user_question import AskUserQuestionTool
-from .background_shells import BashOutputTool, KillBashTool
 from .background_tasks import TaskOutputTool
 from .bash import BashTool
 from .edit import EditTool
@@ -14,6 +13,7 @@ from .glob import GlobTool
 from .grep import GrepTool
 from .read import ReadTool
 from .registry import ToolRegistry
+from .shell.background import BashOutputTool, KillBashTool
 from .skill_activate import SkillActivateTool
 from .skill_deactivate import SkillDeactivateTool
 from .skill_list import SkillListTool

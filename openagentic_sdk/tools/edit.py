@@ -14,11 +14,10 @@ from ..errors import ToolError
 from ..events import ToolUse
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
-from .encoding import Encoding, binary_kind, decode, encode, is_binary
-from .nearest import explain_missing
-from .permitted import permitted_path
-from .schema import validate
-from .workspace import (
+from .files.encoding import Encoding, binary_kind, decode, encode, is_binary
+from .files.nearest import explain_missing
+from .files.readable import permitted_path
+from .files.workspace import (
     ResolvedPath,
     change_lock,
     digest_bytes,
@@ -30,6 +29,7 @@ from .workspace import (
     resolve_path,
     shown_path,
 )
+from .schema import validate
 
 _EDIT_FIELDS: Mapping[str, Any] = {
     "old": {

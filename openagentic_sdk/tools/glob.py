@@ -10,13 +10,13 @@ from typing import Any
 from ..errors import ToolError
 from ..threads import run_in_thread
 from .base import Tool, ToolContext
-from .file_types import type_suffixes
-from .glob_pattern import GlobPattern, expand_braces, static_folder
-from .output import plural
-from .permitted import permitted_path, read_filter
+from .files.readable import permitted_path, read_filter
+from .files.window import plural
+from .files.workspace import ResolvedPath, check_folder, shown_path
+from .find.file_types import type_suffixes
+from .find.pattern import GlobPattern, expand_braces, static_folder
+from .find.tree import WalkOptions, walk
 from .schema import validate
-from .tree import WalkOptions, walk
-from .workspace import ResolvedPath, check_folder, shown_path
 
 
 class GlobTool(Tool):

@@ -17,15 +17,15 @@ from typing import Any
 from ..errors import ToolError, ToolInputError
 from ..threads import run_in_thread
 from .base import Tool, ToolContext
-from .file_types import type_suffixes
-from .glob_pattern import GlobPattern
-from .output import plural
-from .permitted import permitted_path, read_filter
+from .files.readable import permitted_path, read_filter
+from .files.window import plural
+from .files.workspace import ResolvedPath, missing_file, open_file, shown_path
+from .find.file_types import type_suffixes
+from .find.pattern import GlobPattern
+from .find.search import Hit
+from .find.search_files import FileSearch, ListedFile, SearchStopped
+from .find.tree import WalkOptions, walk
 from .schema import validate
-from .search import Hit
-from .search_files import FileSearch, ListedFile, SearchStopped
-from .tree import WalkOptions, walk
-from .workspace import ResolvedPath, missing_file, open_file, shown_path
 
 MAX_CONTEXT_LINES = 50
 

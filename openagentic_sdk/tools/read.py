@@ -18,12 +18,20 @@ from typing import Any
 from ..errors import ToolError
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
-from .encoding import HEAD_BYTES, LATIN1, UTF8, Encoding, binary_kind, image_media_type, is_binary, marked_encoding
-from .notebook import notebook_lines
-from .output import LineWindow, number_lines, plural
-from .permitted import permitted_path
-from .schema import validate
-from .workspace import (
+from .files.encoding import (
+    HEAD_BYTES,
+    LATIN1,
+    UTF8,
+    Encoding,
+    binary_kind,
+    image_media_type,
+    is_binary,
+    marked_encoding,
+)
+from .files.notebook import notebook_lines
+from .files.readable import permitted_path
+from .files.window import LineWindow, number_lines, plural
+from .files.workspace import (
     CHUNK_BYTES,
     ResolvedPath,
     check_cancelled,
@@ -33,6 +41,7 @@ from .workspace import (
     read_at_most,
     shown_path,
 )
+from .schema import validate
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})\Z")
 

@@ -12,7 +12,7 @@ from ..skills.index import SkillInfo, load_skill
 from ..skills.library import SkillLibrary
 from ..skills.text import printable
 from .base import Tool, ToolContext
-from .permitted import READ_FILTER
+from .files.readable import READ_FILTER
 from .skill_list import PROJECT_DIR_SCHEMA, find_index
 
 MAX_RESOURCE_BYTES = 256 * 1024

@@ -17,9 +17,9 @@ from ..errors import AddressRefusedError, ToolError
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
 from .schema import validate
-from .web_address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
-from .web_content import MAX_BODY_BYTES, page_of
-from .web_transport import FetchSignal, fetch_from_address
+from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
+from .web.content import MAX_BODY_BYTES, page_of
+from .web.transport import FetchSignal, fetch_from_address
 
 MAX_REDIRECTS = 5
 MAX_TEXT_CHARS = 100_000

@@ -15,7 +15,7 @@ from ..errors import ToolError
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
 from .schema import validate
-from .web_transport import FetchSignal
+from .web.transport import FetchSignal
 
 SEARCH_URL = "https://api.tavily.com/search"
 KEY_VARIABLE = "TAVILY_API_KEY"

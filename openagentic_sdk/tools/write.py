@@ -13,9 +13,8 @@ from ..errors import ToolError
 from ..events import ToolUse
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
-from .permitted import permitted_path
-from .schema import validate
-from .workspace import (
+from .files.readable import permitted_path
+from .files.workspace import (
     ResolvedPath,
     change_lock,
     digest_bytes,
@@ -26,6 +25,7 @@ from .workspace import (
     resolve_path,
     shown_path,
 )
+from .schema import validate
 
 
 class WriteTool(Tool):

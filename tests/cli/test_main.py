@@ -16,9 +16,9 @@ from typing import Any
 
 from openagentic_sdk.cli.exits import FAILED, INTERRUPTED, OK, USAGE
 from openagentic_sdk.cli.main import COMMANDS, main
-from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.tools.sandbox_plan import probe_sandbox
+from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ROOT / "fixtures" / "projects" / "checklist"

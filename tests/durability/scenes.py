@@ -22,9 +22,9 @@ from openagentic_sdk.events import (
     UnknownEvent,
     UserMessage,
 )
-from openagentic_sdk.sessions.disk import SystemDisk
+from openagentic_sdk.sessions.log.disk import SystemDisk
+from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
-from openagentic_sdk.sessions.verify import verify_session
 from openagentic_sdk.testing.clock import FakeClock
 
 # A disk in memory, where there is one: most tests here look at thousands of states of a file and at none of the hardware.

@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from openagentic_sdk.errors import LogCorruptError, SessionExistsError
 from openagentic_sdk.events import Event, SessionForked, UserMessage
+from openagentic_sdk.sessions.log.verify import salvage, verify_session
 from openagentic_sdk.sessions.store import LOG_NAME
-from openagentic_sdk.sessions.verify import salvage, verify_session
 
 from .scenes import LARGE, SceneTest, bare, small_batches, three_turns
 

@@ -9,9 +9,9 @@ import unittest
 
 from openagentic_sdk.errors import ConcurrencyError, SessionError, SessionLockedError, StorageError
 from openagentic_sdk.events import Event, UserMessage
-from openagentic_sdk.sessions.log import LogWriter
+from openagentic_sdk.sessions.log.file import LogWriter
+from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.sessions.verify import verify_session
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
 
 from .scenes import LARGE, InstantDisk, SceneTest, bare, small_batches, three_turns

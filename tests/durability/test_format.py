@@ -19,8 +19,8 @@ from openagentic_sdk.events import (
     UserMessage,
 )
 from openagentic_sdk.serialization import MAX_DEPTH, dumps_event
-from openagentic_sdk.sessions.line import is_barrier, seal_line
-from openagentic_sdk.sessions.verify import verify_session
+from openagentic_sdk.sessions.log.line import is_barrier, seal_line
+from openagentic_sdk.sessions.log.verify import verify_session
 
 from .scenes import SceneTest, bare, three_turns
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from openagentic_sdk.errors import ConcurrencyError, SessionLockedError, StorageError
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.log import LogWriter
+from openagentic_sdk.sessions.log.file import LogWriter
+from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
-from openagentic_sdk.sessions.verify import verify_session
 from openagentic_sdk.testing.faults import FaultyOS
 
 from .scenes import LARGE, InstantDisk, SceneTest, bare
@@ -27,7 +27,7 @@ _APPENDER = """
 import sys
 from openagentic_sdk.errors import SessionLockedError
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.log import LogWriter
+from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 root, name, appends = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = FileSessionStore(root, "flush")
@@ -43,7 +43,7 @@ print(refused)
 """
 _HOLDER = """
 import sys
-from openagentic_sdk.sessions.log import LogWriter
+from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.store import FileSessionStore
 with FileSessionStore(sys.argv[1]).open_writer("s"):
     print("held", flush=True)

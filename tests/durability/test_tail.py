@@ -7,9 +7,9 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from openagentic_sdk.events import LogRecovered, UserMessage
-from openagentic_sdk.sessions.disk import SystemDisk
-from openagentic_sdk.sessions.scan import LogReader
-from openagentic_sdk.sessions.verify import verify_session
+from openagentic_sdk.sessions.log.disk import SystemDisk
+from openagentic_sdk.sessions.log.scan import LogReader
+from openagentic_sdk.sessions.log.verify import verify_session
 
 from .scenes import LARGE, SceneTest, small_batches, tool_turn
 

@@ -19,8 +19,8 @@ from typing import Any
 from openagentic_sdk import AgentDefinition, FileSessionStore, OpenAgenticOptions, PermissionGate, run
 from openagentic_sdk.events import Event
 from openagentic_sdk.serialization import loads_event
+from openagentic_sdk.sessions.folds.summary import fold_session_summary, summary_to_dict
 from openagentic_sdk.sessions.rebuild import rebuild_messages
-from openagentic_sdk.sessions.summary import fold_session_summary, summary_to_dict
 from openagentic_sdk.testing import FakeClock, ScriptedProvider
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.read import ReadTool

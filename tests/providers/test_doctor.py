@@ -13,7 +13,7 @@ from typing import Any
 from openagentic_sdk.cli import doctor
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.project.claude import find_project_root
-from openagentic_sdk.tools.sandbox_plan import probe_sandbox
+from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
 from .server import Connection, Request, Server, delta, sse
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import Event, ModelResponse, SessionForked, SubagentFinished, SystemInit
-from openagentic_sdk.sessions.prices import built_in_prices, cost, load_prices, session_cost, with_prices
-from openagentic_sdk.sessions.usage import add_usage, normalize_usage, usage
+from openagentic_sdk.sessions.folds.prices import built_in_prices, cost, load_prices, session_cost, with_prices
+from openagentic_sdk.sessions.folds.usage import add_usage, normalize_usage, usage
 
 
 def normal(prompt: int, answer: int, *, cached: int = 0, written: int = 0, reasoning: int = 0) -> dict[str, int]:

@@ -4,7 +4,7 @@ from openagentic_sdk.api import query
 from openagentic_sdk.events import Result
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.sessions.audit import find_mismatches
+from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.scripted import ScriptedProvider

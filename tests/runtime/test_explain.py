@@ -7,7 +7,7 @@ from openagentic_sdk.api import run
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.sessions.explain import explain_step
+from openagentic_sdk.sessions.folds.explain import explain_step
 
 from .support import options_for
 

@@ -12,8 +12,8 @@ from openagentic_sdk.api import query, run
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
-from openagentic_sdk.tools.bash_sandbox import BashSandbox
-from openagentic_sdk.tools.sandbox_plan import probe_sandbox
+from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from openagentic_sdk.tools.shell.sandboxed import BashSandbox
 
 from .support import assert_closed, events_of, options_for, result_of
 

@@ -4,8 +4,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.stores.locate import open_store
 
 from .support import assert_closed, events_of, options_for, result_of
 

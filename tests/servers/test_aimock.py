@@ -13,7 +13,7 @@ from openagentic_sdk.providers.base import Done, ModelOutput, ReasoningDelta, Re
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.retry import RetryingProvider
-from openagentic_sdk.sessions.usage import normalize_usage
+from openagentic_sdk.sessions.folds.usage import normalize_usage
 from openagentic_sdk.testing.clock import FakeClock
 
 from . import peers

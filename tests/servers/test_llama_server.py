@@ -19,8 +19,8 @@ from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta
 from openagentic_sdk.providers.chat_request import RequestSettings
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
+from openagentic_sdk.sessions.folds.usage import normalize_usage
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.sessions.usage import normalize_usage
 from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.read import ReadTool
 

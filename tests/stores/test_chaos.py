@@ -18,8 +18,8 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.locate import open_store
-from openagentic_sdk.sessions.summary import fold_session_summary, start_summary
+from openagentic_sdk.sessions.folds.summary import fold_session_summary, start_summary
+from openagentic_sdk.sessions.stores.locate import open_store
 
 ROOT = Path(__file__).parents[2]
 CHAOS_S = float(os.environ.get("OPENAGENTIC_TEST_CHAOS_S", "60"))
@@ -28,7 +28,7 @@ _WRITER = """
 import sys, time
 from openagentic_sdk.errors import ConcurrencyError, SessionLockedError, StorageError
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.stores.locate import open_store
 url, session_id, name, seconds = sys.argv[1:]
 store = open_store(url)
 end = time.monotonic() + float(seconds)

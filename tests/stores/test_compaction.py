@@ -20,9 +20,9 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
-from openagentic_sdk.sessions import compaction
 from openagentic_sdk.sessions.base import stamp_events
-from openagentic_sdk.sessions.compaction import ContextLimits
+from openagentic_sdk.sessions.folds import compaction
+from openagentic_sdk.sessions.folds.compaction import ContextLimits
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 
 

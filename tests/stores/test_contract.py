@@ -7,8 +7,8 @@ import time
 import unittest
 
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing import store_contract
 
 from . import servers
@@ -45,7 +45,7 @@ class UrlStoreContract(store_contract.StoreContract):
 
     def process_source(self) -> str | None:
         url = self.url.format(place=self.place)
-        return f"from openagentic_sdk.sessions.locate import open_store\nstore = open_store({url!r})\n"
+        return f"from openagentic_sdk.sessions.stores.locate import open_store\nstore = open_store({url!r})\n"
 
 
 class SqliteStoreTest(UrlStoreContract):

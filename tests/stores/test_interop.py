@@ -14,7 +14,7 @@ from openagentic_sdk.errors import InvalidEventError
 from openagentic_sdk.events import UnknownEvent
 from openagentic_sdk.sessions.interop import ENTRY_TYPE, ClaudeSessionStore, fold_session_summary, session_id_of
 from openagentic_sdk.sessions.lifecycle import rename_session
-from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.stores.locate import open_store
 
 MAIN = {"project_key": "proj", "session_id": "sess"}
 SUB1 = {**MAIN, "subpath": "subagents/agent-1"}

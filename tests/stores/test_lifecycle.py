@@ -32,8 +32,8 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.sessions import archive, lifecycle
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.stores.locate import open_store
 
 CALLS = (
     ModelRequest(1, 1, "", 1),

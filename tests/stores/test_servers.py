@@ -16,13 +16,14 @@ from pathlib import Path
 
 from openagentic_sdk.errors import OptionsError, StorageError
 from openagentic_sdk.events import UserMessage
-from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.stores.locate import open_store
 
 ROOT = Path(__file__).parents[2]
 _IMPORTS = """
 import sys
 import openagentic_sdk
-from openagentic_sdk.sessions import archive, importers, interop, lifecycle, locate, memory, postgres, redis, sqlite, store
+from openagentic_sdk.sessions import archive, importers, interop, lifecycle, memory, postgres, redis, sqlite, store
+from openagentic_sdk.sessions.stores import locate
 assert locate.open_store("memory:").list_sessions() == []
 locate.open_store("sqlite:x.db")
 found = {"sqlite3", "psycopg", "redis"} & set(sys.modules)
@@ -32,7 +33,7 @@ _MISSING = """
 import sys
 sys.modules["psycopg"] = sys.modules["redis"] = None
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.sessions.locate import open_store
+from openagentic_sdk.sessions.stores.locate import open_store
 for url in ("postgresql://host/x", "redis://host/0"):
     try:
         open_store(url)

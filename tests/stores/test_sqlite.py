@@ -13,9 +13,9 @@ from pathlib import Path
 from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, StorageError
 from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.locate import open_store
 from openagentic_sdk.sessions.sqlite import MIGRATIONS, SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.stores.locate import open_store
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "stores"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from openagentic_sdk.errors import ToolError, ToolInputError
 from openagentic_sdk.tools.base import ToolContext
-from openagentic_sdk.tools.gitignore import IgnoreFile
+from openagentic_sdk.tools.find.gitignore import IgnoreFile
+from openagentic_sdk.tools.find.pattern import GlobPattern
 from openagentic_sdk.tools.glob import GlobTool
-from openagentic_sdk.tools.glob_pattern import GlobPattern
 
 from .support import IS_LARGE, ScratchCase, load_cases
 

@@ -15,12 +15,12 @@ from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
 from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.find.pattern_cost import pattern_cost
+from openagentic_sdk.tools.find.rg import find_rg, rg_pattern
+from openagentic_sdk.tools.find.search import Query, line_spans, search_file
+from openagentic_sdk.tools.find.search_files import FileSearch, ListedFile
+from openagentic_sdk.tools.find.worker import _interpreter
 from openagentic_sdk.tools.grep import GrepTool
-from openagentic_sdk.tools.grep_worker import _interpreter
-from openagentic_sdk.tools.pattern_cost import pattern_cost
-from openagentic_sdk.tools.rg import find_rg, rg_pattern
-from openagentic_sdk.tools.search import Query, line_spans, search_file
-from openagentic_sdk.tools.search_files import FileSearch, ListedFile
 
 from .support import IS_LARGE, ScratchCase, load_cases
 

@@ -9,7 +9,7 @@ import tracemalloc
 from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
-from openagentic_sdk.tools.output import LineWindow
+from openagentic_sdk.tools.files.window import LineWindow
 from openagentic_sdk.tools.read import ReadTool
 
 from .support import ScratchCase

@@ -12,13 +12,13 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
-from openagentic_sdk.tools.background_shells import BashOutputTool, KillBashTool, run_shells
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
-from openagentic_sdk.tools.command_output import keep_text
-from openagentic_sdk.tools.environment import command_environment, is_dropped
-from openagentic_sdk.tools.shell_helper import descendants, process_parents
-from openagentic_sdk.tools.shell_process import stop_helper
+from openagentic_sdk.tools.shell.background import BashOutputTool, KillBashTool, run_shells
+from openagentic_sdk.tools.shell.environment import command_environment, is_dropped
+from openagentic_sdk.tools.shell.helper import descendants, process_parents
+from openagentic_sdk.tools.shell.output import keep_text
+from openagentic_sdk.tools.shell.process import stop_helper
 
 from .support import IS_LARGE, WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
 
@@ -248,7 +248,7 @@ class NothingSurvives(WorkspaceTestCase):
 
     def test_a_killed_helper_is_replaced(self) -> None:
         self.bash("true")
-        for pid in processes_with("openagentic_sdk.tools.shell_helper"):
+        for pid in processes_with("openagentic_sdk.tools.shell.helper"):
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1] == str(os.getpid()):
                 os.kill(pid, 9)
         self.assertEqual(self.bash("echo again")["stdout"], "again\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import unittest
 
-from openagentic_sdk.tools.html_markdown import html_to_markdown
+from openagentic_sdk.tools.web.markdown import html_to_markdown
 
 from .support import FIXTURES
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
 from openagentic_sdk.events import Event, SystemNotice
-from openagentic_sdk.tools import sandbox_plan
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
-from openagentic_sdk.tools.sandbox import filter_program
-from openagentic_sdk.tools.sandbox_plan import SandboxReport, probe_sandbox
+from openagentic_sdk.tools.shell import sandbox_plan
+from openagentic_sdk.tools.shell.sandbox import filter_program
+from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 
 from .support import WorkspaceTestCase, close_run, processes_with
 
@@ -96,8 +96,8 @@ class Confined(WorkspaceTestCase):
     def test_a_hidden_socket_leads_nowhere(self) -> None:
         import socket
 
-        from openagentic_sdk.tools.sandbox_plan import sandbox_plan as make_plan
-        from openagentic_sdk.tools.shell_process import CommandSpec, run_command
+        from openagentic_sdk.tools.shell.process import CommandSpec, run_command
+        from openagentic_sdk.tools.shell.sandbox_plan import sandbox_plan as make_plan
 
         path = str(self.workspace / "control.sock")
         script = f"import socket; socket.socket(socket.AF_UNIX).connect({path!r}); print('connected')"
@@ -318,7 +318,7 @@ class Effects(WorkspaceTestCase):
         self.assertEqual(set(Path(tempfile.gettempdir()).glob("openagentic-effects-*")) - before, set())
 
     def test_a_link_that_took_a_folders_place_stops_the_commit(self) -> None:
-        from openagentic_sdk.tools.overlay import Effect, apply_effects
+        from openagentic_sdk.tools.shell.overlay import Effect, apply_effects
 
         upper = self.workspace.parent / "upper"
         (upper / "kept").mkdir(parents=True)

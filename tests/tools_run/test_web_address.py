@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from openagentic_sdk.errors import AddressRefusedError
 from openagentic_sdk.tools.base import ToolContext
-from openagentic_sdk.tools.web_address import refusal_of
+from openagentic_sdk.tools.web.address import refusal_of
 from openagentic_sdk.tools.web_fetch import WebFetchTool
 
 from .support import FIXTURES

@@ -19,7 +19,7 @@ from typing import Any
 
 from openagentic_sdk.errors import AddressRefusedError, ToolError
 from openagentic_sdk.tools.base import ToolContext
-from openagentic_sdk.tools.web_content import find_charset
+from openagentic_sdk.tools.web.content import find_charset
 from openagentic_sdk.tools.web_fetch import WebFetchTool
 
 from .support import open_descriptors

@@ -1,0 +1,1 @@
+"""What events say, as pure folds: usage, summaries, requests, comparisons, exports."""

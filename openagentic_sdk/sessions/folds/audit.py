@@ -1,0 +1,65 @@
+"""Rebuild every request from the log before it, and compare it with the digest that was recorded when it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...events import Event, ModelContext, ModelRequest
+from ..rebuild import Conversation
+from ..request import RequestDigest
+
+
+@dataclass(frozen=True)
+class RebuiltRequest:
+    """One request as the log tells it. `matches` is False when its digest is not the recorded one."""
+
+    seq: int
+    step: int
+    model: str
+    messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...]
+    recorded_sha256: str
+    rebuilt_sha256: str
+
+    @property
+    def matches(self) -> bool:
+        return self.recorded_sha256 == self.rebuilt_sha256
+
+
+def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
+    """Each request of a log in order. A request that no `model.context` precedes (an older tool's log) is left out."""
+    conversation, context, digest = Conversation(), None, RequestDigest()
+    for event in events:
+        if isinstance(event, ModelContext):
+            if context is None or context.provider != event.provider:
+                conversation.set_provider(event.provider)
+            context = event
+        if isinstance(event, ModelRequest) and context is not None:
+            yield _rebuild(event, context, conversation, digest)
+        conversation.apply(event)
+
+
+def _rebuild(
+    event: ModelRequest, context: ModelContext, conversation: Conversation, digest: RequestDigest
+) -> RebuiltRequest:
+    system: list[Mapping[str, Any]] = (
+        [{"role": "system", "content": context.system_prompt}] if context.system_prompt else []
+    )
+    messages = [*system, *conversation.messages()] if event.messages is None else list(event.messages)
+    tools = context.tools if event.purpose == "turn" else ()
+    return RebuiltRequest(
+        event.seq or 0,
+        event.step,
+        context.model,
+        tuple(messages),
+        tuple(tools),
+        event.request_sha256,
+        digest.of(context.model, messages, tools),
+    )
+
+
+def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
+    """The requests whose digest is not what the log rebuilds."""
+    return [request for request in rebuild_requests(events) if not request.matches]

@@ -1,0 +1,295 @@
+"""A session in the forms that other programs read: OpenTelemetry spans, chat-completions messages, Markdown, JSON.
+
+Pure: events in, a value or text out. `mask` is applied to every text on the way, for those who must not see secrets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...events import (
+    AssistantMessage,
+    AssistantReasoning,
+    Event,
+    ModelRequest,
+    ModelResponse,
+    Result,
+    SystemInit,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from ...serialization import event_to_dict
+from ..rebuild import rebuild_messages
+
+Mask = Callable[[str], str]
+
+_NANOSECONDS = 1_000_000_000
+_INTERNAL, _CLIENT = 1, 3
+_STATUS_ERROR = 2
+
+
+def to_json(events: Iterable[Event], mask: Mask | None = None) -> list[dict[str, Any]]:
+    """The events as JSON objects."""
+    masked: list[dict[str, Any]] = _masked([event_to_dict(event) for event in events], mask)
+    return masked
+
+
+def to_messages(events: Iterable[Event], mask: Mask | None = None) -> list[dict[str, Any]]:
+    """The conversation as a chat-completions model would be sent it now."""
+    masked: list[dict[str, Any]] = _masked(rebuild_messages(events), mask)
+    return masked
+
+
+def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
+    """A transcript to read. Text of people and models stands as quotes, so that it cannot become the page's own headings."""
+    parts: list[str] = []
+    for event in events:
+        write = _MARKDOWN.get(event.type)
+        if write is not None:
+            parts.append(write(_masked_event(event, mask)))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def to_otlp(events: Iterable[Event], *, mask: Mask | None = None, with_content: bool = False) -> dict[str, Any]:
+    """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry.
+
+    One trace per session: an `invoke_agent` span per run, a `chat` span per model call, an `execute_tool` span per call.
+    `with_content` adds what was said, which the conventions leave off by default. Ids follow from the session's id and
+    `seq`, so exporting twice gives the same spans.
+    """
+    spans = _Spans(list(events), mask, with_content).all()
+    scope = {"name": "openagentic_sdk"}
+    resource = {"attributes": _attributes({"service.name": "openagentic_sdk"})}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "spans": spans}]}]}
+
+
+# --- Markdown --------------------------------------------------------------------------------------------------------
+
+
+def _quoted(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def _fenced(text: str) -> str:
+    """The text as a code block, behind a fence that is longer than any that stands in it."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def _json_block(value: Any) -> str:
+    return _fenced(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def _markdown_init(event: SystemInit) -> str:
+    return f"# Session `{event.session_id}`\n\nModel {event.model}, in `{event.cwd}`"
+
+
+def _markdown_user(event: UserMessage) -> str:
+    who = "User" if event.origin == "user" else f"Message of {event.origin}"
+    return f"## {who}\n\n{_quoted(event.text)}"
+
+
+def _markdown_assistant(event: AssistantMessage) -> str:
+    cut = " (cut short)" if event.incomplete else ""
+    return f"## Assistant{cut}\n\n{_quoted(event.text)}" if event.text else ""
+
+
+def _markdown_reasoning(event: AssistantReasoning) -> str:
+    return f"### Reasoning\n\n{_quoted(event.text)}"
+
+
+def _markdown_use(event: ToolUse) -> str:
+    return f"### {event.name}\n\n{_json_block(event.input)}"
+
+
+def _markdown_result(event: ToolResult) -> str:
+    shown = event.error_message if event.is_error and event.error_message else event.output
+    return f"{event.outcome}:\n\n{_json_block(shown)}"
+
+
+def _markdown_end(event: Result) -> str:
+    return f"---\n\nEnded: {event.stop_reason}" + (f" ({event.error_message})" if event.error_message else "")
+
+
+_MARKDOWN: Mapping[str, Callable[[Any], str]] = {
+    SystemInit.type: _markdown_init,
+    UserMessage.type: _markdown_user,
+    AssistantMessage.type: _markdown_assistant,
+    AssistantReasoning.type: _markdown_reasoning,
+    ToolUse.type: _markdown_use,
+    ToolResult.type: _markdown_result,
+    Result.type: _markdown_end,
+}
+
+
+# --- OpenTelemetry ---------------------------------------------------------------------------------------------------
+
+
+class _Spans:
+    """Turns a log into spans, in one pass."""
+
+    def __init__(self, events: Sequence[Event], mask: Mask | None, with_content: bool) -> None:
+        self._events = events
+        self._mask = mask
+        self._with_content = with_content
+        self._session = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
+        self._trace_id = hashlib.sha256(f"session:{self._session}".encode()).hexdigest()[:32]
+        self._spans: list[dict[str, Any]] = []
+        self._run: dict[str, Any] | None = None
+        self._model: dict[str, Any] | None = None
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._uses: dict[str, ToolUse] = {}
+
+    def all(self) -> list[dict[str, Any]]:
+        for event in self._events:
+            handle = _SPANS.get(event.type)
+            if handle is not None:
+                handle(self, event)
+        last = self._events[-1] if self._events else None
+        for span in (self._model, self._run, *self._calls.values()):
+            if span is not None and last is not None and "endTimeUnixNano" not in span:
+                self._end(span, last, error="the log ends here")
+        return self._spans
+
+    def _start(
+        self, name: str, event: Event, kind: int, parent: Mapping[str, Any] | None, facts: Any
+    ) -> dict[str, Any]:
+        span: dict[str, Any] = {
+            "traceId": self._trace_id,
+            "spanId": hashlib.sha256(f"{self._session}:{event.seq}:{name}".encode()).hexdigest()[:16],
+            "name": name,
+            "kind": kind,
+            "startTimeUnixNano": _nanoseconds(event.ts),
+            "attributes": _attributes({"gen_ai.conversation.id": self._session, **facts}),
+        }
+        if parent is not None:
+            span["parentSpanId"] = parent["spanId"]
+        self._spans.append(span)
+        return span
+
+    def _end(self, span: dict[str, Any], event: Event, error: str | None = None, **facts: Any) -> None:
+        span["endTimeUnixNano"] = _nanoseconds(event.ts)
+        span["attributes"] += _attributes({key.replace("__", "."): value for key, value in facts.items()})
+        if error is not None:
+            span["status"] = {"code": _STATUS_ERROR, "message": self._text(error)}
+            span["attributes"] += _attributes({"error.type": self._text(error)[:80]})
+
+    def _text(self, text: str) -> str:
+        return text if self._mask is None else self._mask(text)
+
+    def _init(self, event: SystemInit) -> None:
+        name = event.agent_name or "agent"
+        facts = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": name,
+            "gen_ai.provider.name": event.provider,
+            "gen_ai.request.model": event.model,
+        }
+        if self._run is not None and "endTimeUnixNano" not in self._run:
+            self._end(self._run, event, error="the process died")
+        self._run = self._start(f"invoke_agent {name}", event, _INTERNAL, None, facts)
+
+    def _result(self, event: Result) -> None:
+        if self._run is not None:
+            error = event.error_type or "error" if event.stop_reason == "error" else None
+            self._end(self._run, event, error=error, openagentic__stop_reason=event.stop_reason)
+
+    def _request(self, event: ModelRequest) -> None:
+        facts = {"gen_ai.operation.name": "chat", "openagentic.step": event.step}
+        self._model = self._start("chat", event, _CLIENT, self._run, facts)
+
+    def _response(self, event: ModelResponse) -> None:
+        span, usage = self._model, event.usage or {}
+        if span is None:
+            return
+        span["name"] = f"chat {event.model}"
+        self._end(
+            span,
+            event,
+            error=event.error_type,
+            gen_ai__request__model=event.model,
+            gen_ai__provider__name=event.provider,
+            gen_ai__usage__input_tokens=usage.get("input_tokens"),
+            gen_ai__usage__output_tokens=usage.get("output_tokens"),
+        )
+        if event.finish_reason:
+            reasons = {"arrayValue": {"values": [{"stringValue": event.finish_reason}]}}
+            span["attributes"].append({"key": "gen_ai.response.finish_reasons", "value": reasons})
+        self._model = None
+
+    def _use(self, event: ToolUse) -> None:
+        self._uses[event.tool_use_id] = event
+
+    def _started(self, event: ToolStarted) -> None:
+        facts = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": event.name,
+            "gen_ai.tool.call.id": event.tool_use_id,
+            "gen_ai.tool.type": "function",
+        }
+        use = self._uses.get(event.tool_use_id)
+        if self._with_content and use is not None:
+            facts["gen_ai.tool.call.arguments"] = self._text(json.dumps(use.input, ensure_ascii=False))
+        span = self._start(f"execute_tool {event.name}", event, _INTERNAL, self._run, facts)
+        self._calls[event.tool_use_id] = span
+
+    def _tool_result(self, event: ToolResult) -> None:
+        span = self._calls.get(event.tool_use_id)
+        if span is None:
+            return
+        if self._with_content:
+            output = self._text(json.dumps(event.output, ensure_ascii=False))
+            span["attributes"] += _attributes({"gen_ai.tool.call.result": output})
+        self._end(span, event, error=event.error_type if event.is_error else None)
+
+
+_SPANS: Mapping[str, Callable[[_Spans, Any], None]] = {
+    SystemInit.type: _Spans._init,
+    ModelRequest.type: _Spans._request,
+    ModelResponse.type: _Spans._response,
+    ToolUse.type: _Spans._use,
+    ToolStarted.type: _Spans._started,
+    ToolResult.type: _Spans._tool_result,
+    Result.type: _Spans._result,
+}
+
+
+def _nanoseconds(ts: float | None) -> str:
+    return str(int((ts or 0.0) * _NANOSECONDS))
+
+
+def _attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Attributes in OTLP's JSON form; what is None is left out."""
+    return [{"key": key, "value": _otlp_value(value)} for key, value in facts.items() if value is not None]
+
+
+def _otlp_value(value: Any) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+
+
+# --- masking ---------------------------------------------------------------------------------------------------------
+
+
+def _masked(value: Any, mask: Mask | None) -> Any:
+    if mask is None:
+        return value
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {key: _masked(item, mask) for key, item in value.items()}
+    return [_masked(item, mask) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _masked_event(event: Event, mask: Mask | None) -> Event:
+    return event if mask is None else type(event)(**{key: _masked(item, mask) for key, item in vars(event).items()})

@@ -1,0 +1,143 @@
+"""What tokens cost: a small table of prices that anyone can replace, and the sum it gives.
+
+A model that is not in the table costs None, never 0. The table is a JSON file: `models` maps a model's name to US dollars
+per million tokens, under `input`, `cached_input`, `cache_write` and `output`; a part without a price of its own costs what
+`input` costs. `long`, when there, holds the prices of a request whose prompt has more than `above_tokens` tokens. Files with
+LiteLLM's keys (`input_cost_per_token` ...) load too, without their `above` tiers.
+"""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import OptionsError
+from ...events import Event, ModelResponse, SubagentFinished
+from .usage import normalize_usage, own_spending
+
+Price = Mapping[str, Any]
+PriceTable = Mapping[str, Price]
+
+_PARTS = ("input", "cached_input", "cache_write", "output")
+_LITELLM = {
+    "input": "input_cost_per_token",
+    "cached_input": "cache_read_input_token_cost",
+    "cache_write": "cache_creation_input_token_cost",
+    "output": "output_cost_per_token",
+}
+_TOKENS_PER_PRICE = 1_000_000
+# A dated release costs what its family costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514, claude-3-5-haiku-latest.
+_RELEASE = re.compile(r"(-\d{4}-\d{2}-\d{2}|-20\d{6}|@20\d{6}|-latest)$")
+# Routers put the maker in front. Other prefixes may well mean other prices.
+_MAKERS = ("openai/", "anthropic/", "google/", "deepseek/", "mistralai/", "x-ai/", "moonshotai/")
+
+
+def cost(usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable | None = None) -> float | None:
+    """US dollars for one usage, None when the usage or the model's price is unknown. `prices` None is the built-in table."""
+    tokens = normalize_usage(usage)
+    price = find_price(model, built_in_prices() if prices is None else prices)
+    if tokens is None or price is None:
+        return None
+    price = _at_length(price, tokens["input_tokens"])
+    cached, written = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
+    plain = tokens["input_tokens"] - cached - written
+    dollars = (
+        plain * price["input"]
+        + cached * price.get("cached_input", price["input"])
+        + written * price.get("cache_write", price["input"])
+        + tokens["output_tokens"] * price["output"]
+    )
+    return float(dollars / _TOKENS_PER_PRICE)
+
+
+def session_cost(events: Iterable[Event]) -> float | None:
+    """What a session has cost, its subagents included; None as soon as one part of it is unknown or nothing was spent.
+
+    An answer that was cut before its usage came counts as nothing: the endpoint will not say what it was.
+    """
+    parts = [event.cost_usd for event in own_spending(events) if event.usage or _ended_whole(event)]
+    known = [part for part in parts if part is not None]
+    return sum(known) if parts and len(known) == len(parts) else None
+
+
+def _ended_whole(event: ModelResponse | SubagentFinished) -> bool:
+    return isinstance(event, ModelResponse) and event.complete
+
+
+def find_price(model: str | None, prices: PriceTable) -> Price | None:
+    """The price of a model: under its exact name, without the maker in front, or without a release date behind."""
+    if not model:
+        return None
+    bare = next((model[len(maker) :] for maker in _MAKERS if model.startswith(maker)), model)
+    names = (model, bare, _RELEASE.sub("", bare))
+    return next((prices[name] for name in names if name in prices), None)
+
+
+@cache
+def built_in_prices() -> PriceTable:
+    """The table that comes with the package; each entry's source and date stand in the file."""
+    data = pkgutil.get_data(__package__, "prices.json")  # also inside of a zip
+    assert data is not None, "prices.json is part of the package"
+    return _read_table(data, "the built-in table")
+
+
+def load_prices(path: str | Path) -> PriceTable:
+    """A table from a file of the form above. Raises `OptionsError` when it cannot be read or an entry is no price."""
+    try:
+        return _read_table(Path(path).read_bytes(), str(path))
+    except OSError as error:
+        raise OptionsError(f"prices cannot be read from {str(path)!r}: {error}") from error
+
+
+def _read_table(text: bytes, path: str) -> PriceTable:
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise OptionsError(f"prices cannot be read from {path!r}: {error}") from error
+    models = data.get("models", data) if isinstance(data, dict) else None
+    if not isinstance(models, dict):
+        raise OptionsError(f"prices in {path!r} must be an object with models as its keys")
+    return {name: price for name, entry in models.items() if (price := _read_price(name, entry, path))}
+
+
+def with_prices(path: str | Path) -> PriceTable:
+    """The built-in table with a file's entries in front of it."""
+    return {**built_in_prices(), **load_prices(path)}
+
+
+def _at_length(price: Price, input_tokens: int) -> Price:
+    long = price.get("long")
+    return {**price, **long} if long and input_tokens > long["above_tokens"] else price
+
+
+def _read_price(name: str, entry: Any, path: str) -> Price | None:
+    if not isinstance(entry, dict):
+        raise OptionsError(f"the price of {name!r} in {path!r} must be an object, not {entry!r}")
+    price: dict[str, Any] = {part: entry[part] for part in _PARTS if entry.get(part) is not None}
+    for part, key in _LITELLM.items():
+        if part not in price and isinstance(entry.get(key), int | float):
+            price[part] = entry[key] * _TOKENS_PER_PRICE
+    if not price:
+        return None  # LiteLLM's file also lists images, audio and search
+    for part, value in price.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise OptionsError(
+                f"the price of {name!r} in {path!r} has {part}={value!r}: give dollars per million tokens"
+            )
+    if "input" not in price or "output" not in price:
+        raise OptionsError(f"the price of {name!r} in {path!r} needs both input and output")
+    if entry.get("long") is not None:
+        price["long"] = _read_long(name, entry["long"], path)
+    return price
+
+
+def _read_long(name: str, entry: Any, path: str) -> Price:
+    above = entry.get("above_tokens") if isinstance(entry, dict) else None
+    if isinstance(above, bool) or not isinstance(above, int):
+        raise OptionsError(f"the long price of {name!r} in {path!r} needs above_tokens, a number of tokens")
+    return {**(_read_price(f"{name} (long)", entry, path) or {}), "above_tokens": above}

@@ -1,0 +1,105 @@
+"""Find words in what was said and done: pure functions over events, shared by every store's search.
+
+A word matches where a word of the text begins with it, without regard to case and accents. SQLite's full text index is made
+of these words too, so both ways of searching give the same hits.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ...events import AssistantMessage, AssistantReasoning, Event, SessionMeta, ToolResult, ToolUse, UserMessage
+from ...frozen import frozen
+from .summary import plain_line
+
+CONTEXT_CHARS = 120
+_WORD = re.compile(r"[^\W_]+")
+
+
+@frozen
+class SearchHit:
+    """One event that was found: where it stands, what kind it is, and the words in their context, on one line."""
+
+    session_id: str
+    seq: int
+    type: str
+    context: str
+
+
+def search_words(text: str) -> list[str]:
+    """The words of a text, or of what is asked for, as they are compared."""
+    return _WORD.findall(fold_text(text))
+
+
+def event_text(event: Event) -> str:
+    """What can be found of an event: what people, the model and tools said. Empty for bookkeeping."""
+    if isinstance(event, UserMessage | AssistantMessage | AssistantReasoning):
+        return event.text
+    if isinstance(event, ToolUse):
+        return f"{event.name}\n" + "\n".join(_strings(event.input))
+    if isinstance(event, ToolResult):
+        return "\n".join((*_strings(event.output), *_strings(event.error_message)))
+    if isinstance(event, SessionMeta):
+        return "\n".join((event.title or "", *(event.tags or ())))
+    return ""
+
+
+def scan_events(session_id: str, events: Iterable[Event], words: Sequence[str], limit: int) -> list[SearchHit]:
+    """The first `limit` of the events whose text holds all the words."""
+    hits: list[SearchHit] = []
+    for event in events:
+        if len(hits) >= limit:
+            break
+        text = event_text(event)
+        if text and text_matches(text, words):
+            hits.append(SearchHit(session_id, event.seq or 0, event.type, context_of(text, words)))
+    return hits
+
+
+def text_matches(text: str, words: Sequence[str]) -> bool:
+    """Whether for each word some word of the text begins with it."""
+    folded = fold_text(text)
+    if not all(word in folded for word in words):
+        return False
+    return all(_place_of(word, folded) is not None for word in words)
+
+
+def context_of(text: str, words: Sequence[str]) -> str:
+    """The line of text around the first word that is found."""
+    text, wanted = unicodedata.normalize("NFC", text), tuple(words)
+    found = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(wanted))
+    place = next(found, 0)
+    begin = max(0, place - CONTEXT_CHARS // 3)
+    line = plain_line(text[begin : begin + 2 * CONTEXT_CHARS], CONTEXT_CHARS)
+    return f"…{line}" if begin else line
+
+
+def _place_of(word: str, folded: str) -> int | None:
+    match = re.search(rf"(?<![^\W_]){re.escape(word)}", folded)
+    return match.start() if match else None
+
+
+def fold_text(text: str) -> str:
+    """The text as it is compared: no case, no accents, compatible characters made equal."""
+    if text.isascii():
+        return text.lower()
+    # A letter may show its case only when what is special about it is gone.
+    plain = unicodedata.normalize("NFKD", text).casefold()
+    marks_apart = unicodedata.normalize("NFKD", plain)
+    return "".join(char for char in marks_apart if not unicodedata.combining(char))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every text inside a JSON value, without recursion: values nest as deep as a hostile tool likes."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+        elif isinstance(item, list | tuple):
+            stack.extend(reversed(item))

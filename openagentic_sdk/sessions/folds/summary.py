@@ -1,0 +1,291 @@
+"""What a list of sessions shows of one session, as a pure fold over its events.
+
+`fold_session_summary` over any split of a log into batches gives the same summary, so a store keeps it up to date inside
+each append and a list never reads a log. Titles come from `session.meta` events alone: nothing that a tool, a file or a
+prompt says can rename a session.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from math import isfinite
+from typing import Any
+
+from ...events import (
+    Event,
+    ModelContext,
+    ModelResponse,
+    Result,
+    SessionForked,
+    SessionMeta,
+    SubagentFinished,
+    SystemInit,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
+from ...frozen import frozen
+from .usage import normalize_usage
+
+# Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
+SUMMARY_VERSION = 1
+MAX_TEXT_CHARS = 200
+STATES = ("idle", "running", "waiting", "failed")
+# Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
+_TICK_S = 1e-6
+# The end of the last year that calendars show; a log that says something later is not believed.
+LAST_TIME = 253402300799.0
+
+
+@frozen
+class SessionSummary:
+    """One row of a list of sessions.
+
+    `state` is `idle`, `running`, `waiting` (a person is asked) or `failed`; a run whose process died still says `running`.
+    `events` is the `seq` of the last event that is folded in. `updated` rises with every event, in epoch seconds.
+    `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `cost_usd` is
+    None when unknown. `error` says why a row could not be read; everything else of such a row is empty.
+    """
+
+    id: str = ""
+    title: str | None = None
+    first_prompt: str = ""
+    last_prompt: str = ""
+    cwd: str | None = None
+    created: float = 0.0
+    updated: float = 0.0
+    events: int = 0
+    turns: int = 0
+    model: str | None = None
+    tokens: int = 0
+    cost_usd: float | None = None
+    tags: tuple[str, ...] = ()
+    parent: str | None = None
+    is_child: bool = False
+    state: str = "idle"
+    open_questions: tuple[str, ...] = ()
+    error: str | None = None
+
+    @property
+    def label(self) -> str:
+        """What to call the session in one line: its title, else its first prompt, else its id."""
+        return self.title or self.first_prompt or self.id
+
+
+def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any]) -> SessionSummary:
+    """The summary of a session without events: what is known from its creation."""
+    return SessionSummary(
+        id=session_id,
+        cwd=_text_or_none(metadata.get("cwd")),
+        model=_text_or_none(metadata.get("model")),
+        created=created_at,
+        updated=created_at,
+        parent=_text_or_none(metadata.get("parent_session_id")),
+        is_child=isinstance(metadata.get("parent_tool_use_id"), str),
+    )
+
+
+def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event]) -> SessionSummary:
+    """The summary after these events; `previous` is the one before them, None at the start of a log. Pure."""
+    summary = object.__new__(SessionSummary)
+    state = summary.__dict__
+    state.update((previous or SessionSummary()).__dict__)
+    if not state["events"]:
+        # Times of events alone count from here on, so that a copy of a log folds to the same as the log.
+        state["updated"] = 0.0
+    for event in events:
+        state["events"] = event.seq or state["events"] + 1
+        state["updated"] = time_after(state["updated"], event.ts)
+        step = _STEPS.get(event.type)
+        if step is not None:
+            step(state, event)
+    if not state["events"]:
+        state["updated"] = state["created"]
+    return summary
+
+
+def moves_summary(event: Event) -> bool:
+    """Whether the event changes more of a summary than `events` and `updated`."""
+    return event.type in _STEPS
+
+
+def time_after(updated: float, ts: float | None) -> float:
+    """The `updated` of a summary behind an event of time `ts`; `updated` is the one before it, 0.0 for the first event."""
+    tick = updated + _TICK_S
+    return ts if ts is not None and tick <= ts <= LAST_TIME else tick
+
+
+def summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
+    """The summary as JSON values, with the version of the fold that made it."""
+    return {"version": SUMMARY_VERSION, **summary.__dict__}
+
+
+def summary_from_dict(data: Any) -> SessionSummary | None:
+    """The summary that a dict holds; None when another version of the fold, or something else, wrote it."""
+    if not isinstance(data, Mapping) or data.get("version") != SUMMARY_VERSION:
+        return None
+    values: dict[str, Any] = {name: data.get(name) for name in _ACCEPTED}
+    if not all(isinstance(values[name], kinds) for name, kinds in _ACCEPTED.items()):
+        return None
+    if not all(abs(values[name]) <= LAST_TIME for name in ("created", "updated")) or not isfinite(
+        values["cost_usd"] or 0
+    ):
+        return None
+    if values["state"] not in STATES or values["error"] is not None:
+        return None
+    for name in ("title", "first_prompt", "last_prompt"):
+        text = values[name]
+        values[name] = text if not text or text.isprintable() else plain_line(text)
+    for name in ("tags", "open_questions"):
+        values[name] = tuple(map(str, values[name]))
+    return SessionSummary(**values)
+
+
+def failed_summary(session_id: str, error: Exception) -> SessionSummary:
+    """The row of a session that cannot be read."""
+    return SessionSummary(id=session_id, state="failed", error=f"{type(error).__name__}: {error}")
+
+
+def summary_matches(
+    summary: SessionSummary, *, cwd: str | None = None, query: str | None = None, include_children: bool = False
+) -> bool:
+    """Whether a list asked for this row: folder equal, every word of `query` in its title, prompts, tags, model or id."""
+    if summary.is_child and not include_children:
+        return False
+    if cwd is not None and summary.cwd != cwd:
+        return False
+    return not query or all(word in _haystack(summary) for word in query.casefold().split())
+
+
+def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> list[SessionSummary]:
+    """Rows `offset` to `offset + limit`, taking no more from `rows` than that needs."""
+    page: list[SessionSummary] = []
+    for index, row in enumerate(rows):
+        if limit is not None and len(page) >= limit:
+            break
+        if index >= offset:
+            page.append(row)
+    return page
+
+
+def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
+    """The text on one line that is safe to print: no control, format or surrogate characters, cut with an ellipsis."""
+    head = text[: max_chars * 4]
+    shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or _is_plain(char))
+    line = " ".join(shown.split())
+    return line if len(line) <= max_chars and len(head) == len(text) else line[: max_chars - 1].rstrip() + "…"
+
+
+def _is_plain(char: str) -> bool:
+    return (char.isascii() and char.isprintable()) or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+
+
+def _haystack(summary: SessionSummary) -> str:
+    parts = (
+        summary.id,
+        summary.title or "",
+        summary.first_prompt,
+        summary.last_prompt,
+        summary.model or "",
+        *summary.tags,
+    )
+    return "\n".join(parts).casefold()
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def total_tokens(usage: Mapping[str, Any] | None) -> int:
+    """Tokens in and out together; 0 when nobody said."""
+    normal = normalize_usage(usage)
+    return normal["input_tokens"] + normal["output_tokens"] if normal else 0
+
+
+# --- one step per event type -----------------------------------------------------------------------------------------
+
+
+def _on_init(state: dict[str, Any], event: SystemInit) -> None:
+    state["state"] = "running"
+    state["open_questions"] = ()
+    state["cwd"] = state["cwd"] or event.cwd or None
+    state["model"] = event.model or state["model"]
+
+
+def _on_result(state: dict[str, Any], event: Result) -> None:
+    state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
+    state["open_questions"] = ()
+    if event.usage is not None:
+        # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
+        state["tokens"] = total_tokens(event.usage)
+        state["cost_usd"] = event.cost_usd
+
+
+def _on_prompt(state: dict[str, Any], event: UserMessage) -> None:
+    if event.origin != "user":
+        return
+    line = plain_line(event.text)
+    state["turns"] += 1
+    state["first_prompt"] = state["first_prompt"] or line
+    state["last_prompt"] = line
+
+
+def _on_question(state: dict[str, Any], event: UserQuestion) -> None:
+    state["open_questions"] = (*state["open_questions"], event.question_id)
+    state["state"] = "waiting"
+
+
+def _on_answer(state: dict[str, Any], event: UserAnswer) -> None:
+    state["open_questions"] = tuple(name for name in state["open_questions"] if name != event.question_id)
+    if state["state"] == "waiting" and not state["open_questions"]:
+        state["state"] = "running"
+
+
+def _on_context(state: dict[str, Any], event: ModelContext) -> None:
+    state["model"] = event.model
+
+
+def _on_spending(state: dict[str, Any], event: ModelResponse | SubagentFinished) -> None:
+    state["tokens"] += total_tokens(event.usage)
+    if event.cost_usd is not None:
+        cost_usd = (state["cost_usd"] or 0.0) + event.cost_usd
+        state["cost_usd"] = cost_usd if isfinite(cost_usd) else None
+
+
+def _on_forked(state: dict[str, Any], event: SessionForked) -> None:
+    # What was copied was paid for by the parent.
+    state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
+    state["open_questions"] = ()
+
+
+def _on_meta(state: dict[str, Any], event: SessionMeta) -> None:
+    if event.title is not None:
+        state["title"] = plain_line(event.title) or None
+    if event.tags is not None:
+        state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
+
+
+_STEPS: Mapping[str, Callable[[dict[str, Any], Any], None]] = {
+    SystemInit.type: _on_init,
+    Result.type: _on_result,
+    UserMessage.type: _on_prompt,
+    UserQuestion.type: _on_question,
+    UserAnswer.type: _on_answer,
+    ModelContext.type: _on_context,
+    ModelResponse.type: _on_spending,
+    SubagentFinished.type: _on_spending,
+    SessionForked.type: _on_forked,
+    SessionMeta.type: _on_meta,
+}
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "str | None": (str, type(None)),
+    "int": (int,),
+    "float": (int, float),
+    "float | None": (int, float, type(None)),
+    "bool": (bool,),
+    "tuple[str, ...]": (list, tuple),
+}
+_ACCEPTED: Mapping[str, tuple[type, ...]] = {field.name: _KINDS[str(field.type)] for field in fields(SessionSummary)}

@@ -1,0 +1,127 @@
+"""What a session has spent: tokens in one normal form, whatever the endpoint calls them, and their sum over a log.
+
+The normal form is `{"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"}`.
+`input_tokens` is the whole prompt, `cached_input_tokens` and `cache_write_tokens` are the parts of it that were read from
+and written to the vendor's cache; `output_tokens` is the whole answer and `reasoning_tokens` a part of it. So a request's
+size is input plus output. "Unknown" is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...events import Event, ModelResponse, SessionForked, SubagentFinished
+
+Usage = dict[str, int]
+
+FIELDS = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+
+# Where vendors keep each number, first hit wins: chat completions, Responses, Messages, and what DeepSeek, Moonshot and the
+# Hugging Face router put elsewhere. A dot goes one object down.
+_INPUT = ("input_tokens", "prompt_tokens")
+_OUTPUT = ("output_tokens", "completion_tokens")
+_CACHED = (
+    "cached_input_tokens",
+    "cache_read_input_tokens",
+    "prompt_tokens_details.cached_tokens",
+    "input_tokens_details.cached_tokens",
+    "prompt_cache_hit_tokens",
+    "cached_tokens",
+)
+_WRITTEN = (
+    "cache_write_tokens",
+    "cache_creation_input_tokens",
+    "prompt_tokens_details.cache_write_tokens",
+    "input_tokens_details.cache_write_tokens",
+)
+_REASONING = (
+    "reasoning_tokens",
+    "completion_tokens_details.reasoning_tokens",
+    "output_tokens_details.reasoning_tokens",
+)
+
+
+def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
+    """The normal form of what an endpoint sent, or None when it says neither what went in nor what came out.
+
+    The Messages API counts cached tokens beside `input_tokens`, all others within; LiteLLM gives its names to sums of the
+    other kind. xAI and Gemini leave reasoning out of `completion_tokens` but not out of `total_tokens`; whatever the total
+    has above the parts was output.
+    """
+    if not isinstance(raw, Mapping):
+        return None
+    if tuple(raw) == FIELDS and all(value.__class__ is int for value in raw.values()):
+        return dict(raw)  # it is in the normal form already
+    prompt, answer = _first(raw, _INPUT), _first(raw, _OUTPUT)
+    if prompt is None and answer is None:
+        return None
+    prompt, answer = prompt or 0, answer or 0
+    cached, written = _first(raw, _CACHED) or 0, _first(raw, _WRITTEN) or 0
+    beside = "cache_read_input_tokens" in raw or "cache_creation_input_tokens" in raw
+    if beside and "prompt_tokens" not in raw:
+        prompt += cached + written
+    answer = max(answer, (_count(raw.get("total_tokens")) or 0) - prompt)
+    cached = min(cached, prompt)
+    return {
+        "input_tokens": prompt,
+        "cached_input_tokens": cached,
+        "cache_write_tokens": min(written, prompt - cached),
+        "output_tokens": answer,
+        "reasoning_tokens": min(_first(raw, _REASONING) or 0, answer),
+    }
+
+
+def add_usage(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Usage | None:
+    """Both together, in the normal form; None only when neither is known."""
+    one, other = normalize_usage(a), normalize_usage(b)
+    if one is None or other is None:
+        return one or other
+    return {name: one[name] + other[name] for name in FIELDS}
+
+
+def usage(events: Iterable[Event]) -> Usage | None:
+    """What a session has spent, its subagents included; None when no endpoint said anything."""
+    total: Usage | None = None
+    for event in own_spending(events):
+        total = add_usage(total, event.usage)
+    return total
+
+
+def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinished]:
+    """The events that say what this session spent, each once.
+
+    What a fork copied was paid for by its parent. A caller's list of events also holds those of subagents, whose sum
+    stands in `subagent.finished`; they carry another `parent_tool_use_id` than the session's own events.
+    """
+    spending: list[ModelResponse | SubagentFinished] = []
+    seen: set[int] = set()
+    own_parent: list[str | None] = []
+    for event in events:
+        own_parent = own_parent or [event.parent_tool_use_id]
+        if event.parent_tool_use_id != own_parent[0] or event.seq in seen:
+            continue
+        if isinstance(event, SessionForked):
+            spending.clear()
+        elif isinstance(event, ModelResponse | SubagentFinished):
+            spending.append(event)
+            if event.seq is not None:
+                seen.add(event.seq)
+    return spending
+
+
+def _first(raw: Mapping[str, Any], paths: tuple[str, ...]) -> int | None:
+    for path in paths:
+        outer, _, inner = path.rpartition(".")
+        holder = raw.get(outer) if outer else raw
+        number = _count(holder.get(inner)) if isinstance(holder, Mapping) else None
+        if number is not None:
+            return number
+    return None
+
+
+def _count(value: Any) -> int | None:
+    """A number of tokens, or None for anything that cannot be one."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        return None
+    return int(value)

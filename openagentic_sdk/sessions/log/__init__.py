@@ -1,0 +1,1 @@
+"""The log as files: lines, locks, reading, checking and what is kept beside them."""

@@ -1,0 +1,358 @@
+"""One session's log: a file of JSON lines that is only ever appended to.
+
+    append -> encode -> number and seal -> one write -> (barrier: one fdatasync) -> acknowledged
+
+What `append` has returned survives the death of the process at level `flush`, the death of the machine at level `fsync`,
+and at level `barrier` the death of the machine for every event that matters after the fact (`line.is_barrier`) and all
+before it. A write that fails is taken back; a disk whose state cannot be known any more is not written to again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from zlib import crc32
+
+from ...clock import Clock
+from ...errors import (
+    ConcurrencyError,
+    SessionError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ...events import Event, LogRecovered
+from ...serialization import dumps_json
+from ..base import SessionWriter
+from .disk import BINARY, NO_FOLLOW, Disk
+from .group import GroupCommit, Ticket
+from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
+from .lock import lock_holder, try_lock, unlock
+from .scan import LogEnd, Position, find_end, read_range
+from .summary_file import SummaryFile
+
+DURABILITY_LEVELS = ("flush", "barrier", "fsync")
+
+# Opening a log checks what is not known to be on disk, so at level `flush` the disk is asked now and then as well.
+MAX_UNSYNCED_BYTES = 2 << 20
+
+# A tail that was cut off is kept in <log>.torn-<offset>-<its CRC-32>: the same tail twice is one file.
+_TORN = ".torn-"
+
+# After these the disk still knows what it holds, so a write can be taken back and tried again later.
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errno.EAGAIN})
+
+
+class LogWriter(SessionWriter):
+    """The one writer of a log; made by `open_log`. May be shared by threads: those that wait for the disk share a sync."""
+
+    def __init__(self, disk: Disk, fd: int, end: LogEnd, *, session_id: str, durability: str, clock: Clock) -> None:
+        self.session_id = session_id
+        self._disk = disk
+        self._fd = fd
+        self._durability = durability
+        self._clock = clock
+        self._pid = os.getpid()
+        self._end = end.position.offset
+        self._seq = end.position.seq
+        self._crc = end.position.crc
+        self._durable_seq = end.dur
+        self._durable_end = end.durable_offset
+        self._unusable: str | None = None
+        self._handle_lock = threading.Lock()
+        self._group = GroupCommit(self._commit)
+        self._summary: SummaryFile | None = None
+
+    @property
+    def last_seq(self) -> int:
+        return self._seq
+
+    @property
+    def position(self) -> Position:
+        """Where the log ends."""
+        return Position(self._end, self._seq, self._crc)
+
+    def keep_summary(self, summary: SummaryFile) -> None:
+        """Write the summary anew with each append, from now on. It ends where the log does, and is closed with it."""
+        self._summary = summary
+
+    def waits_for_disk(self, events: Sequence[Event]) -> bool:
+        return self._must_sync(events)
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        bodies = [encode_event(event) for event in events]
+        return self._run(Ticket(events, bodies, sync=self._must_sync(events))) if bodies else []
+
+    def sync(self) -> None:
+        """Put everything that was appended on disk, whatever the durability level. Raises `StorageError`."""
+        self._run(Ticket((), (), sync=True))
+
+    def close(self) -> None:
+        with self._handle_lock:
+            if self._fd < 0:
+                return
+            fd, self._fd = self._fd, -1
+            if self._summary:
+                self._summary.close()
+            if os.getpid() == self._pid:
+                # A forked child may hold a copy of the handle: closing ours would not give the lock back.
+                unlock(fd)
+            self._disk.close(fd)
+
+    def _run(self, ticket: Ticket) -> list[Event]:
+        if os.getpid() != self._pid:
+            raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
+        self._group.run(ticket)
+        if ticket.error:
+            raise ticket.error
+        return ticket.stored
+
+    def _commit(self, tickets: Sequence[Ticket]) -> None:
+        """Store what all tickets bring with one write, and one sync when one of them needs it."""
+        with self._handle_lock:
+            try:
+                self._write_all(tickets)
+                self._sync_for(tickets)
+            except SessionError as error:
+                _fail(tickets, error)
+            except BaseException:  # Ctrl-C in this thread; the others' appends must not stay in doubt for it
+                self._settle(tickets)
+                raise
+
+    def _settle(self, tickets: Sequence[Ticket]) -> None:
+        """End an interrupted commit: what is written gets its sync, what is not gets an error."""
+        _fail(
+            tickets,
+            StorageError(
+                f"an append to session {self.session_id!r} was interrupted before it was written",
+                session_id=self.session_id,
+                retryable=self._unusable is None,
+            ),
+        )
+        if all(0 < ticket.seq <= self._seq for ticket in tickets):
+            try:
+                self._sync_for(tickets)
+            except SessionError as error:
+                _fail(tickets, error)
+            else:
+                _fail(tickets, None)
+
+    def _write_all(self, tickets: Sequence[Ticket]) -> None:
+        self._check_handle()
+        now = self._clock.now()
+        ts = dumps_json(now)
+        seq, crc, lines = self._seq, self._crc, []
+        for ticket in tickets:
+            for event, body in zip(ticket.events, ticket.bodies, strict=True):
+                seq += 1
+                line, crc = seal_line(body, seq=seq, ts=ts, dur=self._durable_seq, crc=crc)
+                lines.append(line)
+                ticket.stored.append(stamp_event(event, seq, now))
+            ticket.seq = seq
+        if lines:
+            self._write(b"".join(lines), seq, crc)
+            if self._summary:
+                stored = tickets[0].stored if len(tickets) == 1 else [event for t in tickets for event in t.stored]
+                self._summary.add(stored, self._end, self._crc)
+
+    def _write(self, data: bytes, seq: int, crc: int) -> None:
+        size, end = len(data), self._end + len(data)
+        try:
+            written = self._disk.write(self._fd, data)
+            if written != size:
+                raise OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
+            # Ctrl-C strikes at calls: from the write's return to here there is none, so it is known or taken back.
+            self._end, self._seq, self._crc = end, seq, crc
+        except OSError as error:
+            self._take_back(error)
+            raise self._storage_error("could not be appended to", error) from error
+        except BaseException:
+            self._take_back(InterruptedError(errno.EINTR, "interrupted"))
+            raise
+
+    def _take_back(self, cause: OSError) -> None:
+        """Cut off what a failed write left, or give the handle up when the disk cannot say what it holds."""
+        if cause.errno not in _NO_ROOM:
+            self._unusable = f"a write failed ({cause.strerror})"
+            return
+        try:
+            self._disk.ftruncate(self._fd, self._end)
+            # Without this, a power loss could mix old bytes of the cut line with new ones.
+            self._disk.fdatasync(self._fd)
+        except OSError as error:
+            self._unusable = f"a failed write could not be taken back ({error.strerror})"
+
+    def _must_sync(self, events: Sequence[Event]) -> bool:
+        return self._durability == "fsync" or (self._durability == "barrier" and any(map(is_barrier, events)))
+
+    def _sync_for(self, tickets: Sequence[Ticket]) -> None:
+        wanted = any(ticket.sync for ticket in tickets) or self._end - self._durable_end > MAX_UNSYNCED_BYTES
+        if not wanted or self._durable_seq == self._seq:
+            return
+        try:
+            self._disk.fdatasync(self._fd)
+        except OSError as error:
+            # The kernel may have dropped the pages and would call the next attempt a success: never retry.
+            self._unusable = f"fdatasync failed ({error.strerror})"
+            raise self._storage_error("could not be put on disk", error) from error
+        self._durable_seq, self._durable_end = self._seq, self._end
+
+    def _check_handle(self) -> None:
+        self._check_usable()
+        try:
+            stat = self._disk.fstat(self._fd)
+        except OSError as error:
+            self._unusable = f"its file cannot be looked at ({error.strerror})"
+            raise self._storage_error("could not be appended to", error) from error
+        if stat.st_nlink == 0:
+            self._unusable = "its file was deleted"
+            self._check_usable()
+        if stat.st_size != self._end:
+            self._unusable = "somebody wrote to it in spite of the lock"
+            raise ConcurrencyError(
+                self.session_id, self._seq, find_end(self._disk, self._fd, self.session_id).position.seq
+            )
+
+    def _check_usable(self) -> None:
+        if self._fd < 0:
+            raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
+        if self._unusable:
+            raise StorageError(
+                f"session {self.session_id!r} is not written to any more, since {self._unusable}: open it again",
+                session_id=self.session_id,
+            )
+
+    def _storage_error(self, what: str, error: OSError) -> StorageError:
+        todo = "open the session again" if self._unusable else "make room and try again"
+        return StorageError(
+            f"session {self.session_id!r} {what}: {error.strerror or error}; {todo}",
+            session_id=self.session_id,
+            retryable=self._unusable is None,
+        )
+
+
+def _fail(tickets: Sequence[Ticket], error: SessionError | None) -> None:
+    for ticket in tickets:
+        ticket.error = error
+
+
+def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+    """Become the one writer of an existing log; a torn tail is moved aside and reported in the log.
+
+    Raises `SessionNotFoundError`, `SessionLockedError`, `LogCorruptError`, and `StorageError` when the disk refuses or the
+    log was written by a newer version.
+    """
+    try:
+        return _open_log(path, session_id, durability, clock, disk)
+    except FileNotFoundError:
+        raise SessionNotFoundError(session_id, str(path.parent.parent)) from None
+    except OSError as error:
+        raise StorageError(
+            f"session {session_id!r} cannot be opened for writing: {error.strerror or error}", session_id=session_id
+        ) from error
+
+
+def _open_log(path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+    fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+    try:
+        if not try_lock(fd):
+            raise SessionLockedError(session_id, lock_holder(fd))
+        if disk.fstat(fd).st_nlink == 0:
+            # Deleted between our opening it and locking it.
+            raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
+        return _repaired_writer(fd, path, session_id, durability, clock, disk)
+    except BaseException:  # whatever happened, the lock must not stay behind
+        disk.close(fd)
+        raise
+
+
+def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
+    end = find_end(disk, fd, session_id)
+    if end.version > FORMAT_VERSION:
+        raise StorageError(
+            f"session {session_id!r} was written in format {end.version}, this version writes {FORMAT_VERSION}: "
+            "it can be read, and a newer version can go on with it",
+            session_id=session_id,
+        )
+    if end.torn_bytes:
+        _cut_torn_tail(disk, fd, path, end)
+    unreported = _unreported_tails(path, end.position.finished().offset)
+    if not end.position.terminated:
+        end = _add_newline(disk, fd, end)
+    writer = LogWriter(disk, fd, end, session_id=session_id, durability=durability, clock=clock)
+    if unreported:
+        writer.append(unreported)
+        writer.sync()
+    return writer
+
+
+def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> None:
+    """Move what stands behind the last good line into a file of its own, on disk before the log is cut."""
+    torn = read_range(disk, fd, end.position.offset, end.size)
+    place = end.position.finished().offset
+    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)
+    disk.ftruncate(fd, end.position.offset)
+    disk.fdatasync(fd)
+
+
+def _unreported_tails(path: Path, offset: int) -> list[LogRecovered]:
+    """One event for each tail that was cut off at `offset`: while the log ends there, none of them was reported."""
+    start = f"{path.name}{_TORN}{offset}-"
+    with os.scandir(path.parent) as entries:
+        tails = sorted((entry.name, entry.stat().st_size) for entry in entries if entry.name.startswith(start))
+    return [LogRecovered(bytes=size, offset=offset, moved_to=name) for name, size in tails]
+
+
+def _add_newline(disk: Disk, fd: int, end: LogEnd) -> LogEnd:
+    if disk.write(fd, b"\n") != 1:
+        raise OSError(errno.ENOSPC, "the last line's newline could not be written")
+    return replace(end, position=end.position.finished())
+
+
+def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write a whole file so that after a crash it is there complete or not at all. Raises `OSError`.
+
+    Without `sync`, only the death of the process counts as a crash.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        write_new_file(disk, unfinished, [data], sync=sync)
+        disk.replace(str(unfinished), str(path))
+    except BaseException:  # whatever happened, nothing unfinished should fill a disk that may be full already
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+    if sync:
+        disk.fsync_folder(str(path.parent))
+
+
+def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool) -> None:
+    """Write the blocks into a file that nobody else knows yet. Raises `OSError`."""
+    fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY | NO_FOLLOW, 0o600)
+    try:
+        for block in blocks:
+            view = memoryview(block)
+            while view:
+                written = disk.write(fd, view)
+                if not written:
+                    raise OSError(errno.ENOSPC, "nothing more can be written")
+                view = view[written:]
+        if sync:
+            disk.fdatasync(fd)
+    finally:
+        disk.close(fd)
+
+
+def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:
+    """The lines of a log that is written in one go behind `position`. Times of the events are kept, `now` fills in."""
+    seq, crc, dur = position.seq, position.crc, position.seq
+    for event in events:
+        seq += 1
+        ts = dumps_json(now if event.ts is None else event.ts)
+        line, crc = seal_line(encode_event(event), seq=seq, ts=ts, dur=dur, crc=crc)
+        yield line

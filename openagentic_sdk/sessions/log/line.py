@@ -1,0 +1,194 @@
+"""One line of a log: an event in its envelope, sealed with a checksum over the whole log before it.
+
+    {"v":1,"seq":7,"ts":1760000000.5,"type":"user.message","text":"hi","dur":5,"crc":"89abcdef"}
+
+`crc` is the CRC-32 of every byte of the file that stands before `,"crc":`. So the lines are a chain: a changed, dropped,
+moved or doubled line is noticed at the next seal, one good seal vouches for all lines before it, and the checksum goes on
+from line to line without reading them again. Head and seal stand where they stand in every version of the format, so any
+reader can check any log. Lines with neither of the two, as older tools wrote them, are bytes like others.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from zlib import crc32
+
+from ...errors import InvalidEventError
+from ...events import (
+    Event,
+    PermissionDecision,
+    Result,
+    TextCommandFinished,
+    TextCommandStarted,
+    ToolResult,
+    ToolStarted,
+    UnknownEvent,
+    UserMessage,
+)
+from ...frozen import frozen
+from ...serialization import dumps_fields, dumps_values, event_from_dict
+
+FORMAT_VERSION = 1
+
+_ENVELOPE = ("v", "seq", "ts", "dur", "crc")
+_HEAD = b'{"v":'
+SEAL_LENGTH = len(b',"crc":"01234567"}')
+_SEAL = re.compile(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
+_HEAD_PATTERN = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
+
+
+class BadLineError(ValueError):
+    """A line that is not what was appended; `kind` as in `LogCorruptError`."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+@frozen
+class Envelope:
+    """What a line says about itself, unchecked. `crc_behind` is the checksum for what follows its newline."""
+
+    version: int
+    seq: int
+    dur: int
+    crc_behind: int
+
+
+_BARRIERS = (UserMessage, ToolResult, PermissionDecision, Result, TextCommandStarted, TextCommandFinished)
+
+
+def is_barrier(event: Event) -> bool:
+    """Whether, at durability `barrier`, the event must be on disk before the run goes on."""
+    if isinstance(event, ToolStarted):
+        return event.effect != "read"
+    return isinstance(event, _BARRIERS)
+
+
+def encode_event(event: Event) -> str:
+    """The event's own fields as JSON, without braces and envelope. Raises `InvalidEventError` for what JSON cannot say."""
+    if not isinstance(event, UnknownEvent):
+        return dumps_fields(event)
+    if not isinstance(event.data.get("type"), str):
+        raise InvalidEventError(f"an event needs a type of kind str, not {event.data.get('type')!r}")
+    return dumps_values({name: value for name, value in event.data.items() if name not in _ENVELOPE})
+
+
+def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:
+    """The whole line with its newline, and the checksum behind it. `ts` is JSON."""
+    text = f'{{"v":{FORMAT_VERSION},"seq":{seq},"ts":{ts},{body},"dur":{dur}'.encode("ascii")
+    own = crc32(text, crc)
+    seal = b',"crc":"%08x"}\n' % own
+    return text + seal, crc32(seal, own)
+
+
+def check_line(line: bytes, seq: int, crc: int) -> int:
+    """Check a line (without its newline) that should be number `seq` behind checksum `crc`; returns the checksum behind it.
+
+    Raises `BadLineError`.
+    """
+    if line.startswith(_HEAD):
+        own = crc32(line[:-SEAL_LENGTH], crc)
+        if not line.endswith(b',"crc":"%08x"}' % own):
+            raise BadLineError(_damage(line, seq))
+        if _stated_seq(line) != seq:
+            raise BadLineError("sequence")
+    else:
+        _check_plain(line)
+    return crc32(line, crc)
+
+
+def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
+    """Check many finished lines, the first being number `seq`, by the seal of the last.
+
+    Returns the last one's number and the checksum behind it, or None when the lines must be looked at one by one.
+    """
+    own = crc32(memoryview(block)[: -SEAL_LENGTH - 1], crc)
+    seal = b',"crc":"%08x"}\n' % own
+    last = seq + block.count(b"\n") - 1
+    if not block.endswith(seal) or not block.startswith(b'{"v":1,"seq":%d,' % last, block.rfind(b"\n", 0, -1) + 1):
+        return None
+    return last, crc32(seal, own)
+
+
+def _stated_seq(line: bytes) -> int | None:
+    head = _HEAD_PATTERN.match(line)
+    return int(head[2]) if head else None
+
+
+def _damage(line: bytes, seq: int) -> str:
+    if b"\0" in line:
+        return "hole"
+    envelope = read_envelope(line)
+    if envelope is None:
+        return "json"
+    return "checksum" if envelope.seq == seq else "sequence"
+
+
+def _check_plain(line: bytes) -> None:
+    if b"\0" in line:
+        raise BadLineError("hole")
+    if _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":'))):
+        raise BadLineError("checksum")
+    if not isinstance(_load_object(line, "utf-8-sig").get("type"), str):
+        raise BadLineError("json")
+
+
+def read_envelope(line: bytes) -> Envelope | None:
+    """What a line says of itself, None for a line that is damaged or has no envelope. Nothing is proved by it."""
+    head = _HEAD_PATTERN.match(line)
+    seal = _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":')))
+    if head is None or seal is None or b"\0" in line:
+        return None
+    crc_behind = crc32(line[-SEAL_LENGTH:] + b"\n", int(seal[2], 16))
+    return Envelope(int(head[1]), int(head[2]), int(seal[1]), crc_behind)
+
+
+def decode_line(line: bytes, seq: int) -> Event:
+    """The event of a checked line; an unknown type is kept as it is. Raises `BadLineError`."""
+    sealed = line.startswith(_HEAD)
+    data = _load_object(line, "ascii" if sealed else "utf-8-sig")
+    if not sealed:
+        data["seq"] = seq
+        if not isinstance(data.get("ts"), int | float):
+            data.pop("ts", None)
+    try:
+        event = event_from_dict(data, strict=False)
+    except InvalidEventError as error:
+        raise BadLineError("json") from error
+    if event.seq != seq:
+        raise BadLineError("sequence")
+    if event.__class__ is UnknownEvent:
+        return UnknownEvent({name: value for name, value in data.items() if name not in ("v", "dur", "crc")})
+    return event
+
+
+def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
+    try:
+        text = line.decode(encoding)
+        value, end = _SCAN(text, 0)
+    except (ValueError, RecursionError) as error:
+        raise BadLineError("json") from error
+    if value.__class__ is not dict or (end != len(text) and text[end:].strip(" \r\t")):
+        raise BadLineError("json")
+    return value
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# What json.loads calls in the end; it would build a new decoder for each call that refuses NaN.
+_SCAN = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+
+
+def stamp_event(event: Event, seq: int, ts: float) -> Event:
+    """The event with its place in the log."""
+    if isinstance(event, UnknownEvent):
+        return UnknownEvent({**event.data, "seq": seq, "ts": ts})
+    # What dataclasses.replace does, at a tenth of its price: this runs for every append.
+    stamped = object.__new__(event.__class__)
+    stamped.__dict__.update(event.__dict__, seq=seq, ts=ts)
+    return stamped

@@ -1,0 +1,269 @@
+"""Reading a log: from the start or from its last durable line, each line checked against the one before.
+
+What a reader gets is an exact prefix of what was appended. Where the lines stop being good, one of two things is true.
+Either a crash explains it: the last line is unfinished, or unsynced pages came back as zeros, and no later line says
+(`dur`) that this was on disk; then the log ends there. Or nothing explains it, and `LogCorruptError` says where.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from zlib import crc32
+
+from ...errors import LogCorruptError
+from ...frozen import frozen
+from .disk import Disk
+from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, read_envelope
+
+# A disk loses whole sectors, so a hole ends at a multiple of this or at the end of the file.
+SECTOR_BYTES = 512
+
+_CHUNK_BYTES = 1 << 18
+_FIRST_WINDOW_BYTES = 1 << 14
+_NEAR_BYTES = 1 << 20
+_HOLE = re.compile(rb"\0+")
+
+
+@frozen
+class Position:
+    """A place behind a good line: its byte offset, the line's `seq` and checksum, and whether its newline is there."""
+
+    offset: int = 0
+    seq: int = 0
+    crc: int = 0
+    terminated: bool = True
+
+    def finished(self) -> Position:
+        """The place behind the newline."""
+        if self.terminated:
+            return self
+        return Position(self.offset + 1, self.seq, crc32(b"\n", self.crc))
+
+
+START = Position()
+
+
+@frozen
+class LogEnd:
+    """Where the good lines of a log end. `size` above `position.offset` means that a torn tail follows.
+
+    `dur` is the highest `seq` that a line claims to be on disk and `durable_offset` where that line ends (0 for none),
+    `version` the highest format version among the lines that were looked at.
+    """
+
+    position: Position
+    size: int
+    dur: int = 0
+    durable_offset: int = 0
+    version: int = 0
+
+    @property
+    def torn_bytes(self) -> int:
+        return self.size - self.position.offset
+
+
+class LogReader:
+    """Good lines from `position` on. When they are exhausted, `position` is the place behind the last one.
+
+    `session_id` is for the text of `LogCorruptError`.
+    """
+
+    def __init__(self, disk: Disk, fd: int, session_id: str | None, position: Position = START) -> None:
+        self.position = position
+        self._disk = disk
+        self._fd = fd
+        self._session_id = session_id
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Lines without their newline. Raises `LogCorruptError` unless the log ends at a place that a crash explains."""
+        for block in self.blocks():
+            yield from split_lines(block)
+
+    def blocks(self) -> Iterator[bytes]:
+        """Many good lines at a time, each with its newline, save perhaps the log's last. Raises like `__iter__`."""
+        while True:
+            before = self.position
+            try:
+                yield from self._good_blocks()
+                return
+            except BadLineError as bad:
+                # A writer may have cut and rewritten its unfinished line while it was read: look again, once.
+                if self.position == before:
+                    self._judge(bad.kind)
+                    return
+
+    def _good_blocks(self) -> Iterator[bytes]:
+        for block in _line_blocks(self._disk, self._fd, self.position.offset):
+            if not block.endswith(b"\n"):
+                yield from self._unfinished_line(block)
+                return
+            here = self.position
+            checked = check_block(block, here.seq + 1, here.crc)
+            if checked is None:
+                yield from self._good_lines(block)
+            else:
+                seq, crc = checked
+                self.position = Position(here.offset + len(block), seq, crc)
+                yield block
+
+    def _good_lines(self, block: bytes) -> Iterator[bytes]:
+        for line in block[:-1].split(b"\n"):
+            here = self.position
+            crc = check_line(line, here.seq + 1, here.crc)
+            self.position = Position(here.offset + len(line) + 1, here.seq + 1, crc32(b"\n", crc))
+            yield line + b"\n"
+
+    def _unfinished_line(self, line: bytes) -> Iterator[bytes]:
+        """A last line that lacks nothing but its newline is whole; anything else is left behind `position`."""
+        line = line.rstrip(b"\0")
+        here = self.position
+        try:
+            crc = check_line(line, here.seq + 1, here.crc)
+        except BadLineError:
+            return
+        self.position = Position(here.offset + len(line), here.seq + 1, crc, terminated=False)
+        yield line
+
+    def _judge(self, kind: str) -> None:
+        here = self.position
+        if claimed_dur(self._disk, self._fd, here.offset) > here.seq:
+            kind = "durable-loss"
+        elif _is_hole(self._disk, self._fd, here.offset):
+            return
+        raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)
+
+
+def _read_chunks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
+    # One position per file: lseek each time, since the caller may use the handle between two chunks.
+    while True:
+        disk.lseek(fd, offset, os.SEEK_SET)
+        chunk = disk.read(fd, _CHUNK_BYTES)
+        if not chunk:
+            return
+        offset += len(chunk)
+        yield chunk
+
+
+def cut_block(block: bytes, behind: Position, lines: int) -> tuple[bytes, Position]:
+    """The first lines of a good block that stands at `behind`, and the place where they end."""
+    part = b"".join(line + b"\n" for line in split_lines(block)[:lines])
+    return part, Position(behind.offset + len(part), behind.seq + lines, crc32(part, behind.crc))
+
+
+def split_lines(block: bytes) -> list[bytes]:
+    """The lines of a block, without their newlines; `bytes.splitlines` would split at a carriage return too."""
+    return block.removesuffix(b"\n").split(b"\n")
+
+
+def _line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
+    """Many finished lines at a time; what stands behind the file's last newline, if anything, comes last."""
+    rest: list[bytes] = []
+    for chunk in _read_chunks(disk, fd, offset):
+        cut = chunk.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*rest, chunk[:cut]])
+            rest = []
+        rest.append(chunk[cut:])
+    if any(rest):
+        yield b"".join(rest)
+
+
+def offset_of(disk: Disk, fd: int, seq: int) -> int:
+    """Where line `seq` begins."""
+    offset, lines_before = 0, seq - 1
+    for block in _line_blocks(disk, fd, 0):
+        lines = block.count(b"\n")
+        if lines > lines_before:
+            return offset + sum(len(line) + 1 for line in split_lines(block)[:lines_before])
+        offset, lines_before = offset + len(block), lines_before - lines
+    return offset
+
+
+def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
+    """The highest `dur` of the finished lines from `offset` on, damaged ones left out."""
+    blocks = (block for block in _line_blocks(disk, fd, offset) if block.endswith(b"\n"))
+    envelopes = (read_envelope(line) for block in blocks for line in split_lines(block))
+    return max((envelope.dur for envelope in envelopes if envelope), default=0)
+
+
+def _is_hole(disk: Disk, fd: int, offset: int) -> bool:
+    """Whether the finished line at `offset` holds zeros that a lost sector explains."""
+    line = split_lines(next(_line_blocks(disk, fd, offset)))[0]
+    return any((offset + hole.end()) % SECTOR_BYTES == 0 for hole in _HOLE.finditer(line))
+
+
+def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
+    """Where the log ends, found from its end: only lines that may not be on disk yet are checked.
+
+    Raises `LogCorruptError` for damage in these.
+    """
+    size = disk.fstat(fd).st_size
+    last, anchor = _find_anchor(disk, fd, size)
+    reader = LogReader(disk, fd, session_id, anchor)
+    version = last.version if last else 0
+    for line in reader:
+        if not line.startswith(b'{"v":1,'):
+            envelope = read_envelope(line)
+            version = max(version, envelope.version if envelope else 0)
+    return LogEnd(reader.position, size, last.dur if last else 0, anchor.offset, version)
+
+
+def _find_anchor(disk: Disk, fd: int, size: int) -> tuple[Envelope | None, Position]:
+    """The last line that has an envelope, and the place behind the line that it says is on disk."""
+    window_bytes = _FIRST_WINDOW_BYTES
+    while True:
+        start = max(0, size - window_bytes)
+        window = read_range(disk, fd, start, size)
+        last = _last_envelope(window, whole=start == 0)
+        anchor = _line_of(window, start, last.version, last.dur) if last and last.dur else None
+        if anchor or start == 0 or (last and last.dur == 0):
+            return last, anchor or START
+        window_bytes *= 4
+
+
+def find_seq(disk: Disk, fd: int, seq: int) -> Position:
+    """The place behind line `seq`, or behind one before it: the start of the log unless `seq` is near the end."""
+    size = disk.fstat(fd).st_size
+    window_bytes = _FIRST_WINDOW_BYTES
+    while seq > 0 and window_bytes <= _NEAR_BYTES:
+        start = max(0, size - window_bytes)
+        found = _line_of(read_range(disk, fd, start, size), start, FORMAT_VERSION, seq)
+        if found or start == 0:
+            return found or START
+        window_bytes *= 4
+    return START
+
+
+def read_range(disk: Disk, fd: int, start: int, end: int) -> bytes:
+    """The bytes from `start` to `end`, fewer when the file ends before."""
+    disk.lseek(fd, start, os.SEEK_SET)
+    parts: list[bytes] = []
+    while start < end and (part := disk.read(fd, end - start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
+
+
+def _last_envelope(window: bytes, *, whole: bool) -> Envelope | None:
+    end = len(window)
+    while end > 0:
+        start = window.rfind(b"\n", 0, end) + 1
+        if start == 0 and not whole:
+            return None
+        envelope = read_envelope(window[start:end])
+        if envelope:
+            return envelope
+        end = start - 1
+    return None
+
+
+def _line_of(window: bytes, start: int, version: int, seq: int) -> Position | None:
+    head = b'\n{"v":%d,"seq":%d,' % (version, seq)
+    at = window.rfind(head) + 1
+    if at == 0 and not (start == 0 and window.startswith(head[1:])):
+        return None
+    end = window.find(b"\n", at)
+    envelope = read_envelope(window[at:end])
+    return Position(start + end + 1, seq, envelope.crc_behind) if envelope else None

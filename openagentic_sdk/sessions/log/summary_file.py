@@ -1,0 +1,136 @@
+"""The summary of a log as it is kept beside it: a cache that says up to which byte it was folded, and may be deleted.
+
+The writer of a log writes its summary anew, in place, with each append: right behind the events, so it never says more than
+the log. A checksum shows a text that was read or cut in the middle of that; a text that says less is folded on from there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+from zlib import crc32
+
+from ...errors import InvalidEventError, SessionError
+from ...events import Event
+from ...frozen import frozen
+from ...serialization import dumps_json, loads_json
+from ..folds.summary import SessionSummary, moves_summary, summary_from_dict, summary_to_dict, time_after
+from ..stores.log_state import Head
+from .scan import Position
+
+
+@frozen
+class KeptSummary:
+    """A summary and the place in the log behind the last event that is folded in."""
+
+    summary: SessionSummary
+    position: Position
+
+    def to_json(self) -> bytes:
+        here, head = self.position, _head_text(self.summary)
+        return head + _tail_text(here.offset, here.seq, here.crc, self.summary.updated, crc32(head))
+
+    @classmethod
+    def from_json(cls, text: bytes) -> KeptSummary | None:
+        """None for anything but what this version's `to_json` writes, followed by nothing but blanks."""
+        body, _, seal = text.rstrip().rpartition(b',"check":')
+        try:
+            data = loads_json(text) if seal == b'"%08x"}' % crc32(body) else None
+        except InvalidEventError:
+            return None
+        if not isinstance(data, dict) or not all(_is_count(data.get(name)) for name in ("offset", "seq", "crc")):
+            return None
+        if data["seq"] > data["offset"]:
+            return None
+        folded = data.get("summary")
+        counters = {"events": data["seq"], "updated": data.get("updated")}
+        summary = summary_from_dict({**folded, **counters}) if isinstance(folded, dict) else None
+        return cls(summary, Position(data["offset"], data["seq"], data["crc"])) if summary else None
+
+
+Find = Callable[[Position], tuple[int, KeptSummary] | None]
+
+
+class SummaryFile:
+    """The summary beside a log that has a writer and now ends at `end`.
+
+    `find` opens it for writing and says what it should hold at such an end; None when there is none to go on with. It is a
+    cache: when it cannot be written it is left behind, and whoever lists the session folds the rest.
+    """
+
+    def __init__(self, find: Find, end: Position) -> None:
+        self._find = find
+        self._fd = -1
+        self._begin(end)
+
+    def _begin(self, end: Position) -> None:
+        """Let go of the file that was written to, and go on with the one that stands there."""
+        self.close()
+        found = self._find(end)
+        if found is None:
+            return
+        self._fd, kept = found
+        self._room = os.fstat(self._fd).st_size
+        self._seq, self._head = kept.position.seq, Head(kept.summary)
+        self._updated = self._head.updated
+        # Not known to be in the file before the first append has written them.
+        self._head_bytes = self._head_crc = 0
+
+    def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
+        """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`."""
+        if self._fd < 0 or events[0].seq != self._seq + 1:
+            # An append was interrupted before it came here.
+            self.close()
+            return
+        if not (self._seq and self._head_bytes) or any(map(moves_summary, events)):
+            self._head = self._head.counted(self._seq, self._updated).after(events)
+            self._seq, self._updated = self._head.last_seq, self._head.updated
+            self._write_all(offset, crc)
+            return
+        for event in events:
+            self._updated = time_after(self._updated, event.ts)
+        self._seq += len(events)
+        text = _tail_text(offset, self._seq, crc, self._updated, self._head_crc)
+        try:
+            os.pwrite(self._fd, text, self._head_bytes)
+        except OSError:
+            self.close()
+
+    def _write_all(self, offset: int, crc: int) -> None:
+        try:
+            if not os.fstat(self._fd).st_nlink:
+                # A list that looked between an event and its summary has put its own in this one's place.
+                self._begin(Position(offset, self._seq, crc))
+                return
+            text = _head_text(self._head.summary)
+            self._head_bytes, self._head_crc = len(text), crc32(text)
+            text += _tail_text(offset, self._seq, crc, self._head.summary.updated, self._head_crc)
+            self._room = max(self._room, len(text))
+            # What a longer text left behind is blanked out.
+            os.pwrite(self._fd, text.ljust(self._room), 0)
+        except (OSError, SessionError, InvalidEventError):
+            # The events are stored all the same: nothing here may make their append look like a failure.
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is allowed."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with suppress(OSError):
+                os.close(fd)
+
+
+def _head_text(summary: SessionSummary) -> bytes:
+    return f'{{"summary":{dumps_json(summary_to_dict(summary))}'.encode("ascii")
+
+
+def _tail_text(offset: int, seq: int, crc: int, updated: float, head_crc: int) -> bytes:
+    """The counters, which most events move and nothing else: always as long, so that they alone can be written anew."""
+    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a' % (offset, seq, crc, updated)
+    return text + b',"check":"%08x"}\n' % crc32(text, head_crc)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0

@@ -1,0 +1,69 @@
+"""Where a log stands, as a database keeps it beside the log: the summary, and two counters that are always right.
+
+A summary that another version of the fold wrote is not used; then only id and counters of a head can be relied on, and the
+row is folded anew when a list shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ...events import Event
+from ...frozen import frozen
+from ...serialization import dumps_json, loads_json
+from ..folds.summary import SessionSummary, fold_session_summary, start_summary, summary_from_dict, summary_to_dict
+
+
+@frozen
+class Head:
+    """`summary.events` is the `seq` of the last event; `is_kept` says whether the rest of the summary is right too."""
+
+    summary: SessionSummary
+    is_kept: bool = True
+
+    @property
+    def last_seq(self) -> int:
+        return self.summary.events
+
+    @property
+    def updated(self) -> float:
+        """The time of the last event, to which the next one's is put; 0.0 before the first."""
+        return self.summary.updated if self.summary.events else 0.0
+
+    def counted(self, last_seq: int, updated: float) -> Head:
+        """The head when events up to `last_seq` have been appended that change nothing but the counters."""
+        return Head(replace(self.summary, events=last_seq, updated=updated), self.is_kept)
+
+    def after(self, events: Iterable[Event]) -> Head:
+        """The head when these stored events have been appended."""
+        return Head(fold_session_summary(self.summary, events), self.is_kept)
+
+    def to_json(self) -> str | None:
+        """The summary as it is kept; None when it is not right."""
+        return dumps_json(summary_to_dict(self.summary)) if self.is_kept else None
+
+
+def read_head(
+    session_id: str, created_at: float, metadata: str, kept: str | None, last_seq: int | None, updated: float | None
+) -> Head:
+    """The head that a row of the database describes."""
+    summary = summary_from_dict(loads_json(kept)) if kept else None
+    start = summary or start_summary(session_id, created_at, loads_json(metadata))
+    counted = replace(start, events=last_seq, updated=updated or start.updated) if last_seq else start
+    return Head(counted, summary is not None or not last_seq)
+
+
+def copied_head(source: Head, start: SessionSummary, at_seq: int, updated: float | None) -> Head:
+    """The head of a copy that ends at `at_seq`, whose last event moved the row's time to `updated`.
+
+    Only that of a whole copy is known at once; folding a part of a long log would make the copy wait. Neither is one that
+    begins with another folder or model than the source shows: its events may or may not say the same.
+    """
+    if at_seq == 0:
+        return Head(start)
+    shown = source.summary
+    begins_alike = start.cwd in (None, shown.cwd) and start.model in (None, shown.model)
+    if not source.is_kept or source.last_seq != at_seq or not begins_alike:
+        return Head(replace(start, events=at_seq, updated=updated or start.updated), False)
+    return Head(replace(shown, id=start.id, created=start.created, parent=start.parent, is_child=start.is_child))

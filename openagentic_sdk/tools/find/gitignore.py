@@ -1,0 +1,95 @@
+"""What `.gitignore` files leave out, as git defines it (gitignore(5)).
+
+Pure: the text of a file goes in, verdicts on names come out. In one file the last pattern that matches decides; of several
+files the one nearest to the path. The caller walks from the top down and does not enter folders that are left out, so
+nothing below them can be taken back in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .pattern import SPECIAL, Fits, folder_regex, name_regex, split_path
+
+MAX_RULES = 10_000
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """One pattern: what it says of names, in folders that `in_folder` accepts (None: in every folder)."""
+
+    name: str
+    fits: Fits
+    ignores: bool
+    folders_only: bool
+    in_folder: Fits | None
+
+
+class NameRules:
+    """The rules that count for the files, or for the folders, in one folder."""
+
+    def __init__(self, rules: list[_Rule]) -> None:
+        names = {rule.name for rule in rules}
+        self._literals = {name for name in names if not SPECIAL.intersection(name)}
+        endings = {name for name in names if name[0] == "*" and not SPECIAL.intersection(name[1:])}
+        self._endings = tuple(name[1:] for name in endings)
+        others = [name_regex(name) for name in names - self._literals - endings]
+        self._others = re.compile("|".join(others), re.DOTALL).fullmatch if others else None
+        # Without a rule that takes back in, a name that any rule speaks of is left out: their order says nothing.
+        self._in_order = rules[::-1] if not all(rule.ignores for rule in rules) else None
+
+    def verdicts(self, names: list[str]) -> dict[str, bool]:
+        """True for names that are left out, False for those taken back in; names that no rule speaks of are missing."""
+        endings, others = self._endings, self._others
+        concerned = [name for name in names if name.endswith(endings)] if endings else []
+        if not self._literals.isdisjoint(names):
+            concerned += self._literals.intersection(names)
+        if others:
+            concerned += [name for name in names if others(name)]
+        if self._in_order is None:
+            return dict.fromkeys(concerned, True)
+        return {name: next(rule.ignores for rule in self._in_order if rule.fits(name)) for name in concerned}
+
+
+class IgnoreFile:
+    """The patterns of one file."""
+
+    def __init__(self, text: str) -> None:
+        lines = text.splitlines()[:MAX_RULES]
+        self._rules = [_rule(pattern) for pattern in map(_clean, lines) if pattern.strip("!/")]
+        self._known: dict[tuple[bool, tuple[int, ...]], NameRules] = {}
+        self._bound = [(number, rule.in_folder) for number, rule in enumerate(self._rules) if rule.in_folder]
+
+    def rules_in(self, prefix: str, *, folders: bool) -> NameRules:
+        """The rules for the files, or the folders, in a folder.
+
+        `prefix` is the folder's path relative to the file of patterns, with a slash at its end, or empty.
+        """
+        here = tuple(number for number, in_folder in self._bound if in_folder(prefix))
+        rules = self._known.get((folders, here))
+        if rules is None:
+            counting = [rule for number, rule in enumerate(self._rules) if rule.in_folder is None or number in here]
+            rules = NameRules([rule for rule in counting if folders or not rule.folders_only])
+            self._known[folders, here] = rules
+        return rules
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+
+def _clean(line: str) -> str:
+    """The pattern in a line: no comment, no trailing spaces unless a backslash keeps them."""
+    if line.startswith("#"):
+        return ""
+    stripped = line.rstrip(" \t\r")
+    return stripped + " " if stripped.endswith("\\") and len(line) > len(stripped) else stripped
+
+
+def _rule(pattern: str) -> _Rule:
+    body = pattern.removeprefix("!")
+    bound = "/" in body.removesuffix("/")  # a slash that is not at the end ties a pattern to the file's folder
+    folder, name = split_path(body)
+    in_folder = re.compile(folder_regex(folder), re.DOTALL).fullmatch if bound and folder != "**" else None
+    fits = re.compile(name_regex(name), re.DOTALL).fullmatch
+    return _Rule(name, fits, not pattern.startswith("!"), body.endswith("/"), in_folder)

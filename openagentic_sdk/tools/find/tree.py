@@ -1,0 +1,172 @@
+"""Walk a folder tree without following links, leaving out what `.gitignore` files say.
+
+The law of the file: every folder is opened and compared with the entry that named it before it is listed, so a link that is
+swapped in during the walk leads nowhere. Folders come in a fixed order, each before those in it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
+
+from ..base import ToolContext
+from ..files.workspace import LIST_FLAGS, READ_FLAGS, ResolvedPath, check_cancelled, open_folder
+from .gitignore import IgnoreFile
+
+MAX_IGNORE_BYTES = 1 << 20
+MAX_DEPTH = 1_000
+
+_Entries = list[os.DirEntry[str]]
+_by_name = attrgetter("name")
+
+# A file of patterns, the path from its folder to the root of the walk, and how much of a prefix leads to its folder.
+_Level = tuple[IgnoreFile, str, int]
+
+
+@dataclass(frozen=True)
+class WalkOptions:
+    """What a walk leaves out. `enters` says whether a folder, by its relative path, is worth entering."""
+
+    include_ignored: bool = False
+    include_hidden: bool = True
+    enters: Callable[[str], bool] | None = None
+
+
+class Folder(NamedTuple):
+    """One folder of a walk: where it is, its path relative to the root (empty or with a slash at its end), its files.
+
+    `names` are those of its regular files and links to such, in no order; `entries` holds these and possibly more.
+    """
+
+    path: str
+    prefix: str
+    names: list[str]
+    entries: _Entries
+
+
+class _Waiting(NamedTuple):
+    path: str
+    prefix: str
+    inode: int
+    levels: tuple[_Level, ...]
+
+
+def walk(root: ResolvedPath, options: WalkOptions, ctx: ToolContext) -> Iterator[Folder]:
+    """The folders below `root`, itself first. A folder that cannot be listed is passed over, the root alone raises."""
+    levels = () if options.include_ignored else outer_levels(root.real, ctx.cwd)
+    stack = [_Waiting(root.real, "", -1, levels)]
+    while stack:
+        check_cancelled(ctx)
+        here = stack.pop()
+        try:
+            names, entries, folders, levels = _list(here, options)
+        except OSError:
+            if not here.prefix:
+                raise
+            continue  # gone, or not permitted to this user: the rest of the tree is still worth having
+        yield Folder(here.path, here.prefix, names, entries)
+        if folders and here.prefix.count("/") < MAX_DEPTH:
+            base = here.path if here.path.endswith("/") else here.path + "/"
+            folders.sort(key=_by_name, reverse=True)
+            for entry in folders:
+                name = entry.name
+                stack.append(_Waiting(base + name, f"{here.prefix}{name}/", entry.inode(), levels))
+
+
+def _list(here: _Waiting, options: WalkOptions) -> tuple[list[str], _Entries, _Entries, tuple[_Level, ...]]:
+    """The names of the files to show, all entries, the folders to enter, and the ignore files that count below."""
+    fd = _open_listed(here)
+    try:
+        with os.scandir(fd) as found:
+            entries = list(found)
+        names = [entry.name for entry in entries if entry.is_file()]  # a link to a file too
+        folders = _folders(entries, options, here.prefix) if len(names) < len(entries) else []
+        levels = here.levels
+        if not options.include_ignored and (own := _read_ignore_file(".gitignore", fd)):
+            levels = ((own, "", len(here.prefix)), *levels)
+    finally:
+        os.close(fd)
+    if not options.include_hidden:
+        names = [name for name in names if name[0] != "."]
+    if levels and (ignored := _ignored(names, levels, here.prefix, folders=False)):
+        names = [name for name in names if name not in ignored]
+    if levels and folders:
+        ignored = _ignored([entry.name for entry in folders], levels, here.prefix, folders=True)
+        folders = [entry for entry in folders if entry.name not in ignored]
+    return names, entries, folders, levels
+
+
+def _open_listed(here: _Waiting) -> int:
+    if here.inode >= 0:
+        fd = os.open(here.path, LIST_FLAGS)
+        if os.fstat(fd).st_ino == here.inode:
+            return fd
+        os.close(fd)
+    # The root, a mount point, or swapped in the meantime: the slow way follows no link at all.
+    with open_folder(here.path) as passed:
+        return os.open(".", LIST_FLAGS, dir_fd=passed)
+
+
+def _folders(entries: _Entries, options: WalkOptions, prefix: str) -> _Entries:
+    """The folders among the entries that are to be entered: never `.git`, never through a link."""
+    found = [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != ".git"]
+    if not options.include_hidden:
+        found = [entry for entry in found if entry.name[0] != "."]
+    if options.enters:
+        found = [entry for entry in found if options.enters(prefix + entry.name)]
+    return found
+
+
+def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> set[str]:
+    """The names that are left out."""
+    verdicts: dict[str, bool] = {}
+    for ignore, outer, length in reversed(levels):  # the nearest last, as it has the last word
+        verdicts |= ignore.rules_in(outer + prefix[length:], folders=folders).verdicts(names)
+    return {name for name, is_left_out in verdicts.items() if is_left_out}
+
+
+def outer_levels(real: str, cwd: str) -> tuple[_Level, ...]:
+    """The ignore files above `real` that count in it: those of its repository, or without one those from `cwd` down."""
+    top = _repository(real) or os.path.realpath(cwd)
+    if not (real + "/").startswith(top.rstrip("/") + "/"):
+        return ()
+    names = [name for name in real[len(top) :].split("/") if name]
+    levels: list[_Level] = []
+    exclude = _read_ignore_file(os.path.join(top, ".git/info/exclude"))
+    if exclude:
+        levels.append((exclude, "".join(f"{name}/" for name in names), 0))
+    for depth in range(len(names)):
+        ignore = _read_ignore_file(os.path.join(top, *names[:depth], ".gitignore"))
+        if ignore:
+            levels.insert(0, (ignore, "".join(f"{name}/" for name in names[depth:]), 0))
+    return tuple(levels)
+
+
+def _repository(real: str) -> str | None:
+    """The nearest folder, from `real` up, that holds a `.git`."""
+    folder = real
+    while not os.path.lexists(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return None
+        folder = parent
+    return folder
+
+
+def _read_ignore_file(path: str, fd: int | None = None) -> IgnoreFile | None:
+    """The patterns in a file, or None when there is no such regular file or it says nothing. git follows no link here."""
+    try:
+        opened = os.open(path, READ_FLAGS, dir_fd=fd)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            return None
+        data = os.read(opened, MAX_IGNORE_BYTES)
+    finally:
+        os.close(opened)
+    return IgnoreFile(data.decode("utf-8", "surrogateescape")) or None

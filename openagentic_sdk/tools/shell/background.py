@@ -1,0 +1,269 @@
+"""What the Bash calls of one run share: the working directory, and the shells that run in the background.
+
+The shells end with the run: the runtime closes what it finds in `ctx.run_resources`. A context that is simply forgotten ends
+them too, when it is collected or at the latest when the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ToolError, ToolInputError
+from ..base import BlockingTool, ToolContext
+from ..schema import validate
+from .output import keep_text, trim_incomplete
+from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
+
+RESOURCE_KEY = "shells"
+MAX_WAIT_S = 60.0
+MAX_SHELLS = 16
+WAIT_STEP_S = 0.05
+
+
+@dataclass
+class _Stream:
+    """A file that a shell writes, and how far the model has read it."""
+
+    path: str
+    offset: int = 0
+
+    def size(self) -> int:
+        try:
+            return os.path.getsize(self.path)
+        except FileNotFoundError:
+            return 0
+
+    def take(self, max_bytes: int, is_last: bool) -> tuple[bytes, bytes, int]:
+        """Head, tail and size of what is new; a character that is still being written is left for the next time."""
+        new_bytes = self.size() - self.offset
+        if new_bytes <= 0:
+            return b"", b"", 0
+        with open(self.path, "rb") as file:
+            file.seek(self.offset)
+            head = file.read(min(new_bytes, max_bytes))
+            tail = b""
+            if new_bytes > max_bytes:
+                file.seek(self.offset + max(max_bytes, new_bytes - max_bytes))
+                tail = file.read(min(max_bytes, new_bytes - max_bytes))
+        if not is_last:
+            held = tail or head
+            cut = trim_incomplete(held)
+            new_bytes -= len(held) - len(cut)
+            head, tail = (head, cut) if tail else (cut, tail)
+        self.offset += new_bytes
+        return head, tail, new_bytes
+
+
+class BackgroundShell:
+    """One command that runs in the background."""
+
+    def __init__(
+        self, shell_id: str, command: str, running: RunningCommand, spec: CommandSpec, on_end: Callable[[], None]
+    ) -> None:
+        self.shell_id = shell_id
+        self.command = command
+        self.stdout, self.stderr = (_Stream(path) for path in spec.paths)
+        self._running = running
+        self._lock = threading.Lock()
+        self._was_killed = False
+        self.is_lost = False
+        self._on_end = on_end
+
+    def report(self) -> CommandReport | None:
+        """How it ended; None while it runs, and when its supervisor was killed (`is_lost`), so that nobody knows."""
+        with self._lock:
+            try:
+                self._running.wait(0)
+            except ToolError:
+                self.is_lost = True
+            return self._running.report
+
+    @property
+    def status(self) -> str:
+        """`running`, `exited`, `killed` or `lost`."""
+        report = self.report()
+        if report is None:
+            return "lost" if self.is_lost else "running"
+        return "killed" if self._was_killed or report.ended_by else "exited"
+
+    def has_news(self) -> bool:
+        return self.status != "running" or any(stream.size() > stream.offset for stream in (self.stdout, self.stderr))
+
+    def kill(self) -> None:
+        """End it with everything it started; returns when that is done."""
+        if self.report() is None:
+            self._was_killed = True
+        with self._lock:
+            self._running.close()
+        self._on_end()
+
+
+class RunShells:
+    """The shared state of one run's Bash calls. `cwd` is where the last command left off, None before the first."""
+
+    def __init__(self) -> None:
+        self.cwd: str | None = None
+        self.notices: set[str] = set()
+        self.hold = HelperHold()
+        self._shells: dict[str, BackgroundShell] = {}
+        self._started = 0
+        self._finalizer = weakref.finalize(self, _end_forgotten, self._shells, self.hold)
+
+    def start(self, command: str, spec: CommandSpec, on_end: Callable[[], None]) -> BackgroundShell:
+        """Run a command in the background, `on_end` when it is closed. Raises `ToolInputError` past `MAX_SHELLS`."""
+        running = [shell.shell_id for shell in self._shells.values() if shell.status == "running"]
+        if len(running) >= MAX_SHELLS:
+            raise ToolInputError(
+                f"{len(running)} background shells run already ({', '.join(running)}): KillBash one first"
+            )
+        self._started += 1
+        shell_id = f"shell_{self._started}"
+        shell = BackgroundShell(shell_id, command, self.hold.start(spec), spec, on_end)
+        self._shells[shell_id] = shell
+        return shell
+
+    def get(self, shell_id: str) -> BackgroundShell:
+        if shell_id not in self._shells:
+            known = ", ".join(self._shells) or "(none)"
+            raise ToolInputError(
+                f"there is no background shell {shell_id!r}: the shells of this run are {known}", path="shell_id"
+            )
+        return self._shells[shell_id]
+
+    def close(self) -> None:
+        """End every background shell and let go of the helper process."""
+        self._finalizer.detach()
+        _end_shells(self._shells)
+        self.hold.release(at_once=True)
+
+
+def _end_shells(shells: dict[str, BackgroundShell]) -> None:
+    while shells:
+        shells.popitem()[1].kill()
+
+
+def _end_forgotten(shells: dict[str, BackgroundShell], hold: HelperHold) -> None:
+    _end_shells(shells)
+    hold.release(at_once=False)
+
+
+_creation = threading.Lock()
+
+
+def run_shells(ctx: ToolContext) -> RunShells:
+    """The shared state of the run that `ctx` belongs to."""
+    with _creation:
+        shells = ctx.run_resources.get(RESOURCE_KEY)
+        if shells is None:
+            shells = ctx.run_resources[RESOURCE_KEY] = RunShells()
+    assert isinstance(shells, RunShells)
+    return shells
+
+
+def command_folder(resources: Mapping[str, Any], cwd: str) -> str:
+    """Where the next command of a run starts: where the last one left off, else in the session's folder `cwd`."""
+    shells = resources.get(RESOURCE_KEY)
+    kept = shells.cwd if isinstance(shells, RunShells) else None
+    return kept if kept is not None and os.path.isdir(kept) else cwd
+
+
+_SHELL_ID = {"type": "string", "description": "What Bash returned as `shell_id`."}
+
+
+class BashOutputTool(BlockingTool):
+    """Returns `{"shell_id", "status", "stdout", "stderr", "stdout_truncated", "stderr_truncated", "exit_code", "notes"}`.
+
+    The text is what is new since the last call; `exit_code` is None while the shell runs.
+    """
+
+    name = "BashOutput"
+    description = (
+        "Read what a background shell has written since you last looked, and whether it still runs. With `wait_s` the call "
+        "waits that long for something new."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "shell_id": _SHELL_ID,
+            "wait_s": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": MAX_WAIT_S,
+                "description": "Seconds to wait for news; 0 when left out.",
+            },
+        },
+        "required": ["shell_id"],
+    }
+    # It moves the place up to which output was read, so it is not run twice and not beside another call.
+    effect = "unsafe"
+
+    def __init__(self, *, max_output_bytes: int = 30_000) -> None:
+        self._max_output_bytes = max_output_bytes
+
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        shell = run_shells(ctx).get(input["shell_id"])
+        _wait_for_news(shell, input.get("wait_s", 0), ctx.cancelled)
+        return describe_shell(shell, self._max_output_bytes)
+
+
+def _wait_for_news(shell: BackgroundShell, wait_s: float, cancelled: threading.Event) -> None:
+    for _ in range(int(wait_s / WAIT_STEP_S)):
+        if shell.has_news() or cancelled.wait(WAIT_STEP_S):
+            return
+
+
+class KillBashTool(BlockingTool):
+    """Returns what `BashOutput` returns, after the shell and everything it started has ended."""
+
+    name = "KillBash"
+    description = "End a background shell and everything it started. Returns its last output."
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {"shell_id": _SHELL_ID},
+        "required": ["shell_id"],
+    }
+    effect = "unsafe"
+
+    def __init__(self, *, max_output_bytes: int = 30_000) -> None:
+        self._max_output_bytes = max_output_bytes
+
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+        validate(input, self.input_schema)
+        shell = run_shells(ctx).get(input["shell_id"])
+        shell.kill()
+        return describe_shell(shell, self._max_output_bytes)
+
+
+def describe_shell(shell: BackgroundShell, max_bytes: int) -> dict[str, Any]:
+    """A shell's state and new output, as the model reads it."""
+    report = shell.report()  # before the output, so that an ended shell's last words are in it
+    notes: list[str] = []
+    texts = {}
+    for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):
+        head, tail, new_bytes = stream.take(max_bytes, is_last=report is not None or shell.is_lost)
+        texts[name] = keep_text(head, tail, new_bytes, max_bytes)
+        if texts[name].is_truncated:
+            notes.append(
+                f"{name}: {texts[name].omitted_bytes:,} new bytes are left out here; all of it is in {stream.path}"
+            )
+    if shell.is_lost:
+        notes.append("its supervisor was killed, so how it ended is not known; what it left was killed too")
+    if report is not None and report.ended_by == "output_limit":
+        notes.append("the shell was ended because it wrote more than a command may")
+    return {
+        "shell_id": shell.shell_id,
+        "command": shell.command,
+        "status": shell.status,
+        "stdout": texts["stdout"].text,
+        "stderr": texts["stderr"].text,
+        "stdout_truncated": texts["stdout"].is_truncated,
+        "stderr_truncated": texts["stderr"].is_truncated,
+        "exit_code": report.exit_code if report is not None else None,
+        "notes": notes,
+    }

@@ -1,0 +1,405 @@
+"""The host's side of running a command: ask the helper process for it, wait for its report, end it when it must end.
+
+One helper serves the whole process. It lives as long as some run or call holds it; after an explicit release it is gone at
+once, after a forgotten one a few seconds later. Nothing here forks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import marshal
+import os
+import select
+import socket
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import ToolError
+
+CANCEL_CHECK_S = 0.05
+REPORT_LIMIT_S = 15.0
+HELPER_EXIT_LIMIT_S = 5.0
+
+_PACKAGE_DIR = Path(__file__).parents[2]
+# The package's own __init__ would load the whole library; empty stand-ins let the helper load its one file of it.
+_BOOTSTRAP = """
+import sys
+for name, path in (("openagentic_sdk", sys.argv[2]), ("openagentic_sdk.tools", sys.argv[2] + "/tools")):
+    sys.modules[name] = package = type(sys)(name)
+    package.__path__ = [path]
+from openagentic_sdk.tools.shell.helper import serve
+serve(int(sys.argv[1]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandSpec:
+    """What to run and how much of its output to keep; `shell_helper` says what each field means."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    keep_bytes: int
+    paths: tuple[str, str]
+    file_bytes: int
+    spool: bool = False
+    sandbox: Mapping[str, Any] | None = None
+
+    def packed(self) -> bytes:
+        fields = {**vars(self), "argv": list(self.argv), "env": dict(self.env), "paths": list(self.paths)}
+        return marshal.dumps(fields, 2)
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """One stream of a command: its first and last bytes, how many there were, and whether its file holds all of them."""
+
+    head: bytes
+    tail: bytes
+    total_bytes: int
+    is_spooled: bool
+
+
+@dataclass(frozen=True)
+class CommandReport:
+    """How a command ended. `ended_by` is `timeout`, `cancel`, `output_limit` or empty when it ended by itself.
+
+    `signal` is 0 unless the shell was ended by one. `leftovers` counts processes that were still running when the shell had
+    ended and were killed, `stubborn` those that could not be. `cwd` is where the shell stood, None when it did not say.
+    """
+
+    exit_code: int
+    signal: int
+    ended_by: str
+    duration_s: float
+    leftovers: int
+    stubborn: int
+    stdout: StreamReport
+    stderr: StreamReport
+    cwd: str | None
+
+
+class RunningCommand:
+    """A command that was started; closing it kills it."""
+
+    def __init__(self, call: socket.socket, received: bytes = b"") -> None:
+        self._owner_pid = os.getpid()
+        self._call = call
+        self._received = bytearray(received)
+        self.report: CommandReport | None = None
+
+    def is_running(self) -> bool:
+        """Whether it still runs; asks without waiting."""
+        return not self.wait(0)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end; whether it came in time. Raises `ToolError` when the command's supervisor is lost."""
+        deadline = time.monotonic() + timeout_s
+        while self.report is None:
+            if not _is_readable(self._call, max(0.0, deadline - time.monotonic())):
+                return False
+            self._receive()
+        return True
+
+    def order(self, letter: bytes) -> None:
+        """Send `T` (time is up: ask, then kill) or `K` (kill now)."""
+        try:
+            self._call.send(letter)
+        except OSError:  # it has just ended by itself
+            return
+
+    def close(self) -> None:
+        """Kill it if it still runs, wait until nothing of it is left, and let go of it."""
+        try:
+            if self.report is None and self._owner_pid == os.getpid():
+                self.order(b"K")
+                self.wait(REPORT_LIMIT_S)
+        except ToolError:  # its supervisor is gone: the helper ends what it left
+            return
+        finally:
+            self._call.close()
+
+    def _receive(self) -> None:
+        try:
+            data = self._call.recv(1 << 20)
+        except OSError:
+            data = b""
+        if data:
+            self._received += data
+            return
+        self._call.close()
+        self.report = _parse_report(bytes(self._received))
+
+
+def run_command(
+    spec: CommandSpec, *, timeout_s: float, is_cancelled: Callable[[], bool] = lambda: False
+) -> CommandReport:
+    """Run a command to its end, its time limit or its cancellation; nothing of it is left when this returns or raises."""
+    with hold_helper() as helper:
+        command = helper.start(spec)
+        try:
+            return _wait_for_report(command, timeout_s, is_cancelled)
+        finally:
+            command.close()
+
+
+def _wait_for_report(command: RunningCommand, timeout_s: float, is_cancelled: Callable[[], bool]) -> CommandReport:
+    deadline = time.monotonic() + timeout_s
+    while not command.wait(min(CANCEL_CHECK_S, max(0.0, deadline - time.monotonic()))):
+        if is_cancelled():
+            command.order(b"K")
+            break
+        if time.monotonic() >= deadline:
+            command.order(b"T")
+            break
+    if not command.wait(REPORT_LIMIT_S):
+        raise ToolError("the command was told to end and did not within 15 s: look for its processes before going on")
+    assert command.report is not None
+    return command.report
+
+
+# --- the helper ------------------------------------------------------------------------------------------------------
+
+
+class _Helper:
+    """A started helper process and the channel to it."""
+
+    def __init__(self) -> None:
+        import subprocess
+
+        self.owner_pid = os.getpid()
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            command = [
+                sys.executable or "python3",
+                "-I",
+                "-S",
+                "-c",
+                _BOOTSTRAP,
+                str(theirs.fileno()),
+                str(_PACKAGE_DIR),
+            ]
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    cwd="/",
+                    env={"PATH": os.defpath},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self._channel.close()
+                raise ToolError(f"commands need {command[0]} as a helper, which cannot be started: {error}") from error
+
+    def is_alive(self) -> bool:
+        return self.owner_pid == os.getpid() and self._process.poll() is None
+
+    def start(self, spec: CommandSpec) -> RunningCommand:
+        """Start a command. Raises `ToolError` when it cannot be started; then nothing of it ran."""
+        call, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with theirs:
+                socket.send_fds(self._channel, [b"C"], [theirs.fileno()])
+            packed = spec.packed()
+            call.sendall(len(packed).to_bytes(8, "big") + packed)
+            _, rest = _read_line(call)  # `taken`: from here on it may have run, so it is never sent a second time
+            command = _taken_command(call, rest)
+            _state.commands.add(command)
+            return command
+        except OSError as error:
+            call.close()
+            raise _HelperGoneError(str(error)) from error
+        except BaseException:
+            call.close()
+            raise
+
+    def linger(self) -> None:
+        """Let it end by itself after some seconds without work."""
+        try:
+            self._channel.send(b"L")
+        except OSError:  # it has ended already
+            return
+
+    def stop(self) -> None:
+        self._channel.close()
+        if self.owner_pid != os.getpid():
+            return
+        import subprocess
+
+        try:
+            self._process.wait(HELPER_EXIT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class _HelperGoneError(OSError):
+    """The helper ended before it took a request."""
+
+
+class HelperHold:
+    """A claim on the helper. `start` restarts a helper that has died; `release` gives the claim up, once."""
+
+    def __init__(self) -> None:
+        self._is_held = True
+        with _lock:
+            _state.holders += 1
+
+    def start(self, spec: CommandSpec) -> RunningCommand:
+        try:
+            return _live_helper().start(spec)
+        except _HelperGoneError:
+            # Between two commands it was killed, or had just ended: it had not taken this one, so once more is safe.
+            try:
+                return _live_helper(replace=True).start(spec)
+            except _HelperGoneError as error:
+                raise ToolError(f"the process that starts commands ended twice ({error}): try again") from error
+
+    def release(self, *, at_once: bool) -> None:
+        """Give the claim up. The last one stops the helper: now, or after some idle seconds when not `at_once`."""
+        with _lock:
+            if not self._is_held:
+                return
+            self._is_held = False
+            _state.holders -= 1
+            if _state.holders > 0 or _state.helper is None:
+                return
+            if not at_once:
+                _state.helper.linger()
+                return
+            helper, _state.helper = _state.helper, None
+        helper.stop()
+
+
+@contextmanager
+def hold_helper() -> Iterator[HelperHold]:
+    """A claim for the length of a block."""
+    hold = HelperHold()
+    try:
+        yield hold
+    finally:
+        hold.release(at_once=False)
+
+
+@dataclass
+class _State:
+    holders: int = 0
+    helper: _Helper | None = None
+    # For the end of the process alone: what still runs then is ended before the helper is.
+    commands: weakref.WeakSet[RunningCommand] = field(default_factory=weakref.WeakSet)
+    is_registered: bool = False
+
+
+# Reentrant: a forgotten run is released by the garbage collector, which may strike while this thread holds the lock.
+_lock = threading.RLock()
+_state = _State()
+
+
+def _live_helper(replace: bool = False) -> _Helper:
+    with _lock:
+        helper = _state.helper
+        if helper is not None and (replace or not helper.is_alive()):
+            helper.stop()
+            helper = None
+        if helper is None:
+            helper = _state.helper = _Helper()
+            _register_exit()
+        return helper
+
+
+def _register_exit() -> None:
+    if not _state.is_registered:
+        _state.is_registered = True
+        atexit.register(stop_helper)
+
+
+def stop_helper() -> None:
+    """End every command that still runs, and the helper. A later command starts a new one."""
+    for command in list(_state.commands):
+        command.close()
+    with _lock:
+        helper, _state.helper = _state.helper, None
+    if helper is not None:
+        helper.stop()
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+def _is_readable(call: socket.socket, timeout_s: float) -> bool:
+    if call.fileno() < 0:
+        return True
+    if sys.platform == "win32":
+        raise ToolError("commands run only where there is a POSIX kernel: work with the file tools instead")
+    watched = select.poll()
+    watched.register(call, select.POLLIN)
+    return bool(watched.poll(timeout_s * 1000))
+
+
+def _taken_command(call: socket.socket, received: bytes) -> RunningCommand:
+    """The command behind a request that was taken; one whose supervisor is gone already is found lost when waited for."""
+    try:
+        line, rest = _read_line(call, received)
+    except OSError:
+        return RunningCommand(call)
+    word, _, reason = line.partition(b" ")
+    if word != b"started":
+        raise ToolError(_start_failure(reason))
+    return RunningCommand(call, rest)
+
+
+def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes, bytes]:
+    """The first line, and what has come behind it already."""
+    received = bytearray(received_before)
+    while b"\n" not in received:
+        data = call.recv(65536)
+        if not data:
+            raise _HelperGoneError("it closed the connection")
+        received += data
+    line, _, rest = bytes(received).partition(b"\n")
+    return line, rest
+
+
+def _start_failure(detail: bytes) -> str:
+    reason = detail.decode("utf-8", "replace")
+    return f"the command could not be started: {reason}"
+
+
+def _parse_report(received: bytes) -> CommandReport:
+    header, newline, body = received.partition(b"\n")
+    if not newline:
+        raise ToolError(
+            "the command's supervisor was killed, so it is not known how the command ended; what it left was killed too: "
+            "check what it did before repeating it"
+        )
+    numbers = json.loads(header)
+    parts = list(_split(body, numbers["parts"]))
+    cwd = os.fsdecode(parts[4].removesuffix(b"\n"))
+    return CommandReport(
+        exit_code=numbers["exit_code"],
+        signal=numbers["signal"],
+        ended_by=numbers["ended_by"],
+        duration_s=numbers["duration_s"],
+        leftovers=numbers["leftovers"],
+        stubborn=numbers["stubborn"],
+        stdout=StreamReport(parts[0], parts[1], numbers["out_bytes"], bool(numbers["out_spooled"])),
+        stderr=StreamReport(parts[2], parts[3], numbers["err_bytes"], bool(numbers["err_spooled"])),
+        cwd=cwd or None,
+    )
+
+
+def _split(body: bytes, lengths: list[int]) -> Iterator[bytes]:
+    start = 0
+    for length in lengths:
+        yield body[start : start + length]
+        start += length

@@ -1,0 +1,242 @@
+"""What a sandboxed command may touch, and what this machine's kernel gives for it.
+
+`probe_sandbox` tries every rung for real, by running a command in it: a kernel's version says little about what a container
+or a distribution has switched off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import ToolError
+from .process import CommandSpec, run_command
+
+# In a workspace these decide what other programs run, so no command changes them: missing folders cannot be made either.
+PROTECTED_FOLDERS = (".git", ".claude", ".vscode", ".husky")
+PROTECTED_FILES = (".mcp.json", ".gitmodules", ".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc")
+PROBE_LIMIT_S = 10.0
+RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
+# Never $PATH, in which a folder of the workspace may stand.
+BWRAP_PATH = "/usr/bin:/bin:/usr/local/bin"
+_CONTROL_SOCKETS = (
+    "docker.sock",
+    "containerd/containerd.sock",
+    "crio/crio.sock",
+    "podman/podman.sock",
+    "dbus/system_bus_socket",
+    "systemd/private",
+    "snapd.socket",
+    "libvirt/libvirt-sock",
+)
+_USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", "keyring/control", "gnupg/S.gpg-agent")
+# A mode that nobody gives a folder: an empty one that has it was made here, and goes even when its maker was killed.
+PLACEHOLDER_MODE = 0o1500
+
+
+@dataclass(frozen=True)
+class SandboxReport:
+    """What works here, best rung first. `reasons` says for each rung that does not work why."""
+
+    namespaces: bool
+    overlay: bool
+    landlock: bool
+    reasons: Mapping[str, str]
+    bwrap: bool = False
+
+    @property
+    def level(self) -> str:
+        """The best rung: `namespaces`, `bwrap`, `landlock` or `none`."""
+        rungs = {"namespaces": self.namespaces, "bwrap": self.bwrap, "landlock": self.landlock}
+        return next((name for name, works in rungs.items() if works), "none")
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether the best rung has mounts of its own, and so protects `.git` and settings."""
+        return self.level in ("namespaces", "bwrap")
+
+    def rungs(self) -> list[tuple[str, bool, str]]:
+        """Name, whether it works, and what it gives or why it does not work, for people."""
+        gives = {
+            "namespaces": "read-only but for workspace and temp; .git and settings read-only; no network",
+            "bwrap": "the same by the program bubblewrap, where namespaces are refused to this library",
+            "overlay": "a command's writes can be listed before they are applied",
+            "landlock": "writes only to workspace and temp; no TCP",
+        }
+        return [(name, name not in self.reasons, self.reasons.get(name, text)) for name, text in gives.items()]
+
+
+_probed: dict[int, SandboxReport] = {}
+
+
+def probe_sandbox() -> SandboxReport:
+    """What this machine's kernel gives this user; tried once per process."""
+    uid = os.geteuid()
+    if uid not in _probed:
+        _probed[uid] = _probe()
+    return _probed[uid]
+
+
+def _probe() -> SandboxReport:
+    if sys.platform != "linux":
+        reason = f"a sandbox needs Linux, this is {sys.platform}"
+        return SandboxReport(False, False, False, dict.fromkeys(RUNGS, reason))
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="openagentic-probe-") as folder:
+        for name in ("lower", "upper", "work"):
+            os.mkdir(os.path.join(folder, name))
+        overlay = tuple(os.path.join(folder, name) for name in ("lower", "upper", "work"))
+        plans = {
+            "namespaces": sandbox_plan("namespaces", cwd=folder, writable=[folder]),
+            "overlay": sandbox_plan("namespaces", cwd=overlay[0], overlays=[overlay]),
+            "landlock": sandbox_plan("landlock", cwd=folder, writable=[folder]),
+        }
+        tried = {name: _try_plan(plan) for name, plan in plans.items()}
+        bwrap = sandbox_plan("bwrap", cwd=folder, writable=[folder])
+        tried["bwrap"] = _try_plan(bwrap) if bwrap["bwrap"] else f"there is no bwrap in {BWRAP_PATH}"
+    reasons = {name: reason for name, reason in tried.items() if reason is not None}
+    return SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
+
+
+def _try_plan(plan: Mapping[str, Any]) -> str | None:
+    """Why a command does not run under a plan; None when it does."""
+    spec = CommandSpec(
+        argv=("/bin/sh", "-c", ":"),
+        env={},
+        cwd=plan["cwd"],
+        keep_bytes=1000,
+        paths=(os.devnull, os.devnull),
+        file_bytes=1000,
+        sandbox=plan,
+    )
+    try:
+        report = run_command(spec, timeout_s=PROBE_LIMIT_S)
+    except ToolError as error:
+        return str(error)
+    return (
+        None
+        if report.exit_code == 0
+        else report.stderr.head.decode("utf-8", "replace") or f"exit code {report.exit_code}"
+    )
+
+
+def sandbox_plan(
+    level: str,
+    *,
+    cwd: str,
+    writable: Sequence[str] = (),
+    protected: Sequence[str] = (),
+    overlays: Sequence[tuple[str, ...]] = (),
+    network: bool = False,
+    limits: Sequence[tuple[int, int]] = (),
+    hidden: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """A plan as `sandbox` reads it; only what `marshal` can carry. `hidden` is `control_sockets()` when None."""
+    plan = {
+        "level": level,
+        "cwd": cwd,
+        "writable": list(writable),
+        "protected": list(protected),
+        "overlays": [tuple(overlay) for overlay in overlays],
+        "network": network,
+        "limits": [tuple(limit) for limit in limits],
+        "hidden": control_sockets() if hidden is None else list(hidden),
+    }
+    return {**plan, "bwrap": bwrap_command(plan)} if level == "bwrap" else plan
+
+
+def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
+    """The call of bubblewrap that stands for a plan, up to its last option; empty where it is not installed."""
+    import shutil
+
+    program = shutil.which("bwrap", path=BWRAP_PATH)
+    if program is None:
+        return []
+    command = [program, "--die-with-parent", "--cap-drop", "ALL"]
+    # Without a user namespace a command of root would keep its capabilities within reach.
+    command += ["--unshare-user-try", "--unshare-pid", "--unshare-ipc", *([] if plan["network"] else ["--unshare-net"])]
+    command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
+    mounts = [("--bind", path, path) for path in plan["writable"]]
+    mounts += [("--ro-bind", os.devnull, path) for path in plan["hidden"]]
+    mounts += [("--ro-bind", path, path) for path in plan["protected"]]
+    return [*command, *(word for mount in mounts for word in mount), "--chdir", plan["cwd"]]
+
+
+def control_sockets() -> list[str]:
+    """Sockets of services that would do outside the sandbox what the command asks for."""
+    paths = [os.path.join("/run", name) for name in _CONTROL_SOCKETS]
+    paths += [os.path.join("/run/user", str(os.geteuid()), name) for name in _USER_SOCKETS]
+    return [path for path in paths if os.path.exists(path)]
+
+
+@contextmanager
+def protected_paths(roots: Sequence[str], extra: Sequence[str] = ()) -> Iterator[list[str]]:
+    """The protected paths of the workspace. Missing folders exist, empty, for the length of the block.
+
+    A read-only mount needs something to stand on, and a folder that is missing could be made by the command (the hole of
+    CVE-2026-25725). Afterwards a placeholder goes, once no command of any session stands on it, if it is still empty.
+    """
+    with ExitStack() as stack:
+        paths: list[str] = []
+        for root in roots:
+            for name in PROTECTED_FOLDERS:
+                if stack.enter_context(_claimed_folder(os.path.join(root, name))):
+                    paths.append(os.path.join(root, name))
+            files = (os.path.join(root, name) for name in (*PROTECTED_FILES, *PROTECTED_FOLDERS))
+            paths += [path for path in files if os.path.isfile(path) and not os.path.islink(path)]
+        yield [*paths, *(path for path in extra if os.path.exists(path))]
+
+
+@contextmanager
+def _claimed_folder(path: str) -> Iterator[bool]:
+    """Hold a folder in place, a placeholder if need be; False where there is none and none can be made.
+
+    A claim is a shared lock on the folder. Removing a folder that another command's mount stands on would take that mount
+    away, so a placeholder is removed only under an exclusive lock.
+    """
+    import fcntl
+
+    folder = _locked_folder(path)
+    if folder is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(folder).st_mode & 0o7777 == PLACEHOLDER_MODE:
+                os.rmdir(path)
+        except OSError:  # another command stands on it, or someone has put something into it: then it stays
+            pass
+        finally:
+            os.close(folder)
+
+
+def _locked_folder(path: str) -> int | None:
+    import fcntl
+
+    for _ in range(100):
+        try:
+            os.mkdir(path)
+            os.chmod(path, PLACEHOLDER_MODE)
+        except FileExistsError:
+            pass
+        except OSError:  # the workspace cannot be written, so the command cannot make it either
+            return None
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:  # removed meanwhile, by the end of another command
+            continue
+        except OSError:  # a file or a link, which is protected or left alone as what it is
+            return None
+        fcntl.flock(folder, fcntl.LOCK_SH)
+        if os.path.lexists(path) and os.path.samestat(os.lstat(path), os.fstat(folder)):
+            return folder
+        os.close(folder)
+    raise ToolError(f"{path} comes and goes too fast to be protected: try again")

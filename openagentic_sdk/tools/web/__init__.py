@@ -1,0 +1,1 @@
+"""The web as tools see it: which addresses may be asked, how, and what text comes back."""

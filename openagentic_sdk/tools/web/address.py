@@ -1,0 +1,253 @@
+"""Which URLs and which addresses may be fetched. Pure: tables and parsing, no look-up and no socket.
+
+The law is an allowlist: a URL of one plain form, a host that is a name or a canonical address, and addresses that are global
+unicast by our own tables. `ipaddress.is_global` is no help: it says yes to multicast, to 192.0.0.x, and to the IPv6 forms
+that carry a private IPv4 address inside (6to4, NAT64, IPv4-compatible).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+
+from ...errors import AddressRefusedError
+
+MAX_URL_CHARS = 2048
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/?#:@\[\]\\]+)(?::(?P<port>[0-9]{1,5}))?(?P<target>[/?#].*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+# A last label of this form is an address spelled in some number system: getaddrinfo reads it, a name never ends like this.
+_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_LOCAL_SUFFIXES = ("localhost", "local", "internal", "home.arpa", "localdomain", "intranet", "lan", "corp", "onion")
+
+# Not global unicast, and why. Sources: the IANA special-purpose registries for IPv4 and IPv6, RFC 6890.
+_REFUSED_V4 = tuple(
+    (ipaddress.IPv4Network(network), reason)
+    for network, reason in (
+        ("0.0.0.0/8", "an address of this host"),
+        ("10.0.0.0/8", "a private network"),
+        ("100.64.0.0/10", "carrier-grade NAT"),
+        ("127.0.0.0/8", "loopback"),
+        ("168.63.129.16/32", "a cloud's metadata service"),
+        ("169.254.0.0/16", "link-local"),
+        ("172.16.0.0/12", "a private network"),
+        ("192.0.0.0/24", "reserved for protocols"),
+        ("192.0.2.0/24", "reserved for documentation"),
+        ("192.31.196.0/24", "reserved for AS112"),
+        ("192.52.193.0/24", "reserved for AMT"),
+        ("192.88.99.0/24", "6to4 relay"),
+        ("192.168.0.0/16", "a private network"),
+        ("192.175.48.0/24", "reserved for AS112"),
+        ("198.18.0.0/15", "reserved for benchmarks"),
+        ("198.51.100.0/24", "reserved for documentation"),
+        ("203.0.113.0/24", "reserved for documentation"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+    )
+)
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+_REFUSED_V6 = tuple(
+    (ipaddress.IPv6Network(network), reason)
+    for network, reason in (
+        ("2001::/23", "reserved for protocols (Teredo and others)"),
+        ("2001:db8::/32", "reserved for documentation"),
+        ("2002::/16", "6to4, which carries an IPv4 address"),
+        ("2620:4f:8000::/48", "reserved for AS112"),
+        ("3fff::/20", "reserved for documentation"),
+    )
+)
+_OUTSIDE_V6 = tuple(
+    (ipaddress.IPv6Network(network), reason)
+    for network, reason in (
+        ("::/128", "an address of this host"),
+        ("::1/128", "loopback"),
+        ("::ffff:0:0/96", "an IPv4 address in IPv6 form"),
+        ("::/96", "an IPv4 address in IPv6 form"),
+        ("64:ff9b::/96", "NAT64, which carries an IPv4 address"),
+        ("64:ff9b:1::/48", "NAT64, which carries an IPv4 address"),
+        ("100::/64", "discarded"),
+        ("fc00::/7", "a private network"),
+        ("fe80::/10", "link-local"),
+        ("fec0::/10", "site-local"),
+        ("ff00::/8", "multicast"),
+    )
+)
+# What `allow_private_networks` opens. Link-local stays shut: it is where clouds keep their metadata and keys.
+_PRIVATE = tuple(
+    ipaddress.ip_network(network)
+    for network in (
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "::1/128",
+        "fc00::/7",
+    )
+)
+# Metadata services that sit inside those networks.
+_METADATA = frozenset({ipaddress.ip_address("100.100.100.200"), ipaddress.ip_address("fd00:ec2::254")})
+
+
+@dataclass(frozen=True)
+class WebUrl:
+    """A URL of the one accepted form. `host` is lower case without brackets, `target` path and query or empty."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str
+
+    @property
+    def literal(self) -> IPAddress | None:
+        """The address, when the host is one; None when it is a name."""
+        try:
+            return ipaddress.ip_address(self.host)
+        except ValueError:
+            return None
+
+    @property
+    def request_target(self) -> str:
+        """What the request line asks for."""
+        return self.target or "/"
+
+    @property
+    def authority(self) -> str:
+        """Host and port as the `Host` header spells them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.target}"
+
+
+def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
+    """Read a URL strictly. Raises `AddressRefusedError` for whatever two readers could understand differently.
+
+    `allow_local_names` lets names like `localhost` and `nas.local` pass; what they resolve to is another question.
+    """
+    if len(url) > MAX_URL_CHARS:
+        raise AddressRefusedError(url[:100] + "...", f"it has {len(url)} characters, {MAX_URL_CHARS} are accepted")
+    if any(character <= " " or character == "\\" or 0x7F <= ord(character) <= 0xA0 for character in url):
+        raise AddressRefusedError(url, "it holds a space, a backslash or a control character: escape it with %")
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise AddressRefusedError(url, _why_no_match(url))
+    scheme = match["scheme"].lower()
+    port = int(match["port"]) if match["port"] else DEFAULT_PORTS[scheme]
+    if not 0 < port < 65536:
+        raise AddressRefusedError(url, f"there is no port {port}")
+    host = _checked_host(url, match["host"], allow_local_names)
+    return WebUrl(scheme, host, port, _ascii_target(match["target"] or ""))
+
+
+def _why_no_match(url: str) -> str:
+    scheme = url.partition(":")[0].lower()
+    if scheme not in DEFAULT_PORTS:
+        return "only http:// and https:// addresses are fetched"
+    authority = re.split(r"[/?#]", url.partition("://")[2])[0]
+    if "@" in authority:
+        return "it names a user before the host: leave out everything up to the @"
+    return "it is not of the form http(s)://host[:port]/path"
+
+
+def _ascii_target(target: str) -> str:
+    """Path and query in ASCII, without the fragment, which is never sent."""
+    from urllib.parse import quote
+
+    target = target.partition("#")[0]
+    if target.startswith("?"):
+        target = "/" + target
+    return quote(target, safe="!$%&'()*+,-./:;=?@[]_~|^`{}<>\"")
+
+
+def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
+    if host.startswith("["):
+        return _checked_ipv6(url, host[1:-1])
+    host = _ascii_host(url, host).lower().removesuffix(".")
+    labels = host.split(".")
+    if _NUMERIC_LABEL.fullmatch(labels[-1]):
+        return _checked_ipv4(url, host)
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        raise AddressRefusedError(url, f"{host!r} is no host name")
+    if not allow_local_names and any(host == suffix or host.endswith("." + suffix) for suffix in _LOCAL_SUFFIXES):
+        raise AddressRefusedError(url, f"{host!r} is a name of this machine or its network")
+    return host
+
+
+def _ascii_host(url: str, host: str) -> str:
+    """The host's name in ASCII. Look-alikes of digits and dots (①, 。) are refused rather than translated."""
+    if host.isascii():
+        return host
+    import unicodedata
+
+    is_plain = all(character in ".-_" or unicodedata.category(character)[0] in "LMN" for character in host)
+    if not is_plain or unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host):
+        raise AddressRefusedError(url, f"{host!r} holds characters that stand for others: write the host plainly")
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError as error:
+        raise AddressRefusedError(url, f"{host!r} is no host name ({error})") from None
+
+
+def _checked_ipv4(url: str, host: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address(host))
+    except ValueError:
+        raise AddressRefusedError(
+            url, f"{host!r} spells an address in an unusual way: write it as four decimal numbers"
+        ) from None
+
+
+def _checked_ipv6(url: str, host: str) -> str:
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError:
+        raise AddressRefusedError(url, f"{host!r} is no IPv6 address") from None
+
+
+def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> str | None:
+    """Why nothing is fetched from an address, in a few words; None when it may be."""
+    if allow_private_networks and address not in _METADATA and any(address in network for network in _PRIVATE):
+        return None
+    if isinstance(address, ipaddress.IPv4Address):
+        return _first_reason(address, _REFUSED_V4)
+    if address.scope_id is not None:
+        return "an address with a scope"
+    if address not in _GLOBAL_V6:
+        return _first_reason(address, _OUTSIDE_V6) or "not a global address"
+    return _first_reason(address, _REFUSED_V6)
+
+
+def _first_reason(
+    address: IPAddress, table: tuple[tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, str], ...]
+) -> str | None:
+    return next((reason for network, reason in table if address in network), None)
+
+
+def check_addresses(url: str, host: str, answers: list[str], *, allow_private_networks: bool) -> list[IPAddress]:
+    """The addresses of a host, when every one of them may be fetched from. One bad answer refuses all."""
+    addresses = [_parsed_answer(url, host, answer) for answer in answers]
+    if not addresses:
+        raise AddressRefusedError(url, f"{host!r} has no address")
+    for address in addresses:
+        reason = refusal_of(address, allow_private_networks=allow_private_networks)
+        if reason is not None:
+            raise AddressRefusedError(url, f"{host} is at {address}, which is {reason}")
+    return addresses
+
+
+def _parsed_answer(url: str, host: str, answer: str) -> IPAddress:
+    try:
+        return ipaddress.ip_address(answer)
+    except ValueError:
+        raise AddressRefusedError(url, f"{host!r} resolves to {answer!r}, which is no address") from None

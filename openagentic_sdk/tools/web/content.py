@@ -1,0 +1,136 @@
+"""What a body of bytes from the web is, and its text: compression, kind, character set, HTML.
+
+The character set is looked for in this order: a byte order mark, the Content-Type, a `<meta>` or XML declaration near the
+start, UTF-8 if it decodes, and windows-1252, which takes anything (WHATWG Encoding).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import ToolError
+
+MAX_BODY_BYTES = 5 * 1024 * 1024
+_SNIFF_BYTES = 2048
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_META_CHARSET = re.compile(rb"<meta[^>]{0,512}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_XML_CHARSET = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{1,40})")
+_HTML_START = re.compile(rb"\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_TEXT_TYPES = re.compile(
+    r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|javascript|ecmascript|x-javascript|x-yaml|toml|x-sh|sql|x-ndjson"
+    r"|ld\+json|rss|atom|graphql)|image/svg\+xml|message/.*"
+)
+# What pages call latin-1 and ASCII is windows-1252 in practice and by the standard.
+_ALIASES = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "latin1": "windows-1252", "us-ascii": "windows-1252",
+            "ascii": "windows-1252", "x-sjis": "shift_jis", "gb2312": "gbk", "ks_c_5601-1987": "cp949", "utf8": "utf-8",
+            "unicode": "utf-16", "utf-16le": "utf-16-le", "utf-16be": "utf-16-be"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PageText:
+    """A body as text. `is_cut` when it was too long to be taken whole."""
+
+    content_type: str
+    charset: str
+    title: str
+    text: str
+    is_cut: bool
+    notes: tuple[str, ...]
+
+
+def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, max_bytes: int) -> PageText:
+    """The text of a response. Raises `ToolError` for what is no text, with its kind and size."""
+    fields = {name.lower(): value for name, value in headers.items()}
+    content_type, declared = parse_content_type(fields.get("content-type", ""))
+    data, is_cut = _decompressed(body, fields.get("content-encoding", ""), max_bytes)
+    kind = content_type or sniff_type(data)
+    if not _TEXT_TYPES.fullmatch(kind) and kind != "application/xhtml+xml":
+        raise ToolError(f"{url} is {kind} ({len(body):,} bytes), not text: fetch a page, or download it with a command")
+    charset, note = find_charset(data, declared)
+    text = data.decode(charset, "replace").removeprefix("\ufeff")
+    title = ""
+    if not is_raw and kind in ("text/html", "application/xhtml+xml"):
+        from .markdown import html_to_markdown
+
+        page = html_to_markdown(text, url)
+        title, text, is_cut = page.title, page.markdown, is_cut or page.is_cut
+    return PageText(kind, charset, title, text, is_cut, (note,) if note else ())
+
+
+def parse_content_type(value: str) -> tuple[str, str]:
+    """The media type in lower case and the charset of a Content-Type; both empty when not given."""
+    kind, _, parameters = value.partition(";")
+    match = re.search(r"charset\s*=\s*[\"']?\s*([^\s;\"']+)", parameters, re.IGNORECASE)
+    return kind.strip().lower(), match[1].lower() if match else ""
+
+
+def sniff_type(data: bytes) -> str:
+    """The kind of a body that came without one."""
+    start = data[:_SNIFF_BYTES]
+    if _HTML_START.match(start):
+        return "text/html"
+    has_bom = any(start.startswith(mark) for mark, _ in _BOMS)
+    return "application/octet-stream" if b"\0" in start and not has_bom else "text/plain"
+
+
+def find_charset(data: bytes, declared: str) -> tuple[str, str]:
+    """The character set of a body, and a note when it had to be guessed against what was declared."""
+    for mark, name in _BOMS:
+        if data.startswith(mark):
+            return name, ""
+    start = data[:_SNIFF_BYTES]
+    found = _META_CHARSET.search(start) or _XML_CHARSET.search(start)
+    inside = found[1].decode("ascii").lower() if found else ""
+    for name in (declared, inside):
+        known = known_charset(name)
+        if known is not None:
+            # A <meta> that could be read says that the page is not in UTF-16, whatever it claims (WHATWG HTML 13.2.3.2).
+            return ("utf-8" if name == inside and name != declared and known.startswith("utf-16") else known), ""
+    note = f"the page claims the unknown character set {declared or inside!r}" if declared or inside else ""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.end < len(data) - 3:
+            return "windows-1252", note
+    return "utf-8", note
+
+
+def known_charset(name: str) -> str | None:
+    """Python's name for a text encoding of the web; None for one that is unknown or no text encoding."""
+    name = _ALIASES.get(name.strip().lower(), name.strip().lower())
+    if not name:
+        return None
+    try:
+        found = codecs.lookup(name)
+        b"x".decode(found.name, "replace")  # refuses what is no text encoding, such as zip and rot13
+    except (LookupError, ValueError):
+        return None
+    # Nobody serves these as a page's encoding, and each makes text of bytes in a way of its own.
+    return (
+        None
+        if found.name in ("utf-7", "idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined")
+        else name
+    )
+
+
+def _decompressed(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bool]:
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        return body, False
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ToolError(f"the page is compressed as {encoding!r}, which cannot be read here: try another address")
+    import zlib
+
+    # 47: gzip or zlib, told by the header; -15: the bare stream that some servers send as deflate.
+    for window in (47, -15):
+        unpacker = zlib.decompressobj(window)
+        try:
+            data = unpacker.decompress(body, max_bytes)
+        except zlib.error:
+            continue
+        return data, bool(unpacker.unconsumed_tail)
+    raise ToolError(f"the page says that it is compressed as {encoding!r} and is not: try again")

@@ -1,0 +1,159 @@
+"""Speak HTTP with one checked address, in the name of a host.
+
+No proxy of the environment is used and nothing is looked up: the address comes in as an argument. The whole exchange has one
+deadline, the body a limit, and a signal that ends it from another thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ...errors import ToolError
+from .address import IPAddress, WebUrl
+
+if TYPE_CHECKING:
+    import http.client
+    import socket
+    import ssl
+
+CHUNK_BYTES = 65536
+CONNECT_LIMIT_S = 10.0
+
+
+class FetchSignal(threading.Event):
+    """Set when a fetch is to stop; setting it shuts the socket that the fetch may be waiting at.
+
+    `deadline` is a moment of `time.monotonic`. `parent` is the call's own signal, looked at between steps.
+    """
+
+    def __init__(self, parent: threading.Event) -> None:
+        super().__init__()
+        self.deadline = float("inf")
+        self._parent = parent
+        self._socket: socket.socket | None = None
+
+    def set(self) -> None:
+        super().set()
+        self._parent.set()
+        self._shut()
+
+    def watch(self, connected: socket.socket | None) -> None:
+        """Name the socket that is in use now."""
+        self._socket = connected
+        if self.is_set():
+            self._shut()
+
+    def remaining_s(self) -> float:
+        """Seconds left; raises `ToolError` when there are none or the call was cancelled."""
+        if self.is_set() or self._parent.is_set():
+            raise ToolError("the fetch was cancelled")
+        left_s = self.deadline - time.monotonic()
+        if left_s <= 0:
+            raise ToolError("the page did not come in time: try again, or a smaller page")
+        return left_s
+
+    def _shut(self) -> None:
+        import socket
+
+        if self._socket is not None:
+            try:
+                self._socket.shutdown(socket.SHUT_RDWR)
+            except OSError:  # not connected yet, or closed already
+                return
+
+
+def fetch_from_address(
+    url: WebUrl, addresses: list[IPAddress], headers: Mapping[str, str], signal: FetchSignal, max_bytes: int
+) -> tuple[int, dict[str, str], bytes, bool]:
+    """GET `url` from the first of `addresses` that answers: status, headers (lower-case names), body, whether it was cut.
+
+    Raises `ToolError` when none answers, in time, with HTTP.
+    """
+    import http.client
+
+    failure: OSError | None = None
+    for address in addresses:
+        try:
+            connected = _connect(url, address, signal)
+        except OSError as error:
+            failure = error
+            continue
+        connection = _connection(url, connected)
+        try:
+            return _exchange(url, connection, connected, headers, signal, max_bytes)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            signal.remaining_s()  # says that it was cancelled or too slow, when that is why
+            raise ToolError(f"{url.url} gave no usable answer ({error!r}): try again, or another address") from error
+        finally:
+            signal.watch(None)
+            connection.close()
+            connected.close()
+    signal.remaining_s()
+    raise ToolError(f"{url.host} cannot be reached ({failure}): check the address, or the network") from failure
+
+
+def _connect(url: WebUrl, address: IPAddress, signal: FetchSignal) -> socket.socket:
+    import socket
+
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    plain = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        signal.watch(plain)
+        plain.settimeout(min(CONNECT_LIMIT_S, signal.remaining_s()))
+        plain.connect((str(address), url.port))
+        if url.scheme == "http":
+            return plain
+        secured = _tls_context().wrap_socket(plain, server_hostname=url.host)
+    except BaseException:
+        signal.watch(None)
+        plain.close()
+        raise
+    signal.watch(secured)
+    return secured
+
+
+def _tls_context() -> ssl.SSLContext:
+    import ssl
+
+    return ssl.create_default_context()
+
+
+def _connection(url: WebUrl, connected: socket.socket) -> http.client.HTTPConnection:
+    import http.client
+
+    connection = http.client.HTTPConnection(url.host, url.port)
+    # Given its socket, http.client connects nowhere itself; and it is not to reconnect behind our back.
+    connection.sock = connected
+    connection.auto_open = 0
+    return connection
+
+
+def _exchange(
+    url: WebUrl,
+    connection: http.client.HTTPConnection,
+    connected: socket.socket,
+    headers: Mapping[str, str],
+    signal: FetchSignal,
+    max_bytes: int,
+) -> tuple[int, dict[str, str], bytes, bool]:
+    connected.settimeout(signal.remaining_s())
+    connection.putrequest("GET", url.request_target, skip_host=True, skip_accept_encoding=True)
+    for name, value in {"Host": url.authority, **headers, "Connection": "close"}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    response = connection.getresponse()
+    try:
+        body = bytearray()
+        while len(body) <= max_bytes:
+            connected.settimeout(signal.remaining_s())
+            piece = response.read1(CHUNK_BYTES)
+            if not piece:
+                break
+            body += piece
+        answered = {name.lower(): value for name, value in response.getheaders()}
+        return response.status, answered, bytes(body[:max_bytes]), len(body) > max_bytes
+    finally:
+        response.close()
