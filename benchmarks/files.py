@@ -1,4 +1,4 @@
-"""What Grep and Glob cost beside the plainest loops that do the same work: rg left alone, page cache warm."""
+"""What Grep and Glob cost beside the plainest loops that do the same work, page cache warm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GREP_FILE_BYTES = 20_000
 GLOB_FILES = 100_000
 FILES_PER_FOLDER = 50
 _NEEDLE = "find_the_needle_4711"
-# One pattern of each cost: a literal, one repetition (runs here), two (runs in the worker), letters of either case.
+# A literal and letters of either case run here, patterns with repetitions in the worker.
 _PATTERNS = {
     "a literal": ("find_the_needle", True),
     "one repetition": (r"needle_\d+", True),
@@ -43,13 +43,12 @@ def _grep_rows() -> list[Row]:
         paths = _write_sources(root, GREP_FILES, GREP_FILE_BYTES)
         for name, (pattern, case) in _PATTERNS.items():
             compiled = re.compile(pattern.encode(), 0 if case else re.IGNORECASE)
-            for mode, use_rg in (("content", False), ("files", False), ("content", True)):
+            for mode in ("content", "files"):
                 call = {"query": pattern, "mode": mode, "case_sensitive": case}
-                work = _call(GrepTool(use_rg=use_rg), call, root)
+                work = _call(GrepTool(), call, root)
                 floor_s, took_s = _in_turns(lambda compiled=compiled: _loop(paths, compiled), work)
-                label = f"Grep of 100 MB, {name}, {mode}{', rg when there' if use_rg else ''}"
-                floor, bar = "reading each file, one bytes pattern", "" if use_rg else "ratio <= 2"
-                found.append(Row(label, took_s * 1000, "ms", took_s / floor_s, floor, bar))
+                label, floor = f"Grep of 100 MB, {name}, {mode}", "reading each file, one bytes pattern"
+                found.append(Row(label, took_s * 1000, "ms", took_s / floor_s, floor, "ratio <= 2"))
     return found
 
 

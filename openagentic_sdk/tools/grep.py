@@ -1,7 +1,6 @@
 """The Grep tool: which lines of the files of a tree match a regular expression.
 
-The law of the file: the answer is always found by `search`, the same whether a pattern runs here, in a worker process that
-can be killed, or only on the files that `rg` did not rule out.
+The answer is always found by `find/search.py`, whether a pattern runs here or in a worker process that can be killed.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ class GrepTool(Tool):
     "count" gives `{"counts": {path: matching lines}}`; each with `root`, `query`, `mode`, `total` (matches, files or
     matching lines in this answer), `truncated` and `note`. Paths are relative to the working directory.
 
-    `timeout_s` bounds a whole search; `max_matches` and `max_output_chars` (as JSON) what is shown; `use_rg` False leaves
-    `rg` alone.
+    `timeout_s` bounds a whole search; `max_matches` and `max_output_chars` (as JSON) what is shown.
     """
 
     name = "Grep"
@@ -97,13 +95,11 @@ class GrepTool(Tool):
         max_line_chars: int = 500,
         max_output_chars: int = 150_000,
         timeout_s: float = 20.0,
-        use_rg: bool = True,
     ) -> None:
         self._max_matches = max_matches
         self._max_line_chars = max_line_chars
         self._max_output_chars = max_output_chars
         self._timeout_s = timeout_s
-        self._use_rg = use_rg
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         validate(input, self.input_schema)
@@ -137,7 +133,7 @@ class GrepTool(Tool):
 
     def _open_search(self, query: dict[str, Any], ctx: ToolContext) -> FileSearch:
         try:
-            return FileSearch(query, self._timeout_s, ctx, use_rg=self._use_rg)
+            return FileSearch(query, self._timeout_s, ctx)
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             raise ToolInputError(
                 f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant "
@@ -250,7 +246,7 @@ def _note(findings: _Findings, input: Mapping[str, Any], total: int) -> str:
     passed = [
         f"{count:,} {_REASONS.get(kind, kind)}"
         for kind, count in findings.passed_over.items()
-        # In a tree binary files go without saying, and rg does not tell which they are.
+        # In a tree binary files go without saying.
         if kind != "binary" or findings.searched == 1
     ]
     if passed:

@@ -1,7 +1,7 @@
 """Find the lines of a file that match a pattern, block by block; also the program of Grep's worker process.
 
-The law of the file: it imports next to nothing, as a worker starts for a single search, and it knows nothing of trees,
-rules or time. A file is read in blocks that end at a line's end, never whole.
+It imports next to nothing, as a worker starts for a single search, and knows nothing of trees, rules or time. A file is
+read in blocks that end at a line's end, never whole.
 
 A pattern is matched against one line at a time, as grep does; searching a whole block at once is only how the lines are
 found quickly, and a match that reaches over a line's end is checked again on its line alone.
@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 
 HEAD_BYTES = 8_192
 MAX_LINE_BYTES = 8 << 20
-SHORT_LINE_BYTES = 2_048
 MAX_TRANSCODED_BYTES = 32 << 20
 MAX_MULTILINE_BYTES = 32 << 20
 MAX_FAILED_CHECKS = 64
@@ -41,8 +40,7 @@ Answer = tuple[str, int, list[Hit]]  # what became of the file, how many lines m
 class Query:
     """What is looked for and how much of it is to be told.
 
-    `max_hits` bounds the hits of one file. With `short_lines` a file of more than one block, or with a line of more than
-    `SHORT_LINE_BYTES`, is answered with `long` and not searched.
+    `max_hits` bounds the hits of one file.
     """
 
     def __init__(
@@ -57,7 +55,6 @@ class Query:
         max_hits: int = 1_000,
         max_line_chars: int = 500,
         block_bytes: int = 1 << 20,
-        short_lines: bool = False,
     ) -> None:
         self.pattern = pattern
         self.ignore_case = ignore_case
@@ -68,7 +65,6 @@ class Query:
         self.max_hits = max_hits
         self.max_line_chars = max_line_chars
         self.block_bytes = MAX_MULTILINE_BYTES if multiline else block_bytes
-        self.short_lines = short_lines
         self.is_literal = not ignore_case and not _SPECIAL.search(pattern)
         self.by_line = bool(_FRAGILE.search(pattern)) and not multiline
         flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0) | (re.DOTALL if multiline else 0)
@@ -108,7 +104,7 @@ def open_listed(path: str, inode: int) -> int:
 
 
 def search_file(fd: int, query: Query) -> Answer:
-    """What a file holds of a query: `ok` and its hits, or `binary`, `large` or `long` for a file that was not searched."""
+    """What a file holds of a query: `ok` and its hits, or `binary` or `large` for a file that was not searched."""
     size = min(os.fstat(fd).st_size, query.block_bytes) + 1
     data = os.read(fd, size)
     is_whole = len(data) < size
@@ -119,25 +115,10 @@ def search_file(fd: int, query: Query) -> Answer:
     if data[:3] == b"\xef\xbb\xbf":
         data = data[3:]
     if is_whole:
-        return _search_small(data, query)
-    if query.short_lines:
-        return "long", 0, []
+        return _search_blocks(iter((data,)), query)
     if query.multiline and size > MAX_MULTILINE_BYTES:
         return "large", 0, []
     return _search_blocks(_whole_lines(fd, data, query), query)
-
-
-def _search_small(data: bytes, query: Query) -> Answer:
-    """Search a text that is one block."""
-    if query.short_lines and (len(data) > query.block_bytes or _has_long_line(data)):
-        return "long", 0, []
-    return _search_blocks(iter((data,)), query)
-
-
-def _has_long_line(data: bytes) -> bool:
-    """Whether a line may be longer than `SHORT_LINE_BYTES`; half of it without a line's end is reason enough."""
-    half = SHORT_LINE_BYTES // 2
-    return any(data.find(b"\n", start, start + half) < 0 for start in range(0, len(data) - half, half))
 
 
 def _search_utf16(fd: int, data: bytes, query: Query) -> Answer:
@@ -146,7 +127,7 @@ def _search_utf16(fd: int, data: bytes, query: Query) -> Answer:
     if len(data) > MAX_TRANSCODED_BYTES:
         return "large", 0, []
     text = data.decode("utf-16", "replace")
-    return _search_small(text.encode("utf-8", "replace"), query)
+    return _search_blocks(iter((text.encode("utf-8", "replace"),)), query)
 
 
 def _whole_lines(fd: int, data: bytes, query: Query) -> Iterator[bytes]:
