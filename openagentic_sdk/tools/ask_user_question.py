@@ -87,16 +87,12 @@ class AskUserQuestionTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         validate(input, self.input_schema)
-        questions = _questions(input)
+        given: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])
+        if not given:
+            raise ToolInputError("there is no question: give `question`, or several in `questions`", path="question")
+        questions = [_question(item) for item in given]
         answers = [await _ask(question, ctx) for question in questions]
         return {"answers": answers} if "questions" in input else answers[0]
-
-
-def _questions(input: Mapping[str, Any]) -> list[Question]:
-    given: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])
-    if not given:
-        raise ToolInputError("there is no question: give `question`, or several in `questions`", path="question")
-    return [_question(item) for item in given]
 
 
 def _question(item: Mapping[str, Any]) -> Question:

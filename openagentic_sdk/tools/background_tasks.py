@@ -49,19 +49,16 @@ class RunTasks:
         """Cancel what still works and wait for its end. Called from a thread beside the event loop, or after the loop."""
         tasks = [background.task for background in self._tasks.values() if not background.task.done()]
         self._tasks.clear()
+        try:
+            current = asyncio.get_running_loop()
+        except RuntimeError:
+            current = None
         for task in tasks:
             loop = task.get_loop()
-            if loop.is_running() and not _is_current(loop):
+            if loop.is_running() and loop is not current:
                 asyncio.run_coroutine_threadsafe(_end(task), loop).result(END_LIMIT_S)
             elif not loop.is_closed():
                 task.cancel()
-
-
-def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
 
 
 async def _end(task: asyncio.Task[SubagentResult]) -> None:

@@ -45,7 +45,7 @@ class BashTool(BlockingTool):
 
     `max_file_bytes` is what a command may write to one stream before it is ended. `keep_environment` names variables that
     pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
-    `bash_effects` are explained in `bash_sandbox`: with them a result has `sandbox` (the rung) and `effects`
+    `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (the rung) and `effects`
     (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run,
     unless `sandbox_is_announced` says that people know it already.
     """
@@ -90,7 +90,14 @@ class BashTool(BlockingTool):
         )
         self._sandbox_is_announced = sandbox_is_announced
         self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
-        self.description = _describe(timeout_s) + self._sandbox.description
+        self.description = (
+            "Run a command with bash and return its output. Each call is a new shell: only the working directory is kept, "
+            "variables are not. There is no standard input and no terminal. The command is ended after "
+            f"{timeout_s:g} s unless `timeout_s` says otherwise, and whatever it left running with `&` is ended with it: "
+            "for servers and watchers use `run_in_background`. Long output is cut in the middle; the result names the "
+            "file that holds all of it. Read files with Read, search with Grep and Glob, change files with Edit."
+            + self._sandbox.description
+        )
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         said = frozenset(run_shells(ctx).notices)
@@ -114,7 +121,9 @@ class BashTool(BlockingTool):
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
             effects = self._sandbox.settle(confinement, roots[0])
-        notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement), *_effect_notes(effects)]
+        notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement)]
+        if effects is not None and not effects["applied"]:
+            notes.append("this was a dry run: what is listed under `effects` was not written")
         notes += _move(shells, report.cwd, ctx)
         result = self._result(report, spec, notes, _shown_path(shells.cwd or spec.cwd, ctx))
         if confinement.plan is not None:
@@ -175,7 +184,9 @@ class BashTool(BlockingTool):
             if stream.is_spooled:
                 result[f"{name}_file"] = path
             if text.is_truncated:
-                notes.append(_cut_note(name, text, path if stream.is_spooled else None))
+                where = f"all of it is in {path}" if stream.is_spooled else "narrow the output down to see it"
+                cut = f"{text.omitted_bytes:,} of {text.total_bytes:,} bytes"
+                notes.append(f"{name}: {cut} are left out of the middle; {where}")
         return result
 
     def _text(self, stream: StreamReport) -> KeptText:
@@ -201,16 +212,6 @@ def _schema(timeout_s: float, max_timeout_s: float) -> dict[str, Any]:
         },
         "required": ["command"],
     }
-
-
-def _describe(timeout_s: float) -> str:
-    return (
-        "Run a command with bash and return its output. Each call is a new shell: only the working directory is kept, "
-        "variables are not. There is no standard input and no terminal. The command is ended after "
-        f"{timeout_s:g} s unless `timeout_s` says otherwise, and whatever it left running with `&` is ended with it: for "
-        "servers and watchers use `run_in_background`. Long output is cut in the middle; the result names the file that "
-        "holds all of it. Read files with Read, search with Grep and Glob, change files with Edit."
-    )
 
 
 @functools.cache
@@ -309,16 +310,5 @@ def _new_notices(shells: RunShells, confinement: Confinement) -> list[str]:
     return fresh
 
 
-def _effect_notes(effects: Mapping[str, Any] | None) -> list[str]:
-    if effects is None or effects["applied"]:
-        return []
-    return ["this was a dry run: what is listed under `effects` was not written"]
-
-
 def _count(processes: int) -> str:
     return "1 process" if processes == 1 else f"{processes} processes"
-
-
-def _cut_note(name: str, text: KeptText, path: str | None) -> str:
-    where = f"all of it is in {path}" if path is not None else "narrow the output down to see it"
-    return f"{name}: {text.omitted_bytes:,} of {text.total_bytes:,} bytes are left out of the middle; {where}"

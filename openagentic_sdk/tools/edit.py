@@ -1,6 +1,6 @@
 """The Edit tool: replace exact text in a file, and nothing else in it.
 
-The law of the file: never fuzzy. Text that is not there character by character is an error that shows the nearest place;
+Never fuzzy: text that is not there character by character is an error that shows the nearest place;
 bytes outside the replaced places come back as they were, byte order mark and line ends included.
 """
 
@@ -107,7 +107,10 @@ class EditTool(Tool):
             if snapshot is None:
                 raise missing_file(path, ctx.cwd)
             refuse_if_stale(path, snapshot.sha256, ctx)
-            text, encoding = _decode_text(snapshot.data, path, ctx)
+            if is_binary(snapshot.data[:8_192]):
+                kind = binary_kind(snapshot.data)
+                raise ToolError(f"{shown_path(path.lexical, ctx.cwd)} is {kind}, not text: it cannot be edited")
+            text, encoding = decode(snapshot.data)
             edited, places = _apply(text, changes, shown_path(path.lexical, ctx.cwd))
             data = _encode_text(edited, encoding)
             notes = replace_file(path.real, data, snapshot.status)
@@ -136,27 +139,20 @@ def _changes(input: Mapping[str, Any]) -> list[_Change]:
     edits = input.get("edits")
     if edits and any(input.get(key) is not None for key in ("old", "old_string", "new", "new_string")):
         raise ValueError("give either old and new, or edits, not both")
-    return [_change(edit) for edit in edits or [input]]
-
-
-def _change(edit: Mapping[str, Any]) -> _Change:
-    old, new = edit.get("old", edit.get("old_string")), edit.get("new", edit.get("new_string"))
-    if old is None or new is None:
-        raise ValueError("an edit needs `old` (the exact text to replace) and `new` (the text to put there)")
-    if old == "":
-        raise ValueError(
-            "`old` is empty: to add text, replace a line by itself and the new text; to create a file use Write"
-        )
-    if old == new:
-        raise ValueError("`old` and `new` are the same: nothing would change")
-    count = 0 if edit.get("replace_all") else edit.get("count")
-    return _Change(old, new, count, edit.get("before") or "", edit.get("after") or "")
-
-
-def _decode_text(data: bytes, path: ResolvedPath, ctx: ToolContext) -> tuple[str, Encoding]:
-    if is_binary(data[:8_192]):
-        raise ToolError(f"{shown_path(path.lexical, ctx.cwd)} is {binary_kind(data)}, not text: it cannot be edited")
-    return decode(data)
+    changes = []
+    for edit in edits or [input]:
+        old, new = edit.get("old", edit.get("old_string")), edit.get("new", edit.get("new_string"))
+        if old is None or new is None:
+            raise ValueError("an edit needs `old` (the exact text to replace) and `new` (the text to put there)")
+        if old == "":
+            raise ValueError(
+                "`old` is empty: to add text, replace a line by itself and the new text; to create a file use Write"
+            )
+        if old == new:
+            raise ValueError("`old` and `new` are the same: nothing would change")
+        count = 0 if edit.get("replace_all") else edit.get("count")
+        changes.append(_Change(old, new, count, edit.get("before") or "", edit.get("after") or ""))
+    return changes
 
 
 def _encode_text(text: str, encoding: Encoding) -> bytes:
@@ -183,7 +179,10 @@ def _apply(text: str, changes: list[_Change], name: str) -> tuple[str, list[int]
 
 def _apply_one(text: str, change: _Change, places: list[int], name: str) -> tuple[str, list[int]]:
     change = _with_line_ends(text, change)
-    found = _occurrences(text, change.old)
+    found, start = [], text.find(change.old)
+    while start >= 0:
+        found.append(start)
+        start = text.find(change.old, start + len(change.old))
     if not found:
         raise ValueError(f"`old` is not in {name}. {explain_missing(text, change.old)}")
     chosen = _choose(text, found, change, name)
@@ -215,38 +214,32 @@ def _crlf(text: str) -> str:
     return text if "\r" in text else text.replace("\n", "\r\n")
 
 
-def _occurrences(text: str, old: str) -> list[int]:
-    found, start = [], text.find(old)
-    while start >= 0:
-        found.append(start)
-        start = text.find(old, start + len(old))
-    return found
-
-
 def _choose(text: str, found: list[int], change: _Change, name: str) -> list[int]:
     """The places that fit the anchors, as many of them as asked for."""
-    chosen = [start for start in found if _is_anchored(text, start, change)]
+    chosen = [
+        start
+        for start in found
+        if (not change.before or text.find(change.before, 0, start) >= 0)
+        and (not change.after or text.find(change.after, start + len(change.old)) >= 0)
+    ]
     if not chosen:
-        raise ValueError(_explain_anchors(text, found, change, name))
+        for label, anchor in (("before", change.before), ("after", change.after)):
+            if anchor and anchor not in text:
+                raise ValueError(f"the anchor `{label}` is not in {name}. {explain_missing(text, anchor)}")
+        raise ValueError(
+            f"`old` stands in {name} (line {_line_numbers(text, found)}), but nowhere between the anchors given as before "
+            "and after"
+        )
     if change.count is not None:
         return chosen[: change.count or None]
     if len(chosen) > 1:
-        lines = ", ".join(str(text.count("\n", 0, start) + 1) for start in chosen[:10])
         raise ValueError(
-            f"`old` stands in {len(chosen)} places in {name} (lines {lines}{', …' if len(chosen) > 10 else ''}): add "
-            "surrounding lines to it, set before or after, or set replace_all"
+            f"`old` stands in {len(chosen)} places in {name} (lines {_line_numbers(text, chosen)}): add surrounding lines "
+            "to it, set before or after, or set replace_all"
         )
     return chosen
 
 
-def _is_anchored(text: str, start: int, change: _Change) -> bool:
-    precedes = not change.before or text.find(change.before, 0, start) >= 0
-    return precedes and (not change.after or text.find(change.after, start + len(change.old)) >= 0)
-
-
-def _explain_anchors(text: str, found: list[int], change: _Change, name: str) -> str:
-    for label, anchor in (("before", change.before), ("after", change.after)):
-        if anchor and anchor not in text:
-            return f"the anchor `{label}` is not in {name}. {explain_missing(text, anchor)}"
-    lines = ", ".join(str(text.count("\n", 0, start) + 1) for start in found[:10])
-    return f"`old` stands in {name} (line {lines}), but nowhere between the anchors given as before and after"
+def _line_numbers(text: str, places: list[int]) -> str:
+    lines = ", ".join(str(text.count("\n", 0, start) + 1) for start in places[:10])
+    return lines + (", …" if len(places) > 10 else "")

@@ -94,27 +94,23 @@ def json_schema(annotation: Any) -> dict[str, Any]:
         return dict(_SIMPLE[annotation])
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
-        return {**json_schema(args[0]), **_description(args[1:])}
+        texts = [note for note in args[1:] if isinstance(note, str)]
+        return {**json_schema(args[0]), **({"description": texts[0]} if texts else {})}
     if origin is Literal:
         return {"enum": list(args)}
     if origin in (Union, types.UnionType):
         return {"anyOf": [json_schema(arg) for arg in args]}
-    if origin is not None and isinstance(origin, type):
-        return _container_schema(origin, args, annotation)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": json_schema(args[1])}
+    if isinstance(origin, type):
+        if issubclass(origin, list | set | frozenset | tuple) or origin.__module__ == "collections.abc":
+            return {"type": "array", "items": json_schema(args[0] if args else Any)}
+        raise OptionsError(f"{annotation!r} has no JSON schema: use list or dict")
     if isinstance(annotation, type):
         return _class_schema(annotation)
     raise OptionsError(
         f"{annotation!r} has no JSON schema: use str, int, float, bool, list, dict, Literal or a dataclass"
     )
-
-
-def _container_schema(origin: type, args: tuple[Any, ...], annotation: Any) -> dict[str, Any]:
-    if issubclass(origin, Mapping):
-        return {"type": "object", "additionalProperties": json_schema(args[1])}
-    if issubclass(origin, list | set | frozenset | tuple) or origin.__module__ == "collections.abc":
-        items = args[0] if args else Any
-        return {"type": "array", "items": json_schema(items)}
-    raise OptionsError(f"{annotation!r} has no JSON schema: use list or dict")
 
 
 def _class_schema(cls: type) -> dict[str, Any]:
@@ -137,11 +133,6 @@ def _class_schema(cls: type) -> dict[str, Any]:
 def _object_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
     properties = {name: json_schema(hint) for name, hint in hints.items()}
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _description(notes: tuple[Any, ...]) -> dict[str, str]:
-    texts = [note for note in notes if isinstance(note, str)]
-    return {"description": texts[0]} if texts else {}
 
 
 def _parameters(function: Callable[..., Any]) -> tuple[str | None, dict[str, Any]]:

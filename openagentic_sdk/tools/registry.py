@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..errors import OptionsError, ToolNotFoundError
@@ -43,7 +43,17 @@ class ToolRegistry:
     def specs(self) -> list[dict[str, Any]]:
         """What a model is told about the tools, as chat-completions entries; the same list until a tool is added."""
         if self._specs is None:
-            self._specs = [_spec(tool) for tool in self._tools.values()]
+            self._specs = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool.name,
+                        "description": tool.description,
+                        "parameters": dict(tool.input_schema),
+                    },
+                }
+                for tool in self._tools.values()
+            ]
         return self._specs
 
     def __iter__(self) -> Iterator[Tool]:
@@ -54,11 +64,3 @@ class ToolRegistry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
-
-
-def _spec(tool: Tool) -> dict[str, Any]:
-    schema: Mapping[str, Any] = tool.input_schema
-    return {
-        "type": "function",
-        "function": {"name": tool.name, "description": tool.description, "parameters": dict(schema)},
-    }

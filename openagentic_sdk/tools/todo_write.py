@@ -57,15 +57,9 @@ class TodoWriteTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         validate(input, self.input_schema)
-        todos = [_item(entry) for entry in input["todos"]]
+        known = ("content", "status", "activeForm")
+        todos = [{key: entry[key] for key in known if entry.get(key)} for entry in input["todos"]]
         if ctx.record is not None:
             await ctx.record(TodoUpdated(todos=todos))
         statuses = [todo["status"] for todo in todos]
         return {"todos": todos, "counts": {status: statuses.count(status) for status in STATUSES}}
-
-
-def _item(entry: Mapping[str, Any]) -> dict[str, str]:
-    item = {"content": entry["content"], "status": entry["status"]}
-    if entry.get("activeForm"):
-        item["activeForm"] = entry["activeForm"]
-    return item

@@ -72,7 +72,10 @@ class WebSearchTool(BlockingTool):
     def _search(self, input: Mapping[str, Any], signal: FetchSignal) -> dict[str, Any]:
         validate(input, self.input_schema)
         max_results = input.get("max_results", self._max_results)
-        payload = _payload(input, max_results)
+        payload: dict[str, Any] = {"query": input["query"], "max_results": max_results}
+        for ours, theirs in (("allowed_domains", "include_domains"), ("blocked_domains", "exclude_domains")):
+            if input.get(ours):
+                payload[theirs] = list(input[ours])
         signal.deadline = time.monotonic() + self._timeout_s
         if self._transport is not None:
             answer = self._transport(SEARCH_URL, self._headers(), payload)
@@ -89,38 +92,25 @@ class WebSearchTool(BlockingTool):
         return {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
 
 
-def _payload(input: Mapping[str, Any], max_results: int) -> dict[str, Any]:
-    payload: dict[str, Any] = {"query": input["query"], "max_results": max_results}
-    if input.get("allowed_domains"):
-        payload["include_domains"] = list(input["allowed_domains"])
-    if input.get("blocked_domains"):
-        payload["exclude_domains"] = list(input["blocked_domains"])
-    return payload
-
-
 def _hits(answer: Mapping[str, Any]) -> list[dict[str, str]]:
     results = answer.get("results") if isinstance(answer, Mapping) else None
     if not isinstance(results, list):
-        raise ToolError(f"the search service answered without a list of results ({_excerpt(answer)}): try again later")
-    return [_hit(result) for result in results if isinstance(result, Mapping)]
-
-
-def _hit(result: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "title": _text(result.get("title")),
-        "url": _text(result.get("url")),
-        "content": _text(result.get("content")) or _text(result.get("snippet")),
-        "source": "tavily",
-    }
+        excerpt = repr(answer)[:200]
+        raise ToolError(f"the search service answered without a list of results ({excerpt}): try again later")
+    return [
+        {
+            "title": _text(result.get("title")),
+            "url": _text(result.get("url")),
+            "content": _text(result.get("content")) or _text(result.get("snippet")),
+            "source": "tavily",
+        }
+        for result in results
+        if isinstance(result, Mapping)
+    ]
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)
-
-
-def _excerpt(answer: Any) -> str:
-    text = repr(answer)
-    return text if len(text) <= 200 else text[:200] + "..."
 
 
 def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], signal: FetchSignal) -> Mapping[str, Any]:

@@ -42,15 +42,12 @@ def command_environment(
     source = os.environ if host is None else host
     kept = frozenset(keep)
     environment = {name: value for name, value in source.items() if name in kept or not is_dropped(name, value)}
-    environment["PATH"] = _whole_folders(environment.get("PATH", "")) or os.defpath
+    # Without `.`, empty and relative entries: no program is found in the folder where a command happens to run.
+    folders = [folder for folder in environment.get("PATH", "").split(os.pathsep) if folder.startswith("/")]
+    environment["PATH"] = os.pathsep.join(folders) or os.defpath
     environment.update(_QUIET)
     environment.update(extra or {})
     return environment
-
-
-def _whole_folders(path: str) -> str:
-    """PATH without `.`, empty and relative entries: no program is found in the folder where a command happens to run."""
-    return os.pathsep.join(folder for folder in path.split(os.pathsep) if folder.startswith("/"))
 
 
 # Nobody sits at the command's terminal: a pager or an editor would wait for ever.

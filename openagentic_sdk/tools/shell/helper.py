@@ -1,11 +1,11 @@
 """The small process that starts commands and sees to it that none of their processes outlives them.
 
-It runs beside the host, is started by `shell_process` and holds nothing of the host's: a service with many threads cannot
+It runs beside the host, is started by `process.py` and holds nothing of the host's: a service with many threads cannot
 safely fork, this can. For each command it forks a supervisor. The supervisor is a subreaper, so every process that the
 command leaves behind becomes its child, whatever session it moved to; it ends only when it has none left. When the end
 that the host holds of its socket closes, for whatever reason, the command is killed: a dying host takes its commands along.
 
-Law of the file: it is loaded without its package and starts in a few milliseconds, so it imports nothing that is slow
+It is loaded without its package and starts in a few milliseconds, so it imports nothing that is slow
 (`socket`, `signal`, `json`, `typing`, `dataclasses`), and nothing of ours but `sandbox`, when asked for one.
 
 Protocol: the host sends one byte and a socket on the channel, then on that socket `<length> <marshal of the spec>`. Back
@@ -60,7 +60,8 @@ def serve(channel_fd: int) -> None:
     lingers_until: float | None = None
     while True:
         _reap_supervisors(supervisors)
-        if _readable(channel_fd, _wait_s(supervisors, lingers_until)):
+        is_watchful = bool(supervisors) or lingers_until is not None
+        if _readable(channel_fd, ORPHAN_CHECK_S if is_watchful else None):
             data, call_fd = _receive(channel)
             if not data:
                 break
@@ -73,10 +74,6 @@ def serve(channel_fd: int) -> None:
     while supervisors:
         _reap_supervisors(supervisors)
         time.sleep(0.002)
-
-
-def _wait_s(supervisors: set[int], lingers_until: float | None) -> float | None:
-    return ORPHAN_CHECK_S if supervisors or lingers_until is not None else None
 
 
 def _receive(channel: _socket.socket) -> tuple[bytes, int | None]:
@@ -130,14 +127,10 @@ def _reap_supervisors(supervisors: set[int]) -> None:
             supervisors.discard(pid)
             lost = lost or status != 0
     if lost:
-        _kill_orphans(supervisors)
-
-
-def _kill_orphans(supervisors: set[int]) -> None:
-    parents = process_parents()
-    spared = supervisors | descendants(supervisors, parents)
-    for pid in descendants({os.getpid()}, parents) - spared:
-        send_signal(pid, SIGKILL)
+        parents = process_parents()
+        spared = supervisors | descendants(supervisors, parents)
+        for pid in descendants({os.getpid()}, parents) - spared:
+            send_signal(pid, SIGKILL)
 
 
 # --- one command -----------------------------------------------------------------------------------------------------
@@ -160,9 +153,11 @@ class _Supervisor:
         self._stubborn = 0
 
     def run(self) -> None:
-        spec = _read_spec(self._call_fd)
-        if spec is None:
+        length = _read_exactly(self._call_fd, 8)
+        body = None if length is None else _read_exactly(self._call_fd, int.from_bytes(length, "big"))
+        if body is None:  # the host went away before its request was whole
             return
+        spec = marshal.loads(body)
         self._call.sendall(b"taken\n")
         began = time.monotonic()
         try:
@@ -300,7 +295,10 @@ class _Supervisor:
         code = (
             os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else 128 + (signal_number or SIGKILL)
         )
-        cwd = _read_available(self._cwd_r)
+        try:
+            cwd = os.read(self._cwd_r, 65536)
+        except BlockingIOError:
+            cwd = b""
         parts = [out.head, out.tail, err.head, err.tail, cwd]
         numbers = {
             "exit_code": code,
@@ -384,8 +382,10 @@ class Capture:
     def _save(self, data: memoryview | bytearray) -> None:
         if self._file < 0 or self.is_file_lost:
             return
+        view = memoryview(data)
         try:
-            _write_all(self._file, data)
+            while view:
+                view = view[os.write(self._file, view) :]
         except OSError:  # the disk is full: the command goes on, what is kept in memory is reported
             self.is_file_lost = True
 
@@ -433,7 +433,11 @@ def start_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int) -> i
 def _become_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int, failure_w: int) -> NoReturn:
     try:
         _prepare_command(spec, out_w, err_w, cwd_w)
-        enter = _sandbox_entrance(spec.get("sandbox"), failure_w)
+        plan, enter = spec.get("sandbox"), None
+        if plan is not None:
+            from .sandbox import entrance
+
+            enter = entrance(plan, failure_w)
         os.chdir(spec["cwd"])
         argv = [*(enter() if enter is not None else []), *spec["argv"]]
         os.execve(argv[0], argv, spec["env"])
@@ -452,28 +456,15 @@ def _prepare_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int) -
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (out_w, 1), (err_w, 2)):
         os.dup2(source, target)
+    # What bash reads before the command: forget where this came from, and at the end tell the working directory. It comes
+    # by BASH_ENV so that the command itself is handed to bash byte for byte as it was approved.
     preamble_r, preamble_w = os.pipe()
-    os.write(preamble_w, _preamble(preamble_r, cwd_w))
+    preamble = b"unset BASH_ENV; trap 'builtin pwd -P 2>/dev/null >&%d' EXIT; exec %d<&-\n" % (cwd_w, preamble_r)
+    os.write(preamble_w, preamble)
     os.close(preamble_w)
     for fd in (preamble_r, cwd_w):
         os.set_inheritable(fd, True)
     spec["env"]["BASH_ENV"] = f"/dev/fd/{preamble_r}"
-
-
-def _preamble(preamble_r: int, cwd_w: int) -> bytes:
-    """What bash reads before the command: forget where this came from, and at the end tell the working directory.
-
-    It comes by BASH_ENV so that the command itself is handed to bash byte for byte as it was approved.
-    """
-    return b"unset BASH_ENV; trap 'builtin pwd -P 2>/dev/null >&%d' EXIT; exec %d<&-\n" % (cwd_w, preamble_r)
-
-
-def _sandbox_entrance(plan: dict[str, Any] | None, failure_w: int) -> Any:
-    if plan is None:
-        return None
-    from .sandbox import entrance
-
-    return entrance(plan, failure_w)
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -555,13 +546,6 @@ def _wide_pipe() -> tuple[int, int]:
     return read_end, write_end
 
 
-def _read_spec(fd: int) -> dict[str, Any] | None:
-    """The request, or None when the host went away before it was whole."""
-    length = _read_exactly(fd, 8)
-    body = _read_exactly(fd, int.from_bytes(length, "big")) if length is not None else None
-    return None if body is None else marshal.loads(body)
-
-
 def _read_exactly(fd: int, count: int) -> bytes | None:
     pieces = []
     while count > 0:
@@ -571,16 +555,3 @@ def _read_exactly(fd: int, count: int) -> bytes | None:
         pieces.append(piece)
         count -= len(piece)
     return b"".join(pieces)
-
-
-def _read_available(fd: int) -> bytes:
-    try:
-        return os.read(fd, 65536)
-    except BlockingIOError:
-        return b""
-
-
-def _write_all(fd: int, data: memoryview | bytearray) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -39,8 +39,8 @@ def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> Kep
             return KeptText(text, total_bytes, 0)
     head, tail = (head, tail) if tail else (head[: len(head) // 2], head[len(head) // 2 :])
     tail_limit = max_bytes // 2
-    first = _cut_at_line_end(_fitting_start(_whole_start(head), max_bytes - tail_limit))
-    last = _cut_at_line_start(_fitting_end(_whole_end(tail), tail_limit))
+    first = _fitting_start(head, max_bytes - tail_limit)
+    last = _fitting_end(tail, tail_limit)
     # Never 0 here: something was cut, even when replaced bytes made the text as long as the stream was.
     omitted_bytes = max(1, total_bytes - _size(first) - _size(last))
     return KeptText(first + last, total_bytes, omitted_bytes)
@@ -59,32 +59,21 @@ def trim_incomplete(data: bytes) -> bytes:
     return data
 
 
-def _whole_start(data: bytes) -> str:
-    return trim_incomplete(data).decode("utf-8", "replace")
-
-
-def _whole_end(data: bytes) -> str:
-    start = 0
-    while start < min(3, len(data)) and data[start] in _CONTINUATION:
-        start += 1
-    return data[start:].decode("utf-8", "replace")
-
-
-def _fitting_start(text: str, max_bytes: int) -> str:
-    return text.encode("utf-8")[:max_bytes].decode("utf-8", "ignore")
-
-
-def _fitting_end(text: str, max_bytes: int) -> str:
-    encoded = text.encode("utf-8")
-    return encoded[max(0, len(encoded) - max_bytes) :].decode("utf-8", "ignore")
-
-
-def _cut_at_line_end(text: str) -> str:
+def _fitting_start(data: bytes, max_bytes: int) -> str:
+    """The first characters, up to a line's end when one is in their second half."""
+    whole = trim_incomplete(data).decode("utf-8", "replace")
+    text = whole.encode("utf-8")[:max_bytes].decode("utf-8", "ignore")
     end = text.rfind("\n") + 1
     return text[:end] if end > len(text) // 2 else text
 
 
-def _cut_at_line_start(text: str) -> str:
+def _fitting_end(data: bytes, max_bytes: int) -> str:
+    """The last characters, from a line's start on when one is in their first half."""
+    start = 0
+    while start < min(3, len(data)) and data[start] in _CONTINUATION:
+        start += 1
+    encoded = data[start:].decode("utf-8", "replace").encode("utf-8")
+    text = encoded[max(0, len(encoded) - max_bytes) :].decode("utf-8", "ignore")
     start = text.find("\n") + 1
     return text[start:] if 0 < start <= len(text) // 2 else text
 

@@ -40,7 +40,11 @@ def _effects(folder: str, upper: str, below: str) -> Iterator[Effect]:
         path = os.path.join(below, entry.name)
         status = entry.stat(follow_symlinks=False)
         before = _status(os.path.join(folder, path))
-        if _is_whiteout(status, entry.path):
+        is_device = stat.S_ISCHR(status.st_mode) and status.st_rdev == 0
+        is_marked = (
+            stat.S_ISREG(status.st_mode) and not status.st_size and _attribute(entry.path, "whiteout") is not None
+        )
+        if is_device or is_marked:
             if before is not None:
                 yield Effect("deleted", path, stat.S_ISDIR(before.st_mode))
         elif stat.S_ISDIR(status.st_mode):
@@ -63,7 +67,7 @@ def _folder_effects(
         yield Effect("created", path, is_folder=True)
     elif stat.S_IMODE(status.st_mode) != stat.S_IMODE(before.st_mode):
         yield Effect("changed", path, is_folder=True)
-    if before is not None and stat.S_ISDIR(before.st_mode) and _is_opaque(os.path.join(upper, path)):
+    if before is not None and stat.S_ISDIR(before.st_mode) and _attribute(os.path.join(upper, path), "opaque") == b"y":
         kept = set(os.listdir(os.path.join(upper, path)))
         for entry in os.scandir(os.path.join(folder, path)):
             if entry.name not in kept:
@@ -76,14 +80,22 @@ def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
 
     Each file appears whole or not at all; the list as a whole can be applied in part when the disk fails.
     """
+    import shutil
+
     for effect in (effect for effect in effects if effect.kind == "deleted"):
-        _delete(_target(folder, effect.path))
+        target = _target(folder, effect.path)
+        if os.path.isdir(target) and not os.path.islink(target):
+            shutil.rmtree(target)
+        elif os.path.lexists(target):
+            os.unlink(target)
     for effect in (effect for effect in effects if effect.kind != "deleted"):
         source, target = os.path.join(upper, effect.path), _target(folder, effect.path)
-        if effect.is_folder:
-            _make_folder(source, target)
-        else:
+        if not effect.is_folder:
             _put(source, target)
+            continue
+        if not os.path.isdir(target):
+            os.mkdir(target)
+        os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
 
 
 def _target(folder: str, path: str) -> str:
@@ -92,21 +104,6 @@ def _target(folder: str, path: str) -> str:
     if os.path.realpath(parent) != os.path.normpath(parent):
         raise OSError(f"{path} cannot be applied: a link has taken the place of a folder above it")
     return os.path.join(parent, os.path.basename(path))
-
-
-def _delete(target: str) -> None:
-    import shutil
-
-    if os.path.isdir(target) and not os.path.islink(target):
-        shutil.rmtree(target)
-    elif os.path.lexists(target):
-        os.unlink(target)
-
-
-def _make_folder(source: str, target: str) -> None:
-    if not os.path.isdir(target):
-        os.mkdir(target)
-    os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
 
 
 def _put(source: str, target: str) -> None:
@@ -139,21 +136,9 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def _is_whiteout(status: os.stat_result, path: str) -> bool:
-    if stat.S_ISCHR(status.st_mode) and status.st_rdev == 0:
-        return True
-    return (
-        stat.S_ISREG(status.st_mode) and status.st_size == 0 and _attribute(path, "user.overlay.whiteout") is not None
-    )
-
-
-def _is_opaque(path: str) -> bool:
-    return _attribute(path, "user.overlay.opaque") == b"y"
-
-
 def _attribute(path: str, name: str) -> bytes | None:
     try:
-        return os.getxattr(path, name, follow_symlinks=False)
+        return os.getxattr(path, f"user.overlay.{name}", follow_symlinks=False)
     except OSError:  # it has none
         return None
 
@@ -163,10 +148,8 @@ def _is_same(path: str, status: os.stat_result, other: str, before: os.stat_resu
         return False
     if stat.S_ISLNK(status.st_mode):
         return os.readlink(path) == os.readlink(other)
-    return stat.S_ISREG(status.st_mode) and _has_same_bytes(path, other)
-
-
-def _has_same_bytes(path: str, other: str) -> bool:
+    if not stat.S_ISREG(status.st_mode):
+        return False
     with open(path, "rb") as first, open(other, "rb") as second:
         while True:
             piece = first.read(COMPARE_BYTES)

@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ serve(int(sys.argv[1]))
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSpec:
-    """What to run and how much of its output to keep; `shell_helper` says what each field means."""
+    """What to run and how much of its output to keep; `shell/helper.py` says what each field means."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -313,14 +314,10 @@ def _live_helper(replace: bool = False) -> _Helper:
             helper = None
         if helper is None:
             helper = _state.helper = _Helper()
-            _register_exit()
+            if not _state.is_registered:
+                _state.is_registered = True
+                atexit.register(stop_helper)
         return helper
-
-
-def _register_exit() -> None:
-    if not _state.is_registered:
-        _state.is_registered = True
-        atexit.register(stop_helper)
 
 
 def stop_helper() -> None:
@@ -354,7 +351,7 @@ def _taken_command(call: socket.socket, received: bytes) -> RunningCommand:
         return RunningCommand(call)
     word, _, reason = line.partition(b" ")
     if word != b"started":
-        raise ToolError(_start_failure(reason))
+        raise ToolError(f"the command could not be started: {reason.decode('utf-8', 'replace')}")
     return RunningCommand(call, rest)
 
 
@@ -370,11 +367,6 @@ def _read_line(call: socket.socket, received_before: bytes = b"") -> tuple[bytes
     return line, rest
 
 
-def _start_failure(detail: bytes) -> str:
-    reason = detail.decode("utf-8", "replace")
-    return f"the command could not be started: {reason}"
-
-
 def _parse_report(received: bytes) -> CommandReport:
     header, newline, body = received.partition(b"\n")
     if not newline:
@@ -383,7 +375,8 @@ def _parse_report(received: bytes) -> CommandReport:
             "check what it did before repeating it"
         )
     numbers = json.loads(header)
-    parts = list(_split(body, numbers["parts"]))
+    ends = list(accumulate(numbers["parts"], initial=0))
+    parts = [body[start:end] for start, end in pairwise(ends)]
     cwd = os.fsdecode(parts[4].removesuffix(b"\n"))
     return CommandReport(
         exit_code=numbers["exit_code"],
@@ -396,10 +389,3 @@ def _parse_report(received: bytes) -> CommandReport:
         stderr=StreamReport(parts[2], parts[3], numbers["err_bytes"], bool(numbers["err_spooled"])),
         cwd=cwd or None,
     )
-
-
-def _split(body: bytes, lengths: list[int]) -> Iterator[bytes]:
-    start = 0
-    for length in lengths:
-        yield body[start : start + length]
-        start += length
