@@ -6,18 +6,48 @@ stands above an ask rule, a mode that permits below it.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
+from .facts import Facts
+from .offers import advice
 from .paths import TOO_MANY_PATHS
-from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access
+from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
-from .shell import PARSER_VERSION, CommandLine
 from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject
 
-# What the log keeps of a command that was understood.
-_MOST_LOGGED_COMMANDS = 50
+
+def judge(facts: Facts) -> Verdict:
+    """The verdict of all layers together, with what a hook wished for the call."""
+    wish = facts.context.hook_permission
+    if wish == "deny":
+        return Verdict("deny", facts.context.hook_reason or "a hook denied this call", "hook")
+    verdict = judge_rules(facts)
+    if wish == "ask" and verdict.outcome == "allow":
+        verdict = replace(verdict, outcome="ask", reason="a hook wants this call asked")
+    if verdict.outcome != "ask":
+        return verdict
+    if wish == "allow" and not verdict.firm:
+        return replace(verdict, outcome="allow", reason="a hook allowed this call", category="hook")
+    if any(layer.mode == "dontAsk" for layer in facts.layers):
+        reason = f"mode dontAsk asks nobody, and {verdict.reason}. {advice(facts.subject)}"
+        return replace(verdict, outcome="deny", reason=reason)
+    return verdict
+
+
+def judge_rules(facts: Facts) -> Verdict:
+    """The verdict of all layers together: what any denies is denied, what any asks is asked."""
+    return together([decide(layer, facts.subject) for layer in facts.layers])
+
+
+def judge_by_rule(facts: Facts) -> Verdict:
+    """Like `judge_rules`, for a call that only an allow rule may let run: the verdict of the first layer that has one."""
+    verdict = judge_rules(facts)
+    if verdict.outcome != "allow":
+        return verdict
+    verdicts = [decide(replace(layer, mode="prompt"), facts.subject) for layer in facts.layers]
+    return next((one for one in verdicts if one.outcome == "allow" and one.rule), verdicts[0])
 
 
 def decide(policy: Policy, subject: Subject) -> Verdict:
@@ -152,16 +182,3 @@ def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None
     if rule is None and subject.host is not None and subject.tool == "WebFetch":
         rule = book.for_host(subject.host)
     return rule
-
-
-def details_of(subject: Subject) -> dict[str, Any]:
-    """What the log keeps of how a call was understood."""
-    details: dict[str, Any] = {}
-    if subject.accesses:
-        details["paths"] = [access.places.real for access in subject.accesses]
-    if isinstance(subject.line, CommandLine):
-        commands = [list(command.argv) for command in subject.line.commands[:_MOST_LOGGED_COMMANDS]]
-        details["commands"], details["parser_version"] = commands, PARSER_VERSION
-    elif subject.line is not None:
-        details["not_understood"], details["parser_version"] = subject.line.reason, PARSER_VERSION
-    return details

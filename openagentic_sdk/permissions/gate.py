@@ -6,80 +6,45 @@ question. Nobody to ask means no. Authority only shrinks on the way down: a narr
 
 from __future__ import annotations
 
-import inspect
+import copy
 import os
-import uuid
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import InvalidEventError, OpenAgentSdkError
-from ..events import Event, PermissionDecision, UserAnswer, UserQuestion
-from ..serialization import loads_json
+from ..events import Event, PermissionDecision, UserQuestion
 from ..sessions.request import json_sha256
-from .decide import decide, details_of
-from .display import preview, visible
+from .approval import ApprovalResult
+from .asking import Approver, People, UserAnswerer, ask
+from .decide import judge, judge_by_rule, judge_rules
+from .facts import CallContext, Facts, read_context
 from .interactive import InteractiveApprover
-from .layers import deny_rule, make_policy, policy_text, read_mode, understood_rules, usable_rules
-from .offers import offered_rules
+from .layers import deny_rule, make_policy, read_mode, understood_rules, usable_rules
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
-from .policy import Mode, Policy, Verdict, together
+from .policy import Mode, Policy
 from .rules import EDIT_TOOLS, Rule, RuleBook
-from .subject import Subject, Workspace, describe
+from .subject import Workspace, describe
 
-UserAnswerer = Callable[[UserQuestion], Awaitable[str]]
-Approver = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]
+__all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserAnswerer"]
+
+Context = CallContext | Mapping[str, Any] | None
 
 _REMEMBERED_CALLS = 1000
-_NOBODY = "nobody is there to ask"
-
-
-@dataclass(frozen=True)
-class ApprovalResult:
-    """Whether a call may run, and why; true when it may.
-
-    `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
-    `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set when a
-    person or callback put others in their place, which were judged too. `details` is for the log, `question` what a person
-    was asked.
-    """
-
-    allowed: bool
-    reason: str = ""
-    mode: str = "default"
-    category: str = ""
-    rule: str | None = None
-    source: str | None = None
-    hook: str | None = None
-    answered_by: str | None = None
-    waited_s: float | None = None
-    input_sha256: str = ""
-    updated_input: Mapping[str, Any] | None = None
-    policy_sha256: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
-    question: UserQuestion | None = None
-
-    def __bool__(self) -> bool:
-        return self.allowed
 
 
 @dataclass
 class _Memory:
-    """What a gate and all that were narrowed from it remember: rules that people kept, and paths of approved calls."""
+    """What a gate and all that were narrowed from it remember: rules that people kept, paths of approved calls, and where
+    the workspace's folders led when they were first seen: replacing one by a link later moves nothing."""
 
     rules: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paths: OrderedDict[str, frozenset[tuple[str, bool]]] = field(default_factory=OrderedDict)
     roots: dict[str, str] = field(default_factory=dict)
-
-    def keep_paths(self, tool_use_id: str, paths: Iterable[tuple[str, bool]]) -> None:
-        self.paths[tool_use_id] = self.paths.get(tool_use_id, frozenset()) | frozenset(paths)
-        while len(self.paths) > _REMEMBERED_CALLS:
-            self.paths.popitem(last=False)
+    digests: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def real_root(self, path: str) -> str:
-        """A workspace folder as it was resolved the first time: replacing it by a link later moves nothing."""
         if path not in self.roots:
             self.roots[path] = os.path.realpath(path)
         return self.roots[path]
@@ -135,7 +100,6 @@ class PermissionGate:
         self.clock = clock or SystemClock()
         self._layers: tuple[Policy, ...] = (make_policy(self.mode, allow, ask, deny, None, source, root),)
         self._memory = _Memory()
-        self._digests: dict[tuple[str, ...], str] = {}
 
     # --- other gates made from this one ----------------------------------------------------------------------------------
 
@@ -160,7 +124,7 @@ class PermissionGate:
             RuleBook((*last.deny.rules, *more.deny.rules)),
             last.only,
         )
-        gate = self._copy((*above, joined))
+        gate = self._with_layers((*above, joined))
         gate.trusted = self.trusted if trusted is None else trusted
         gate.workspace_roots = self.workspace_roots if workspace_roots is None else tuple(workspace_roots)
         return gate
@@ -169,7 +133,7 @@ class PermissionGate:
         """The same gate in another mode. Raises `OptionsError` for an unknown one."""
         *above, last = self._layers
         mode = read_mode(permission_mode)
-        gate = self._copy((*above, replace(last, mode=mode)))
+        gate = self._with_layers((*above, replace(last, mode=mode)))
         gate.mode, gate.is_mode_given = mode, True
         return gate
 
@@ -193,15 +157,13 @@ class PermissionGate:
         mode = "bypass" if permission_mode is None else read_mode(permission_mode)
         only = None if tools is None else understood_rules(tools, source, root)
         forbidden = [rule if isinstance(rule, Rule) else deny_rule(rule, source, root) for rule in deny]
-        gate = self._copy((*self._layers, make_policy(mode, allow, ask, forbidden, only, source, root)))
+        gate = self._with_layers((*self._layers, make_policy(mode, allow, ask, forbidden, only, source, root)))
         gate.mode = self.mode if permission_mode is None else mode
         return gate
 
-    def _copy(self, layers: tuple[Policy, ...]) -> PermissionGate:
-        gate = PermissionGate.__new__(PermissionGate)
-        gate.__dict__.update(self.__dict__)
+    def _with_layers(self, layers: tuple[Policy, ...]) -> PermissionGate:
+        gate = copy.copy(self)
         gate._layers = layers
-        gate._digests = {}
         return gate
 
     # --- the people behind it --------------------------------------------------------------------------------------------
@@ -221,240 +183,55 @@ class PermissionGate:
 
     # --- the decision ----------------------------------------------------------------------------------------------------
 
-    async def approve(
-        self, tool_name: str, tool_input: Mapping[str, Any], context: Mapping[str, Any] | None = None
-    ) -> ApprovalResult:
-        """Whether this call may run with exactly this input.
-
-        `context` may hold `cwd`, `session_cwd` (where the first command of the session ran, when this one runs elsewhere),
-        `project_dir`, `workspace_roots`, `protected_paths`, `session_id`, `tool_use_id`,
-        `effect`, `grants` and `disallowed_tools` (rules for this turn), `hook_permission` with `hook` and `hook_reason`,
-        `names_of` (the input of a skill tool -> all names of its skill), `trusted`, and `ask`, through which a question goes
-        out when it is given. `permission_request`, an async function of name and input, is asked first: an `ApprovalResult`
-        answers in a person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not.
-        """
-        context = context or {}
-        known: dict[str, Any] = {"mode": self.mode, "hook": context.get("hook")}
+    async def approve(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
+        """Whether this call may run with exactly this input. `context` holds what `CallContext` names."""
+        known = read_context(context)
         try:
-            known["input_sha256"] = json_sha256(dict(tool_input))
-        except (TypeError, ValueError, RecursionError) as error:
-            return ApprovalResult(False, f"{tool_name}: the input is not JSON: {error}", category="input", **known)
-        if context.get("hook_permission") == "deny":
-            reason = str(context.get("hook_reason") or "a hook denied this call")
-            return ApprovalResult(False, reason, category="hook", **known)
-        subject = self._subject(tool_name, tool_input, context)
-        layers, notes = self._layers_for(context)
-        known["policy_sha256"], known["details"] = self._digest(layers), {**details_of(subject), **notes}
-        verdict = together([decide(layer, subject) for layer in layers])
-        result = await self._settled(known, verdict, subject, layers, context)
-        if result.allowed and context.get("tool_use_id"):
-            judged = (
-                subject if result.updated_input is None else self._subject(tool_name, result.updated_input, context)
-            )
-            kept = ((access.places.real, access.write) for access in judged.accesses)
-            self._memory.keep_paths(str(context["tool_use_id"]), kept)
+            facts = self._facts(tool_name, tool_input, known)
+        except _NotJson as error:
+            reason = f"{tool_name}: the input is not JSON: {error}"
+            return ApprovalResult(False, reason, self.mode, "input", hook=known.hook)
+        verdict = judge(facts)
+        if verdict.outcome == "ask":
+            answer = self.answer if self.can_ask else None
+            people = People(self.approver, answer, self.remember, self.save_rule, self.clock)
+            result = await ask(facts, verdict, people)
+        else:
+            result = facts.result(verdict)
+        if result.allowed and known.tool_use_id:
+            judged = facts if result.updated_input is None else facts.with_input(result.updated_input)
+            kept = self._memory.paths.get(known.tool_use_id, frozenset())
+            paths = {(access.places.real, access.write) for access in judged.subject.accesses}
+            self._memory.paths[known.tool_use_id] = kept | paths
+            while len(self._memory.paths) > _REMEMBERED_CALLS:
+                self._memory.paths.popitem(last=False)
         return result
 
-    def judge_by_rule(
-        self, tool_name: str, tool_input: Mapping[str, Any], context: Mapping[str, Any] | None = None
-    ) -> ApprovalResult:
+    def judge_by_rule(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
         """Whether an allow rule lets this call run: no mode, hook, callback or person stands in for one.
 
         For calls that no model and no person asked for. What forbids a call forbids this one too. `context` as in `approve`.
         """
-        context = context or {}
-        subject = self._subject(tool_name, tool_input, context)
-        layers, notes = self._layers_for(context)
-        verdict = together([decide(layer, subject) for layer in layers])
-        if verdict.outcome == "allow":
-            verdict = _by_rule([decide(replace(layer, mode="prompt"), subject) for layer in layers])
-        return ApprovalResult(
-            verdict.outcome == "allow" and verdict.rule is not None,
-            verdict.reason,
-            self.mode,
-            verdict.category,
-            input_sha256=json_sha256(dict(tool_input)),
-            policy_sha256=self._digest(layers),
-            details={**details_of(subject), **notes},
-            **_rule_of(verdict),
-        )
+        facts = self._facts(tool_name, tool_input, read_context(context))
+        verdict = judge_by_rule(facts)
+        return replace(facts.result(verdict), allowed=verdict.outcome == "allow" and verdict.rule is not None)
 
-    async def _settled(
-        self,
-        known: Mapping[str, Any],
-        verdict: Verdict,
-        subject: Subject,
-        layers: Sequence[Policy],
-        context: Mapping[str, Any],
-    ) -> ApprovalResult:
-        """The result of a verdict; what is still open goes to the hook's wish, the callback or a person."""
-        wish = context.get("hook_permission")
-        allowed = verdict.outcome == "allow" and wish != "ask"
-        result = ApprovalResult(allowed, verdict.reason, category=verdict.category, **_rule_of(verdict), **known)
-        if allowed:
-            return result
-        if verdict.outcome == "deny":
-            return replace(result, reason=f"{subject.tool} is denied: {verdict.reason}")
-        if wish == "allow" and not verdict.firm:
-            return replace(result, allowed=True, reason="a hook allowed this call", category="hook")
-        if any(layer.mode == "dontAsk" for layer in layers):
-            reason = f"{subject.tool} is denied: mode dontAsk asks nobody, and {_reason(verdict, wish)}"
-            return replace(result, reason=f"{reason}. {_advice(subject)}")
-        result = replace(result, reason=_reason(verdict, wish))
-        spoken = await self._ask_hooks(result, verdict, subject, context)
-        if spoken is not None:
-            return spoken
-        if self.approver is not None:
-            return await self._ask_callback(result, self.approver, subject, context)
-        return await self._ask_person(result, subject, context)
-
-    async def _ask_hooks(
-        self, result: ApprovalResult, verdict: Verdict, subject: Subject, context: Mapping[str, Any]
-    ) -> ApprovalResult | None:
-        """What the permission_request hooks say in a person's place; an allow does not answer an ask rule."""
-        request = context.get("permission_request")
-        answer: ApprovalResult | None = None if request is None else await request(subject.tool, subject.input)
-        if answer is None or (answer.allowed and verdict.firm):
-            return None
-        said = "allowed" if answer.allowed else "denied"
-        reason = answer.reason or f"a hook {said} this call"
-        result = replace(
-            result, allowed=answer.allowed, reason=reason, category="hook", hook=answer.hook, answered_by="hook"
-        )
-        if answer.allowed and answer.updated_input is not None:
-            return self._with_input(result, answer.updated_input, subject, context)
-        return result
-
-    async def _ask_callback(
-        self, result: ApprovalResult, approver: Approver, subject: Subject, context: Mapping[str, Any]
-    ) -> ApprovalResult:
-        began = self.clock.monotonic()
-        try:
-            answer = approver(subject.tool, subject.input, context)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:  # noqa: BLE001 - a callback is anybody's code, and one that fails has not said yes
-            answer = ApprovalResult(False, f"the approver failed: {error!r}")
-        waited = self.clock.monotonic() - began
-        result = replace(result, category="callback", answered_by="callback", waited_s=waited)
-        if isinstance(answer, ApprovalResult):
-            result = replace(result, allowed=answer.allowed, reason=answer.reason or result.reason)
-            if answer.updated_input is not None and answer.allowed:
-                return self._with_input(result, answer.updated_input, subject, context)
-            return result
-        said = answer is True
-        return replace(result, allowed=said, reason=f"the approver {'allowed' if said else 'refused'} {subject.tool}")
-
-    async def _ask_person(self, result: ApprovalResult, subject: Subject, context: Mapping[str, Any]) -> ApprovalResult:
-        ask: Callable[[UserQuestion], Awaitable[Any]] | None = context.get("ask") or (
-            self.answer if self.can_ask else None
-        )
-        if ask is None:
-            return self._nobody(result, subject)
-        offers = offered_rules(subject) if result.category not in ("ask_rule", "path") else ()
-        question = _question(subject, result, offers, context, can_save=self.save_rule is not None)
-        began = self.clock.monotonic()
-        answer = await ask(question)
-        waited = self.clock.monotonic() - began
-        said, by = (answer.answer, answer.answered_by) if isinstance(answer, UserAnswer) else (answer, "user")
-        said = said.strip() if isinstance(said, str) else ""
-        if not said and not self.can_ask:
-            return self._nobody(result, subject)
-        answered = replace(result, category="answer", answered_by=by, waited_s=waited, question=question)
-        return self._answered(answered, said, offers, subject, context)
-
-    def _nobody(self, result: ApprovalResult, subject: Subject) -> ApprovalResult:
-        why = "mode callback has no approver" if self.mode == "callback" else _NOBODY
-        reason = f"{subject.tool} needs approval and {why}: {result.reason}. {_advice(subject)}"
-        return replace(result, reason=reason, category="nobody")
-
-    def _answered(
-        self,
-        result: ApprovalResult,
-        said: str,
-        offers: Sequence[str],
-        subject: Subject,
-        context: Mapping[str, Any],
-    ) -> ApprovalResult:
-        """What an answer means: y, yes and always allow, edit replaces the input, everything else does not allow."""
-        word, _, rest = said.partition(" ")
-        word = word.lower().rstrip(",.:")
-        if said.lower() in ("y", "yes"):
-            return replace(result, allowed=True, reason="the person said yes")
-        if said.lower() in ("always", "always save"):
-            return self._remembered(result, offers, said.lower() == "always save", context)
-        if word == "edit" and rest.strip():
-            return self._edited(result, rest.strip(), subject, context)
-        if word in ("n", "no"):
-            return replace(result, reason=f"the person said no{': ' + rest.strip() if rest.strip() else ''}")
-        return replace(result, reason=f"the person answered {said!r}, which is not yes")
-
-    def _remembered(
-        self, result: ApprovalResult, offers: Sequence[str], save: bool, context: Mapping[str, Any]
-    ) -> ApprovalResult:
-        if offers:
-            self.remember(_session_of(context), offers)
-        details = dict(result.details)
-        if offers:
-            details |= {"remembered": list(offers), **(self._saved(offers) if save else {"remembered_in": "session"})}
-        return replace(result, allowed=True, reason="the person said always", details=details)
-
-    def _saved(self, offers: Sequence[str]) -> dict[str, Any]:
-        """Where rules are kept; settings that cannot be written take nothing from the answer, the log says so."""
-        if self.save_rule is None:
-            return {"remembered_in": "session"}
-        try:
-            for rule in offers:
-                self.save_rule(rule)
-        except (OpenAgentSdkError, OSError) as error:
-            return {"remembered_in": "session", "not_saved": str(error)}
-        return {"remembered_in": "settings"}
-
-    def _edited(
-        self, result: ApprovalResult, text: str, subject: Subject, context: Mapping[str, Any]
-    ) -> ApprovalResult:
-        if subject.tool == "Bash" and not text.startswith("{"):
-            return self._with_input(result, {**subject.input, "command": text}, subject, context)
-        try:
-            changed = loads_json(text)
-        except InvalidEventError as error:
-            return replace(result, reason=f"the person's edit cannot be read: {error}")
-        if not isinstance(changed, dict):
-            return replace(result, reason="the person's edit is no JSON object")
-        return self._with_input(result, changed, subject, context)
-
-    def _with_input(
-        self, result: ApprovalResult, changed: Mapping[str, Any], subject: Subject, context: Mapping[str, Any]
-    ) -> ApprovalResult:
-        """An approval for other input: everything that denies is asked again about it."""
-        layers, _ = self._layers_for(context)
-        other = self._subject(subject.tool, changed, context)
-        verdict = together([decide(layer, other) for layer in layers])
-        details = {**details_of(other), "asked_about_sha256": result.input_sha256}
-        result = replace(result, input_sha256=json_sha256(dict(changed)), details=details)
-        if verdict.outcome == "deny":
-            reason = f"{subject.tool} is denied as it was edited: {verdict.reason}"
-            return replace(result, allowed=False, reason=reason, category=verdict.category, **_rule_of(verdict))
-        reason = f"{result.answered_by} allowed it with other input"
-        return replace(result, allowed=True, reason=reason, updated_input=dict(changed))
-
-    async def permits_path(self, path: str, write: bool, context: Mapping[str, Any] | None = None) -> bool:
+    async def permits_path(self, path: str, write: bool, context: Context = None) -> bool:
         """Whether a running call may touch one more path, without a question.
 
         By policy, or because the call was approved for it: for this very path, or for a folder above it that no ask rule
         speaks about.
         """
-        context = context or {}
-        subject = self._subject("Edit" if write else "Read", {"file_path": path}, context)
-        approved = self._memory.paths.get(str(context.get("tool_use_id")), frozenset())
-        layers, _ = self._layers_for(context)
-        verdict = together([decide(layer, subject) for layer in layers])
+        known = read_context(context)
+        facts = self._facts("Edit" if write else "Read", {"file_path": path}, known)
+        verdict = judge_rules(facts)
         if verdict.outcome != "ask":
             return verdict.outcome == "allow"
+        approved = self._memory.paths.get(str(known.tool_use_id), frozenset())
         if verdict.firm:
-            return all((access.places.real, access.write) in approved for access in subject.accesses)
+            return all((access.places.real, access.write) in approved for access in facts.subject.accesses)
         folders = [name for name, writes in approved if writes == write]
-        return all(is_inside(access.places.real, folders) for access in subject.accesses)
+        return all(is_inside(access.places.real, folders) for access in facts.subject.accesses)
 
     # --- rules that people kept ------------------------------------------------------------------------------------------
 
@@ -474,12 +251,12 @@ class PermissionGate:
 
     def offered_tools(self, names: Iterable[str]) -> tuple[str, ...]:
         """The tools worth showing to a model: all but those that a deny rule forbids whatever their input."""
-        return tuple(name for name in names if not any(self._is_hidden(layer, name) for layer in self._layers))
 
-    def _is_hidden(self, layer: Policy, name: str) -> bool:
-        if layer.deny.for_tool(name) is not None:
-            return True
-        return layer.only is not None and not any(rule.covers(name) for rule in layer.only.rules)
+        def is_shown(layer: Policy, name: str) -> bool:
+            is_among = layer.only is None or any(rule.covers(name) for rule in layer.only.rules)
+            return is_among and layer.deny.for_tool(name) is None
+
+        return tuple(name for name in names if all(is_shown(layer, name) for layer in self._layers))
 
     def read_filter(self, cwd: str, roots: Sequence[str] = ()) -> Callable[[str], bool] | None:
         """A quick test of paths for Grep and Glob: False for what a deny or ask rule keeps from being read.
@@ -490,7 +267,7 @@ class PermissionGate:
         rules = [rule for rule in rules if rule.tool not in EDIT_TOOLS]
         if not rules:
             return None
-        workspace = self._workspace({"cwd": cwd, "workspace_roots": roots})
+        workspace = self._workspace(CallContext(cwd=cwd, workspace_roots=roots))
         bases = {workspace.base, workspace.cwd, *workspace.roots}
         patterns = [compile_pattern(rule.pattern, b, rule.root or b, wide=True) for rule in rules for b in bases]
         folders: dict[str, str] = {}
@@ -513,101 +290,51 @@ class PermissionGate:
 
     # --- parts -----------------------------------------------------------------------------------------------------------
 
-    def _subject(self, tool: str, input: Mapping[str, Any], context: Mapping[str, Any]) -> Subject:
-        return describe(tool, input, context.get("effect"), self._workspace(context), context.get("names_of"))
+    def _facts(self, tool: str, input: Mapping[str, Any], context: CallContext) -> Facts:
+        """The one place where a call is read. Raises `_NotJson`."""
+        try:
+            input_sha256 = json_sha256(dict(input))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise _NotJson(str(error)) from None
+        subject = describe(tool, input, context.effect, self._workspace(context), context.names_of)
+        layers, notes = self._layers, {}
+        grants = (*self._memory.rules.get(context.session_id, ()), *context.grants)
+        if grants or context.disallowed_tools:
+            allow, unusable = usable_rules(grants)
+            deny = [deny_rule(text) for text in context.disallowed_tools]
+            layers = tuple(layer.plus(allow=allow, deny=deny) for layer in layers)
+            notes = {"ignored_grants": unusable} if unusable else {}
+        return Facts(subject, context, self.mode, layers, self._digest(layers), input_sha256, notes)
 
-    def _workspace(self, context: Mapping[str, Any]) -> Workspace:
-        cwd = os.path.abspath(context.get("cwd") or self.cwd or os.getcwd())
-        base = os.path.abspath(context.get("project_dir") or self.cwd or cwd)
-        roots = context.get("workspace_roots") or self.workspace_roots or (base, cwd)
-        protected = (*self.protected_paths, *(context.get("protected_paths") or ()))
+    def _workspace(self, context: CallContext) -> Workspace:
         real = self._memory.real_root
+        cwd = os.path.abspath(context.cwd or self.cwd or os.getcwd())
+        base = os.path.abspath(context.project_dir or self.cwd or cwd)
+        roots = context.workspace_roots or self.workspace_roots or (base, cwd)
+        moved_from = None
+        if context.session_cwd is not None and os.path.abspath(context.session_cwd) != cwd:
+            began = real(context.session_cwd)
+            moved_from = None if began == cwd else began
         return Workspace(
             cwd=cwd,
             base=base,
             roots=tuple(dict.fromkeys([real(root) for root in roots])),
-            protected=tuple([real(path) for path in protected]),
+            protected=tuple([real(path) for path in (*self.protected_paths, *context.protected_paths)]),
             follow=Follower().follow,
             expand=expand_glob,
-            trusted=bool(context.get("trusted", self.trusted)),
-            started_in=self._moved_from(cwd, context.get("session_cwd")),
+            trusted=self.trusted if context.trusted is None else context.trusted,
+            started_in=moved_from,
         )
 
-    def _moved_from(self, cwd: str, session_cwd: str | None) -> str | None:
-        """The folder that commands began in, when it is another one than this."""
-        if session_cwd is None or os.path.abspath(session_cwd) == cwd:
-            return None
-        began = self._memory.real_root(session_cwd)
-        return None if began == cwd else began
-
-    def _layers_for(self, context: Mapping[str, Any]) -> tuple[tuple[Policy, ...], dict[str, Any]]:
-        """The layers with what holds for this session and turn, and what of it could not be understood."""
-        grants = (*self._memory.rules.get(_session_of(context), ()), *(context.get("grants") or ()))
-        disallowed = context.get("disallowed_tools") or ()
-        if not grants and not disallowed:
-            return self._layers, {}
-        allow, unusable = usable_rules(grants)
-        deny = [deny_rule(text) for text in disallowed]
-        notes = {"ignored_grants": unusable} if unusable else {}
-        return tuple(layer.plus(allow=allow, deny=deny) for layer in self._layers), notes
-
     def _digest(self, layers: Sequence[Policy]) -> str:
-        key = tuple(policy_text(layer) for layer in layers) if layers is not self._layers else ()
-        if key not in self._digests:
-            if len(self._digests) > _REMEMBERED_CALLS:
-                self._digests.clear()
-            self._digests[key] = json_sha256([policy_text(layer) for layer in layers])
-        return self._digests[key]
+        key = tuple(layer.text for layer in layers)
+        digests = self._memory.digests
+        if key not in digests:
+            if len(digests) > _REMEMBERED_CALLS:
+                digests.clear()
+            digests[key] = json_sha256(list(key))
+        return digests[key]
 
 
-def _session_of(context: Mapping[str, Any]) -> str:
-    return str(context.get("session_id") or "")
-
-
-def _by_rule(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict of the first layer whose rules allow a call, else that of the first layer."""
-    return next((verdict for verdict in verdicts if verdict.outcome == "allow" and verdict.rule), verdicts[0])
-
-
-def _rule_of(verdict: Verdict) -> dict[str, Any]:
-    rule = verdict.rule
-    return {"rule": rule.text if rule else None, "source": rule.source if rule else None}
-
-
-def _reason(verdict: Verdict, wish: str | None) -> str:
-    return "a hook wants this call asked" if wish == "ask" and verdict.outcome == "allow" else verdict.reason
-
-
-def _advice(subject: Subject) -> str:
-    """What would let the call pass, for the person who reads the denial."""
-    offers = offered_rules(subject)
-    rules = "rules such as " if len(offers) > 1 else "a rule such as "
-    named = rules + " and ".join(visible(offer) for offer in offers[:3]) if offers else f"the rule {subject.tool}"
-    mode = " or mode acceptEdits" if subject.tool in EDIT_TOOLS else ""
-    return f"To allow it, add {named}{mode}, or give somebody to ask."
-
-
-def _question(
-    subject: Subject,
-    result: ApprovalResult,
-    offers: Sequence[str],
-    context: Mapping[str, Any],
-    *,
-    can_save: bool,
-) -> UserQuestion:
-    always = ("always", "always save") if can_save else ("always",)
-    return UserQuestion(
-        uuid.uuid4().hex,
-        f"Allow {visible(subject.tool)}?",
-        ("yes", "no", *(always if offers else ())),
-        kind="permission",
-        tool_use_id=context.get("tool_use_id"),
-        details={
-            "tool_name": subject.tool,
-            "input": dict(subject.input),
-            "input_sha256": result.input_sha256,
-            "preview": preview(subject.tool, subject.input, subject.workspace.cwd),
-            "reason": result.reason,
-            "offers": list(offers),
-        },
-    )
+class _NotJson(Exception):
+    """The input of a call cannot be written as JSON."""

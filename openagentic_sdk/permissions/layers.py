@@ -39,15 +39,6 @@ def make_policy(
     )
 
 
-def policy_text(layer: Policy) -> str:
-    """A layer as text, for its digest."""
-    books = {"allow": layer.allow, "ask": layer.ask, "deny": layer.deny, "only": layer.only}
-    lines = [f"mode {layer.mode}"]
-    for effect, book in books.items():
-        lines += [f"{effect} {rule.text} {rule.root or ''}" for rule in book.rules] if book is not None else []
-    return "\n".join(lines)
-
-
 def usable_rules(grants: Sequence[str]) -> tuple[list[Rule], list[str]]:
     """The rules among some grants; one that cannot be understood grants nothing."""
     rules: list[Rule] = []

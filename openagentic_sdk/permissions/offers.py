@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from .display import visible
 from .paths import Places
 from .rules import EDIT_TOOLS, TASK_TOOLS
 from .shell import CommandLine, SimpleCommand
@@ -61,3 +62,12 @@ def _literal_pattern(places: Places) -> str:
 
 def _is_name(name: str) -> bool:
     return re.fullmatch(r"[\w.:/-]+", name) is not None
+
+
+def advice(subject: Subject) -> str:
+    """What would let the call pass, for the person who reads the denial."""
+    offers = offered_rules(subject)
+    rules = "rules such as " if len(offers) > 1 else "a rule such as "
+    named = rules + " and ".join(visible(offer) for offer in offers[:3]) if offers else f"the rule {subject.tool}"
+    mode = " or mode acceptEdits" if subject.tool in EDIT_TOOLS else ""
+    return f"To allow it, add {named}{mode}, or give somebody to ask."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from .paths import compile_pattern, is_inside, is_protected, matches
@@ -26,6 +27,15 @@ class Policy:
     ask: RuleBook
     deny: RuleBook
     only: RuleBook | None = None
+
+    @cached_property
+    def text(self) -> str:
+        """Mode and rules, line by line, for the digest of the policy."""
+        books = {"allow": self.allow, "ask": self.ask, "deny": self.deny, "only": self.only}
+        lines = [f"mode {self.mode}"]
+        for effect, book in books.items():
+            lines += [f"{effect} {rule.text} {rule.root or ''}" for rule in book.rules] if book is not None else []
+        return "\n".join(lines)
 
     def plus(self, *, allow: Sequence[Rule] = (), deny: Sequence[Rule] = ()) -> Policy:
         """The policy with more rules."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ..clock import Clock
 from ..events import Event, SkillActivated, UserAnswer, UserMessage, UserQuestion
 from ..hooks.engine import HookEngine
+from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
@@ -200,26 +201,29 @@ class Run:
 
     def gate_context(
         self, tool_use_id: str, effect: str | None = None, *, is_command: bool = False, **hook: Any
-    ) -> dict[str, Any]:
+    ) -> CallContext:
         """What the permission gate is told about a call besides its name and input; `hook` is what a hook wished.
 
         A command is judged in the folder that the one before it has left the shell in.
         """
         policy = self.skill_policy()
-        cwd = self.agent.cwd
-        return {
-            **self.hook_context(tool_use_id=tool_use_id),
-            "cwd": command_folder(self.resources, cwd) if is_command else cwd,
-            "session_cwd": cwd,
-            "workspace_roots": (*self.agent.workspace_roots, *self.outputs),
-            "protected_paths": self.protected_paths,
-            "effect": effect,
-            "ask": self.ask if self.can_ask else None,
-            "grants": policy.grants,
-            "disallowed_tools": policy.disallowed_tools,
-            "names_of": self.agent.skill_names,
+        folder = command_folder(self.resources, self.agent.cwd) if is_command else self.agent.cwd
+        return CallContext(
+            cwd=folder,
+            session_cwd=self.agent.cwd,
+            project_dir=self.agent.project_dir,
+            workspace_roots=(*self.agent.workspace_roots, *self.outputs),
+            protected_paths=self.protected_paths,
+            session_id=self.session_id,
+            tool_use_id=tool_use_id,
+            effect=effect,
+            grants=policy.grants,
+            disallowed_tools=policy.disallowed_tools,
+            names_of=self.agent.skill_names,
+            ask=self.ask if self.can_ask else None,
+            told={**self.hook_context(tool_use_id=tool_use_id), "cwd": folder, "effect": effect},
             **hook,
-        }
+        )
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -85,7 +85,11 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
     call, events, wish = await before_hooks(run, use)
     approval = _refused_by_hook(run, wish, events)
     if approval is None:
-        approval = run.gate.judge_by_rule(_SHELL, call.input, _gate_context(run, draft, use.tool_use_id))
+        context = run.gate_context(use.tool_use_id, "unsafe", is_command=True)
+        context = replace(
+            context, grants=(*context.grants, *draft.grants)
+        )  # the rules that the text itself brings count
+        approval = run.gate.judge_by_rule(_SHELL, call.input, context)
     decision = decision_event(use, call.input, approval)
     decision = replace(decision, details={**decision.details, "text_of": draft.name})
     if not approval.allowed:
@@ -101,12 +105,6 @@ def _refused_by_hook(run: Run, wish: HookDecision | None, events: Sequence[HookE
         return None
     reason = wish.block_reason or "a hook does not let it run without a question"
     return ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=blocking_hook(events))
-
-
-def _gate_context(run: Run, draft: Draft, command_id: str) -> Mapping[str, Any]:
-    """What the gate is told: the rules of this turn, and those that the text itself brings."""
-    context = run.gate_context(command_id, "unsafe", is_command=True)
-    return {**context, "grants": (*context["grants"], *draft.grants)}
 
 
 def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:

@@ -1,0 +1,163 @@
+"""Ask about a call that no rule settles: hooks that answer in a person's place, then a callback, then a person."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..clock import Clock
+from ..errors import InvalidEventError, OpenAgentSdkError
+from ..events import UserAnswer, UserQuestion
+from ..frozen import frozen
+from ..serialization import loads_json
+from .approval import ApprovalResult
+from .decide import judge_rules
+from .display import preview, visible
+from .facts import Facts
+from .offers import advice, offered_rules
+from .policy import Verdict
+
+UserAnswerer = Callable[[UserQuestion], Awaitable[str]]
+Approver = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]
+
+
+@frozen
+class People:
+    """Who can answer: a callback, a person, both or nobody; and where rules go that a person wants kept."""
+
+    approver: Approver | None
+    answer: UserAnswerer | None
+    remember: Callable[[str, Sequence[str]], None]
+    save_rule: Callable[[str], None] | None
+    clock: Clock
+
+
+async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
+    """What comes of a call that the rules leave open; nobody to ask means no."""
+    result = facts.result(verdict)
+    request = facts.context.permission_request
+    said = None if request is None else await request(facts.subject.tool, facts.subject.input)
+    if said is not None and not (said.allowed and verdict.firm):
+        reason = said.reason or f"a hook {'allowed' if said.allowed else 'denied'} this call"
+        result = replace(
+            result, allowed=said.allowed, reason=reason, category="hook", hook=said.hook, answered_by="hook"
+        )
+        return _with_input(facts, result, said.updated_input)
+    if people.approver is not None:
+        return await _ask_callback(facts, result, people.approver, people.clock)
+    return await _ask_person(facts, result, people)
+
+
+async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver, clock: Clock) -> ApprovalResult:
+    tool = facts.subject.tool
+    began = clock.monotonic()
+    try:
+        said = approver(tool, facts.subject.input, facts.context.told)
+        if inspect.isawaitable(said):
+            said = await said
+    except Exception as error:  # noqa: BLE001 - a callback is anybody's code, and one that fails has not said yes
+        said = ApprovalResult(False, f"the approver failed: {error!r}")
+    result = replace(result, category="callback", answered_by="callback", waited_s=clock.monotonic() - began)
+    if isinstance(said, ApprovalResult):
+        result = replace(result, allowed=said.allowed, reason=said.reason or result.reason)
+        return _with_input(facts, result, said.updated_input)
+    reason = f"the approver {'allowed' if said is True else 'refused'} {tool}"
+    return replace(result, allowed=said is True, reason=reason)
+
+
+async def _ask_person(facts: Facts, result: ApprovalResult, people: People) -> ApprovalResult:
+    subject = facts.subject
+    put: Callable[[UserQuestion], Awaitable[Any]] | None = facts.context.ask or people.answer
+    offers = offered_rules(subject) if result.category not in ("ask_rule", "path") else ()
+    answer = ""
+    if put is not None:
+        keeps = ("always", "always save") if people.save_rule is not None else ("always",)
+        question = UserQuestion(
+            uuid.uuid4().hex,
+            f"Allow {visible(subject.tool)}?",
+            ("yes", "no", *(keeps if offers else ())),
+            kind="permission",
+            tool_use_id=facts.context.tool_use_id,
+            details={
+                "tool_name": subject.tool,
+                "input": dict(subject.input),
+                "input_sha256": facts.input_sha256,
+                "preview": preview(subject.tool, subject.input, subject.workspace.cwd),
+                "reason": result.reason,
+                "offers": list(offers),
+            },
+        )
+        began = people.clock.monotonic()
+        said = await put(question)
+        waited = people.clock.monotonic() - began
+        said, by = (said.answer, said.answered_by) if isinstance(said, UserAnswer) else (said, "user")
+        answer = said.strip() if isinstance(said, str) else ""
+    if put is None or (not answer and people.answer is None):
+        why = "mode callback has no approver" if facts.mode == "callback" else "nobody is there to ask"
+        reason = f"{subject.tool} needs approval and {why}: {result.reason}. {advice(subject)}"
+        return replace(result, reason=reason, category="nobody")
+    result = replace(result, category="answer", answered_by=by, waited_s=waited, question=question)
+    return _answered(facts, result, answer, offers, people)
+
+
+def _answered(
+    facts: Facts, result: ApprovalResult, answer: str, offers: Sequence[str], people: People
+) -> ApprovalResult:
+    """What an answer means: y, yes and always allow, edit replaces the input, everything else does not allow."""
+    word, _, rest = answer.partition(" ")
+    word, rest = word.lower().rstrip(",.:"), rest.strip()
+    if answer.lower() in ("y", "yes"):
+        return replace(result, allowed=True, reason="the person said yes")
+    if answer.lower() in ("always", "always save"):
+        details = dict(result.details)
+        if offers:
+            people.remember(facts.context.session_id, offers)
+            details["remembered"] = list(offers)
+            details |= _saved(offers, people.save_rule if answer.lower() == "always save" else None)
+        return replace(result, allowed=True, reason="the person said always", details=details)
+    if word == "edit" and rest:
+        if facts.subject.tool == "Bash" and not rest.startswith("{"):
+            return _with_input(facts, replace(result, allowed=True), {**facts.subject.input, "command": rest})
+        try:
+            changed = loads_json(rest)
+        except InvalidEventError as error:
+            return replace(result, reason=f"the person's edit cannot be read: {error}")
+        if not isinstance(changed, dict):
+            return replace(result, reason="the person's edit is no JSON object")
+        return _with_input(facts, replace(result, allowed=True), changed)
+    if word in ("n", "no"):
+        return replace(result, reason=f"the person said no{': ' + rest if rest else ''}")
+    return replace(result, reason=f"the person answered {answer!r}, which is not yes")
+
+
+def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None) -> dict[str, str]:
+    """Where rules are kept; settings that cannot be written take nothing from the answer, the log says so."""
+    if save_rule is None:
+        return {"remembered_in": "session"}
+    try:
+        for rule in offers:
+            save_rule(rule)
+    except (OpenAgentSdkError, OSError) as error:
+        return {"remembered_in": "session", "not_saved": str(error)}
+    return {"remembered_in": "settings"}
+
+
+def _with_input(facts: Facts, result: ApprovalResult, changed: Mapping[str, Any] | None) -> ApprovalResult:
+    """An approval with the input that was put in place of the one asked about: what denies is asked about that too."""
+    if changed is None or not result.allowed:
+        return result
+    other = facts.with_input(changed)
+    verdict = judge_rules(other)
+    details = {**other.details(), "asked_about_sha256": facts.input_sha256}
+    result = replace(result, input_sha256=other.input_sha256, details=details)
+    if verdict.outcome == "deny":
+        denied = other.result(verdict)
+        reason = f"{facts.subject.tool} is denied as it was edited: {verdict.reason}"
+        return replace(
+            result, allowed=False, reason=reason, category=verdict.category, rule=denied.rule, source=denied.source
+        )
+    reason = f"{result.answered_by} allowed it with other input"
+    return replace(result, reason=reason, updated_input=dict(changed))
