@@ -1,6 +1,6 @@
 """The Read tool: a window of a text file with line numbers, an image as data, a notebook as cells.
 
-The law of the file: a file passes through in pieces and is never held whole, except images and notebooks up to their limits.
+A file passes through in pieces and is never held whole, except images and notebooks up to their limits.
 """
 
 from __future__ import annotations
@@ -123,13 +123,28 @@ class ReadTool(Tool):
     def _read_file(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         try:
             with open_file(path.real) as fd:
-                output, sha256 = self._read_source(_file_source(fd, path, ctx), input, ctx)
+
+                def chunks() -> Iterator[bytes]:
+                    os.lseek(fd, 0, os.SEEK_SET)
+                    return iter_bytes(fd)
+
+                name = shown_path(path.lexical, ctx.cwd)
+                source = _Source(name, os.fstat(fd).st_size, os.pread(fd, HEAD_BYTES, 0), chunks)
+                output, sha256 = self._read_source(source, input, ctx)
         except FileNotFoundError:
             raise missing_file(path, ctx.cwd) from None
         return ToolOutput(output, {"files": {path.real: sha256}} if sha256 else None)
 
     def _read_blob(self, sha256: str, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        return ToolOutput(self._read_source(_blob_source(sha256, ctx), input, ctx)[0])
+        if ctx.read_blob is None:
+            raise ToolError(f"blob:{sha256} cannot be read here: there is no session that holds stored outputs")
+        data = ctx.read_blob(sha256)
+
+        def chunks() -> Iterator[bytes]:
+            return (data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES))
+
+        source = _Source(f"blob:{sha256}", len(data), data[:HEAD_BYTES], chunks)
+        return ToolOutput(self._read_source(source, input, ctx)[0])
 
     def _read_source(
         self, source: _Source, input: Mapping[str, Any], ctx: ToolContext
@@ -183,25 +198,20 @@ class ReadTool(Tool):
 
     def _describe(self, name: str, scan: _Scan) -> dict[str, Any]:
         window, total = scan.window, scan.total_lines
-        truncated = bool(window.cut_lines) or total is None or window.last < total or window.first > 1
+        notes = [_position(window, total)]
+        if window.cut_lines:
+            notes.append(f"{plural(window.cut_lines, 'line')} cut at {self._max_line_chars:,} characters")
+        if scan.encoding.note:
+            notes.append(scan.encoding.note)
         return {
             "file_path": name,
             "content": number_lines(window.lines, window.first),
             "start_line": window.first if window.lines else 0,
             "end_line": window.last if window.lines else 0,
             "total_lines": total,
-            "truncated": truncated,
-            "note": self._note(scan),
+            "truncated": bool(window.cut_lines) or total is None or window.last < total or window.first > 1,
+            "note": "; ".join(notes),
         }
-
-    def _note(self, scan: _Scan) -> str:
-        window, total = scan.window, scan.total_lines
-        notes = [_position(window, total)]
-        if window.cut_lines:
-            notes.append(f"{plural(window.cut_lines, 'line')} cut at {self._max_line_chars:,} characters")
-        if scan.encoding.note:
-            notes.append(scan.encoding.note)
-        return "; ".join(notes)
 
     def _read_image(self, source: _Source, media_type: str) -> tuple[dict[str, Any], str | None]:
         data = read_at_most(source.chunks(), self._max_image_bytes)
@@ -246,22 +256,3 @@ def _position(window: LineWindow, total: int | None) -> str:
         return f"end of file, {plural(total, 'line')}"
     whole = f"{total:,}" if total is not None else "an unknown number (the file is large)"
     return f"lines {window.first}-{window.last} of {whole}; go on with offset={window.last + 1}"
-
-
-def _file_source(fd: int, path: ResolvedPath, ctx: ToolContext) -> _Source:
-    def chunks() -> Iterator[bytes]:
-        os.lseek(fd, 0, os.SEEK_SET)
-        return iter_bytes(fd)
-
-    return _Source(shown_path(path.lexical, ctx.cwd), os.fstat(fd).st_size, os.pread(fd, HEAD_BYTES, 0), chunks)
-
-
-def _blob_source(sha256: str, ctx: ToolContext) -> _Source:
-    if ctx.read_blob is None:
-        raise ToolError(f"blob:{sha256} cannot be read here: there is no session that holds stored outputs")
-    data = ctx.read_blob(sha256)
-
-    def chunks() -> Iterator[bytes]:
-        return (data[start : start + CHUNK_BYTES] for start in range(0, len(data), CHUNK_BYTES))
-
-    return _Source(f"blob:{sha256}", len(data), data[:HEAD_BYTES], chunks)

@@ -113,7 +113,7 @@ class WebFetchTool(BlockingTool):
         url = self._parse(input["url"])
         for _ in range(self._max_redirects + 1):
             answer = self._ask(url, self._checked_addresses(url), signal)
-            location = _header(answer.headers, "location")
+            location = next((value for name, value in answer.headers.items() if name.lower() == "location"), "")
             if answer.status not in REDIRECTS or not location:
                 return self._result(url, answer, input)
             target = self._parse(urljoin(url.url, location))
@@ -192,10 +192,6 @@ def _reported_redirect(url: WebUrl, status: int, target: WebUrl) -> dict[str, An
         "redirect_url": target.url,
         "notes": [],
     }
-
-
-def _header(headers: Mapping[str, str], name: str) -> str:
-    return next((value for key, value in headers.items() if key.lower() == name), "")
 
 
 def resolve(host: str) -> list[str]:

@@ -1,6 +1,6 @@
 """Walk a folder tree without following links, leaving out what `.gitignore` files say.
 
-The law of the file: every folder is opened and compared with the entry that named it before it is listed, so a link that is
+Every folder is opened and compared with the entry that named it before it is listed, so a link that is
 swapped in during the walk leads nowhere. Folders come in a fixed order, each before those in it.
 """
 
@@ -84,7 +84,9 @@ def _list(here: _Waiting, options: WalkOptions) -> tuple[list[str], _Entries, _E
         with os.scandir(fd) as found:
             entries = list(found)
         names = [entry.name for entry in entries if entry.is_file()]  # a link to a file too
-        folders = _folders(entries, options, here.prefix) if len(names) < len(entries) else []
+        folders: _Entries = []
+        if len(names) < len(entries):  # never `.git`, never through a link
+            folders = [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != ".git"]
         levels = here.levels
         if not options.include_ignored and (own := _read_ignore_file(".gitignore", fd)):
             levels = ((own, "", len(here.prefix)), *levels)
@@ -92,6 +94,9 @@ def _list(here: _Waiting, options: WalkOptions) -> tuple[list[str], _Entries, _E
         os.close(fd)
     if not options.include_hidden:
         names = [name for name in names if name[0] != "."]
+        folders = [entry for entry in folders if entry.name[0] != "."]
+    if options.enters:
+        folders = [entry for entry in folders if options.enters(here.prefix + entry.name)]
     if levels and (ignored := _ignored(names, levels, here.prefix, folders=False)):
         names = [name for name in names if name not in ignored]
     if levels and folders:
@@ -109,16 +114,6 @@ def _open_listed(here: _Waiting) -> int:
     # The root, a mount point, or swapped in the meantime: the slow way follows no link at all.
     with open_folder(here.path) as passed:
         return os.open(".", LIST_FLAGS, dir_fd=passed)
-
-
-def _folders(entries: _Entries, options: WalkOptions, prefix: str) -> _Entries:
-    """The folders among the entries that are to be entered: never `.git`, never through a link."""
-    found = [entry for entry in entries if entry.is_dir(follow_symlinks=False) and entry.name != ".git"]
-    if not options.include_hidden:
-        found = [entry for entry in found if entry.name[0] != "."]
-    if options.enters:
-        found = [entry for entry in found if options.enters(prefix + entry.name)]
-    return found
 
 
 def _ignored(names: list[str], levels: tuple[_Level, ...], prefix: str, *, folders: bool) -> set[str]:

@@ -208,14 +208,10 @@ class BashOutputTool(BlockingTool):
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         validate(input, self.input_schema)
         shell = run_shells(ctx).get(input["shell_id"])
-        _wait_for_news(shell, input.get("wait_s", 0), ctx.cancelled)
+        for _ in range(int(input.get("wait_s", 0) / WAIT_STEP_S)):
+            if shell.has_news() or ctx.cancelled.wait(WAIT_STEP_S):
+                break
         return describe_shell(shell, self._max_output_bytes)
-
-
-def _wait_for_news(shell: BackgroundShell, wait_s: float, cancelled: threading.Event) -> None:
-    for _ in range(int(wait_s / WAIT_STEP_S)):
-        if shell.has_news() or cancelled.wait(WAIT_STEP_S):
-            return
 
 
 class KillBashTool(BlockingTool):

@@ -28,6 +28,7 @@ SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
 MAX_LISTED_EFFECTS = 500
 SET_ASIDE = ".from-sandbox"
+_SETTINGS = (*PROTECTED_FOLDERS, *PROTECTED_FILES)
 
 
 @dataclass
@@ -145,7 +146,8 @@ class BashSandbox:
             limits=self.limits,
         )
         notes = [self.says(report)]
-        stack.callback(_set_aside, _missing_settings(roots), notes)
+        missing = [path for path in _settings(roots, PROTECTED_FILES) if not os.path.lexists(path)]
+        stack.callback(_set_aside, missing, notes)
         return Confinement(report.level, plan, notes=notes)
 
     def _overlaid(self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str]) -> Confinement:
@@ -168,7 +170,9 @@ class BashSandbox:
             "namespaces",
             cwd=cwd,
             writable=_existing([temp, *self.writable]),
-            protected=() if is_off else [path for path in (*_protected_here(roots), *kept) if os.path.exists(path)],
+            protected=()
+            if is_off
+            else [path for path in (*_settings(roots, _SETTINGS), *kept) if os.path.exists(path)],
             overlays=overlays,
             network=self.network or is_off,
             limits=self.limits,
@@ -191,26 +195,24 @@ class BashSandbox:
             "total": 0,
         }
         for folder, upper, every_effect in confinement.effects():
-            effects = [effect for effect in every_effect if self.mode == "off" or not _is_setting(effect.path)]
+            effects = [
+                effect for effect in every_effect if self.mode == "off" or effect.path.split(os.sep)[0] not in _SETTINGS
+            ]
             if len(effects) < len(every_effect):
                 confinement.notes.append("what the command did to .git and settings in the workspace was dropped")
             if self.effects == "commit":
-                _apply(folder, upper, effects)
+                try:
+                    apply_effects(folder, upper, effects)
+                except OSError as error:
+                    raise ToolError(
+                        f"what the command did could not be applied whole to {folder} ({error}): look at it again"
+                    ) from error
             for effect in effects:
                 result["total"] += 1
                 if result["total"] <= MAX_LISTED_EFFECTS:
                     path = os.path.relpath(os.path.join(folder, effect.shown_path), shown_root)
                     result[effect.kind].append(path + "/" * effect.is_folder)
         return result
-
-
-def _is_setting(path: str) -> bool:
-    return path.split(os.sep)[0] in (*PROTECTED_FOLDERS, *PROTECTED_FILES)
-
-
-def _missing_settings(roots: Sequence[str]) -> list[str]:
-    paths = [os.path.join(root, name) for root in roots for name in PROTECTED_FILES]
-    return [path for path in paths if not os.path.lexists(path)]
 
 
 def _set_aside(paths: list[str], notes: list[str]) -> None:
@@ -221,17 +223,8 @@ def _set_aside(paths: list[str], notes: list[str]) -> None:
             notes.append(f"{path} decides what other programs do: what the command made of it is now {path}{SET_ASIDE}")
 
 
-def _apply(folder: str, upper: str, effects: list[Effect]) -> None:
-    try:
-        apply_effects(folder, upper, effects)
-    except OSError as error:
-        raise ToolError(
-            f"what the command did could not be applied whole to {folder} ({error}): look at it again"
-        ) from error
-
-
-def _protected_here(roots: list[str]) -> list[str]:
-    return [os.path.join(root, name) for root in roots for name in (*PROTECTED_FOLDERS, *PROTECTED_FILES)]
+def _settings(roots: Sequence[str], names: Sequence[str]) -> list[str]:
+    return [os.path.join(root, name) for root in roots for name in names]
 
 
 def _outermost(roots: Sequence[str]) -> list[str]:
