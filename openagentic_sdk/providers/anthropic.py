@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import IncompleteResponseError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
-from .endpoint import EndpointProvider, Reading
-from .exchange import StreamTransport, Transport
-from .http import HttpTransport
+from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .openai_stream_assembler import new_call_id, read_arguments
 from .quirks import Quirks
 
@@ -44,25 +42,13 @@ class AnthropicProvider(EndpointProvider):
         self,
         *,
         base_url: str = "https://api.anthropic.com",
-        api_key: str | None = None,
         version: str = "2023-06-01",
         cache_ttl: str | None = "5m",
         thinking: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: RequestSettings | None = None,
-        transport: Transport | None = None,
-        stream_transport: StreamTransport | None = None,
-        http: HttpTransport | None = None,
+        **endpoint: Unpack[EndpointArguments],
     ) -> None:
-        super().__init__(
-            base_url=base_url.rstrip("/").removesuffix("/v1"),
-            api_key=api_key,
-            headers={"anthropic-version": version, **(headers or {})},
-            settings=settings,
-            transport=transport,
-            stream_transport=stream_transport,
-            http=http,
-        )
+        endpoint["headers"] = {"anthropic-version": version, **(endpoint.get("headers") or {})}
+        super().__init__(base_url=base_url.rstrip("/").removesuffix("/v1"), **endpoint)
         self._cache_ttl = cache_ttl
         self._thinking = thinking
 
@@ -83,7 +69,7 @@ class AnthropicProvider(EndpointProvider):
             "max_tokens": self.settings.max_tokens or DEFAULT_MAX_TOKENS,
             "messages": turns,
             **({"system": system} if system else {}),
-            **({"tools": [_tool(tool, names) for tool in tools]} if tools else {}),
+            **({"tools": _tools(tools, names)} if tools else {}),
             **({"stream": True} if stream else {}),
             **({"thinking": dict(self._thinking)} if self._thinking else {}),
             **_choices(self.settings, names, bool(tools)),
@@ -279,9 +265,9 @@ def _usable_id(call_id: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
 
 
-def _tool(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
-    function = write_tool(tool, names, _QUIRKS)["function"]
-    return {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
+def _tools(tools: Sequence[ToolSpec], names: ToolNames) -> list[dict[str, Any]]:
+    functions = [write_tool(tool, names, _QUIRKS)["function"] for tool in tools]
+    return [{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]} for f in functions]
 
 
 def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> dict[str, Any]:

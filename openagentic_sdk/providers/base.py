@@ -151,9 +151,16 @@ def read_stream_event(item: Any) -> StreamEvent | None:
     if kind == ToolCallReady.type:
         return ToolCallReady(read_tool_call(data.get("tool_call")))
     if kind == Retrying.type:
-        return Retrying(str(data.get("reason")), float(data.get("delay_s") or 0), int(data.get("attempt") or 1))
+        delay_s, attempt = float(data.get("delay_s") or 0), int(data.get("attempt") or 1)
+        return Retrying(str(data.get("reason")), delay_s, attempt, data.get("model"))
     if kind == Done.type:
-        return Done(data.get("output"), data.get("usage"), data.get("finish_reason"), data.get("extras"))
+        return Done(
+            data.get("output"),
+            data.get("usage"),
+            data.get("finish_reason"),
+            data.get("extras"),
+            bool(data.get("refusal")),
+        )
     return None
 
 

@@ -8,10 +8,9 @@ request (4xx), a rate limit or a caller who stopped says nothing about its healt
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import Enum
-from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..errors import (
@@ -23,9 +22,9 @@ from ..errors import (
     ProviderHTTPError,
     ProviderTimeoutError,
 )
-from .base import Message, ModelOutput, Provider, StreamEvent, ToolSpec
+from .base import Message, Provider, StreamEvent, ToolSpec
 from .retry import retry_after_s
-from .wrap import ask, fold, formatted
+from .wrap import AroundProvider, ask
 
 
 class State(Enum):
@@ -99,25 +98,13 @@ class CircuitBreaker:
         self.state = NEXT.get((self.state, what), self.state)
 
 
-class BreakingProvider:
+class BreakingProvider(AroundProvider):
     """A provider that asks another one only while its breaker lets it. Put it around retries: one call, one failure."""
 
     def __init__(self, provider: Provider, breaker: CircuitBreaker, *, clock: Clock | None = None) -> None:
-        self.name = provider.name
-        self.provider = provider
+        super().__init__(provider)
         self.breaker = breaker
         self._clock = clock or SystemClock()
-
-    def with_response_format(self, response_format: Mapping[str, Any]) -> BreakingProvider | None:
-        """The same around a provider that asks for this format, or None when the other one cannot."""
-        inner = formatted(self.provider, response_format)
-        return None if inner is None else BreakingProvider(inner, self.breaker, clock=self._clock)
-
-    async def complete(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
-    ) -> ModelOutput:
-        """The whole answer. Raises `CircuitOpenError` without asking while the breaker is open."""
-        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

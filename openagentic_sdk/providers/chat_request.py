@@ -68,7 +68,10 @@ class ToolNames:
     def sent(self, name: str) -> str:
         """The name to send: the same when it is usable, else its usable characters and a digest of the whole."""
         if name not in self._sent:
-            sent = name if _USABLE_NAME.fullmatch(name) else _usable_name(name)
+            sent = name
+            if not _USABLE_NAME.fullmatch(name):
+                digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+                sent = f"{re.sub('[^a-zA-Z0-9_-]', '_', name)[: _MAX_NAME - 9]}_{digest}"
             self._sent[name] = sent
             self._real.setdefault(sent, name)
         return self._sent[name]
@@ -76,12 +79,6 @@ class ToolNames:
     def real(self, name: str) -> str:
         """The tool's own name for a name that the model used."""
         return self._real.get(name, name)
-
-
-def _usable_name(name: str) -> str:
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    readable = re.sub(r"[^a-zA-Z0-9_-]", "_", name)
-    return f"{readable[: _MAX_NAME - 9]}_{digest}"
 
 
 def build_chat_request(
@@ -107,7 +104,16 @@ def build_chat_request(
         payload["stream"] = True
         if quirks.stream_usage:
             payload["stream_options"] = {"include_usage": True}
-    payload.update(_sampling(settings, quirks))
+    sampling = {
+        quirks.max_tokens_field: settings.max_tokens,
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "seed": settings.seed,
+        "stop": list(settings.stop) if settings.stop else None,
+        "response_format": settings.response_format,
+        "reasoning_effort": settings.reasoning_effort,
+    }
+    payload.update({key: value for key, value in sampling.items() if value is not None})
     for key, value in settings.extra_body.items():
         payload.pop(key, None)
         if value is not None:
@@ -256,19 +262,6 @@ def used_call_ids(messages: Sequence[Message]) -> set[str]:
         for call in message.get("tool_calls") or ()
         if isinstance(call, Mapping) and call.get("id")
     }
-
-
-def _sampling(settings: RequestSettings, quirks: Quirks) -> dict[str, Any]:
-    fields = {
-        quirks.max_tokens_field: settings.max_tokens,
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "seed": settings.seed,
-        "stop": list(settings.stop) if settings.stop else None,
-        "response_format": settings.response_format,
-        "reasoning_effort": settings.reasoning_effort,
-    }
-    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _choose_tool(payload: dict[str, Any], settings: RequestSettings, names: ToolNames, quirks: Quirks) -> None:

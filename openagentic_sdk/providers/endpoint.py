@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from ..errors import OptionsError, ProviderError, ProviderResponseError
@@ -104,8 +104,23 @@ class Reading(ABC):
         return []
 
 
+class EndpointArguments(TypedDict, total=False):
+    """What the constructor of every provider over HTTP takes, besides what its protocol needs.
+
+    `headers` and `settings` hold for every request. `transport` and `stream_transport` are callables that take the place of
+    the sockets, `http` is how the sockets are used; connections can be shared by giving several providers the same one.
+    """
+
+    api_key: str | None
+    headers: Mapping[str, str] | None
+    settings: RequestSettings | None
+    transport: Transport | None
+    stream_transport: StreamTransport | None
+    http: HttpTransport | None
+
+
 class EndpointProvider(ABC):
-    """An endpoint at `base_url`. `settings` hold for every request, `with_settings` gives a provider that differs in some.
+    """An endpoint at `base_url`; `with_settings` gives a provider that differs in some settings.
 
     The key of a call goes before `api_key`, and that before the environment.
     """
@@ -115,22 +130,18 @@ class EndpointProvider(ABC):
     needs_key = False
     has_response_format = False
 
-    def __init__(
-        self,
-        *,
-        base_url: str,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: RequestSettings | None = None,
-        transport: Transport | None = None,
-        stream_transport: StreamTransport | None = None,
-        http: HttpTransport | None = None,
-    ) -> None:
+    def __init__(self, *, base_url: str, **endpoint: Unpack[EndpointArguments]) -> None:
+        if unknown := endpoint.keys() - EndpointArguments.__annotations__.keys():
+            raise TypeError(f"{type(self).__name__} takes no argument {', '.join(sorted(unknown))}")
         self.base_url = base_url.rstrip("/")
-        self.settings = settings or RequestSettings()
-        self._api_key = api_key
-        self._headers = dict(headers or {})
-        self._wire = Wire(http=http or HttpTransport(), transport=transport, stream_transport=stream_transport)
+        self.settings = endpoint.get("settings") or RequestSettings()
+        self._api_key = endpoint.get("api_key")
+        self._headers = dict(endpoint.get("headers") or {})
+        self._wire = Wire(
+            http=endpoint.get("http") or HttpTransport(),
+            transport=endpoint.get("transport"),
+            stream_transport=endpoint.get("stream_transport"),
+        )
 
     @abstractmethod
     def url(self, model: str) -> str:
@@ -232,8 +243,10 @@ class EndpointProvider(ABC):
             raise
         finally:
             await exchange.aclose()
-        for event in (*rest, *_ending(with_real_names(output, names))):
+        output = with_real_names(output, names)
+        for event in (*rest, *map(ToolCallReady, output.tool_calls)):
             yield event
+        yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
 
 
 def with_real_names(output: ModelOutput, names: ToolNames) -> ModelOutput:
@@ -241,11 +254,6 @@ def with_real_names(output: ModelOutput, names: ToolNames) -> ModelOutput:
     if all(names.real(call.name) == call.name for call in output.tool_calls):
         return output
     return replace(output, tool_calls=[replace(call, name=names.real(call.name)) for call in output.tool_calls])
-
-
-def _ending(output: ModelOutput) -> list[StreamEvent]:
-    calls: list[StreamEvent] = [ToolCallReady(call) for call in output.tool_calls]
-    return [*calls, Done(output, output.usage, output.finish_reason, output.extras, output.refusal)]
 
 
 def _raise_error_in(data: Any) -> None:

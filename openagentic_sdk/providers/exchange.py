@@ -173,16 +173,19 @@ class Wire:
 
     async def open(self, url: str, headers: dict[str, str], payload: dict[str, Any], *, stream: bool) -> Exchange:
         """Send the request. Raises one of the provider errors for anything but an answer with a status of success."""
-        if stream and self._stream_transport is not None:
-            return Exchange(
-                _CallableSource(_streaming(self._stream_transport, url, headers, sendable(payload))),
-                name=shown_url(url),
-            )
-        if not stream and self._transport is not None:
-            return Exchange(
-                _CallableSource(_answering(self._transport, url, headers, sendable(payload))), name=shown_url(url)
-            )
-        return await self._open_socket(url, headers, payload)
+        answer_with: Callable[..., Any] | None = self._stream_transport if stream else self._transport
+        if answer_with is None:
+            return await self._open_socket(url, headers, payload)
+
+        def produce(feed: ThreadFeed) -> None:
+            answer = answer_with(url, headers, sendable(payload))
+            if not stream:
+                feed.put(Whole(answer))
+                return
+            for chunk in answer:
+                feed.put(bytes(chunk), len(chunk))
+
+        return Exchange(_CallableSource(produce), name=shown_url(url))
 
     async def _open_socket(self, url: str, headers: dict[str, str], payload: dict[str, Any]) -> Exchange:
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json", **headers}
@@ -196,23 +199,3 @@ class Wire:
         finally:
             await answer.aclose()
         raise http_error(answer.status, answer.headers, body, endpoint=shown_url(url), secrets=secrets_of(headers))
-
-
-def _streaming(
-    transport: StreamTransport, url: str, headers: dict[str, str], payload: dict[str, Any]
-) -> Callable[[ThreadFeed], None]:
-    def produce(feed: ThreadFeed) -> None:
-        chunks = iter(transport(url, headers, payload))
-        for chunk in chunks:
-            feed.put(bytes(chunk), len(chunk))
-
-    return produce
-
-
-def _answering(
-    transport: Transport, url: str, headers: dict[str, str], payload: dict[str, Any]
-) -> Callable[[ThreadFeed], None]:
-    def produce(feed: ThreadFeed) -> None:
-        feed.put(Whole(transport(url, headers, payload)))
-
-    return produce

@@ -57,7 +57,10 @@ def error_in_body(data: Any, *, endpoint: str = "") -> ProviderHTTPError | None:
     """The error that a body or chunk with status 200 is, or None when it is none."""
     if isinstance(data, list) and data and isinstance(data[0], Mapping) and data[0].get("error"):
         data = data[0]
-    if not isinstance(data, Mapping) or not _is_error(data):
+    if not isinstance(data, Mapping):
+        return None
+    marked = data.get("object") == "error" or (data.get("type") == "error" and "choices" not in data)
+    if not data.get("error") and not marked:
         return None
     message, code = _read_error(data)
     return _judged_error(message or "unknown error", code, 200, {}, json.dumps(data)[:4000], endpoint)
@@ -97,12 +100,6 @@ def secrets_of(headers: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _is_error(data: Mapping[str, Any]) -> bool:
-    if data.get("error"):
-        return True
-    return data.get("object") == "error" or (data.get("type") == "error" and "choices" not in data)
-
-
 def _read_error(data: Any) -> tuple[str, str | None]:
     if isinstance(data, list):
         data = data[0] if data else {}
@@ -136,7 +133,9 @@ def _judged_error(
     retryable = not about_money and not too_long and _may_pass(judged_status, kind, headers)
     error_class = ContextLengthError if too_long else ProviderHTTPError
     where = endpoint or "the endpoint"
-    shown = f"{where} answered {_shown_status(status, code)}: {message}{_advice(judged_status, about_money)}"
+    named = f" ({code})" if code and code != str(status) else ""
+    said = f"with an error{named}" if status == 200 else f"{status}{named}"
+    shown = f"{where} answered {said}: {message}{_advice(judged_status, about_money)}"
     return error_class(shown, status=status, code=code, headers=headers, body=body, retryable=retryable)
 
 
@@ -149,12 +148,6 @@ def _may_pass(status: int, code: str | None, headers: Mapping[str, str]) -> bool
         words = ("server", "overload", "rate_limit", "timeout", "unavailable", "slow_down", "api_error", "internal")
         return any(word in (code or "server").lower() for word in words)
     return status in RETRYABLE_STATUSES or status >= 500
-
-
-def _shown_status(status: int, code: str | None) -> str:
-    if status == 200:
-        return f"with an error ({code})" if code else "with an error"
-    return f"{status} ({code})" if code and code != str(status) else str(status)
 
 
 def _advice(status: int, about_money: bool) -> str:

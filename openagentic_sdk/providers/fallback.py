@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
-from .base import Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
-from .wrap import ask, fold, formatted, is_shown
+from .base import Message, Provider, Retrying, StreamEvent, ToolSpec
+from .wrap import AroundProvider, ask, formatted, is_shown
 
 # The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
 _REQUEST_FAULTS = frozenset({400, 413, 422})
@@ -24,29 +24,26 @@ class Fallback:
     api_key: str | None = None
 
 
-class FallbackProvider:
+class FallbackProvider(AroundProvider):
     """A provider that goes on to the next model of a list when one fails before anything of its answer was shown.
 
     A failure that lies in the request goes to the caller at once. What the last one raises is raised.
     """
 
     def __init__(self, provider: Provider, fallbacks: Sequence[Fallback | str]) -> None:
-        self.name = provider.name
-        self.provider = provider
+        super().__init__(provider)
         self.fallbacks = tuple(Fallback(item) if isinstance(item, str) else item for item in fallbacks)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> FallbackProvider | None:
         """The same with every provider asking for this format, or None when one of them cannot."""
         inner = formatted(self.provider, response_format)
-        others = [_formatted(fallback, response_format) for fallback in self.fallbacks]
-        known = [fallback for fallback in others if fallback is not None]
-        return FallbackProvider(inner, known) if inner is not None and len(known) == len(others) else None
-
-    async def complete(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
-    ) -> ModelOutput:
-        """The whole answer of the first model that gives one."""
-        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
+        fallbacks = []
+        for one in self.fallbacks:
+            provider = one.provider and formatted(one.provider, response_format)
+            if one.provider is not None and provider is None:
+                return None
+            fallbacks.append(replace(one, provider=provider))
+        return None if inner is None else FallbackProvider(inner, fallbacks)
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
@@ -65,20 +62,10 @@ class FallbackProvider:
                         yield event
                 return
             except (ProviderError, ConnectionError, TimeoutError) as error:
-                if shown or position == len(attempts) or not _may_help(error):
+                at_fault = isinstance(error, ContextLengthError) or (
+                    isinstance(error, ProviderHTTPError) and error.status in _REQUEST_FAULTS
+                )
+                if shown or at_fault or position == len(attempts):
                     raise
                 reason = str(error) or type(error).__name__
             yield Retrying(reason, 0.0, position, attempts[position].model)
-
-
-def _formatted(fallback: Fallback, response_format: Mapping[str, Any]) -> Fallback | None:
-    if fallback.provider is None:
-        return fallback
-    provider = formatted(fallback.provider, response_format)
-    return None if provider is None else replace(fallback, provider=provider)
-
-
-def _may_help(error: Exception) -> bool:
-    if isinstance(error, ContextLengthError):
-        return False
-    return not (isinstance(error, ProviderHTTPError) and error.status in _REQUEST_FAULTS)

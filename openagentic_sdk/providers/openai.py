@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import ProviderResponseError
 from .base import Message, ModelOutput, StreamEvent, ToolSpec
-from .chat_request import RequestSettings, ToolNames, build_chat_request, used_call_ids
-from .endpoint import LINGER_AFTER_FINISH_S, EndpointProvider, Reading
-from .exchange import StreamTransport, Transport
-from .http import HttpTransport
+from .chat_request import ToolNames, build_chat_request, used_call_ids
+from .endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
 from .openai_stream_assembler import ChatAssembler
 from .quirks import OPENAI, Quirks
 
@@ -21,27 +19,8 @@ class ChatProvider(EndpointProvider):
 
     name = "chat-completions"
 
-    def __init__(
-        self,
-        *,
-        base_url: str,
-        quirks: Quirks,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: RequestSettings | None = None,
-        transport: Transport | None = None,
-        stream_transport: StreamTransport | None = None,
-        http: HttpTransport | None = None,
-    ) -> None:
-        super().__init__(
-            base_url=base_url,
-            api_key=api_key,
-            headers=headers,
-            settings=settings,
-            transport=transport,
-            stream_transport=stream_transport,
-            http=http,
-        )
+    def __init__(self, *, base_url: str, quirks: Quirks, **endpoint: Unpack[EndpointArguments]) -> None:
+        super().__init__(base_url=base_url, **endpoint)
         self.quirks = quirks
         self.has_response_format = quirks.response_format
 
@@ -81,24 +60,10 @@ class OpenAIProvider(ChatProvider):
         self,
         *,
         base_url: str = "https://api.openai.com/v1",
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: RequestSettings | None = None,
         quirks: Quirks = OPENAI,
-        transport: Transport | None = None,
-        stream_transport: StreamTransport | None = None,
-        http: HttpTransport | None = None,
+        **endpoint: Unpack[EndpointArguments],
     ) -> None:
-        super().__init__(
-            base_url=base_url,
-            quirks=quirks,
-            api_key=api_key,
-            headers=headers,
-            settings=settings,
-            transport=transport,
-            stream_transport=stream_transport,
-            http=http,
-        )
+        super().__init__(base_url=base_url, quirks=quirks, **endpoint)
 
 
 class ChatReading(Reading):

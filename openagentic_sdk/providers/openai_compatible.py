@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Unpack
 from urllib.parse import quote, urlencode
 
-from .chat_request import RequestSettings
-from .exchange import StreamTransport, Transport
-from .http import HttpTransport
+from .endpoint import EndpointArguments
 from .openai import ChatProvider
 from .quirks import AZURE, Quirks, quirks_for
 
@@ -26,26 +24,12 @@ class OpenAICompatibleProvider(ChatProvider):
         self,
         *,
         base_url: str,
-        api_key: str | None = None,
         api_key_header: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: RequestSettings | None = None,
         quirks: Quirks | None = None,
         name: str | None = None,
-        transport: Transport | None = None,
-        stream_transport: StreamTransport | None = None,
-        http: HttpTransport | None = None,
+        **endpoint: Unpack[EndpointArguments],
     ) -> None:
-        super().__init__(
-            base_url=base_url,
-            quirks=quirks or quirks_for(base_url),
-            api_key=api_key,
-            headers=headers,
-            settings=settings,
-            transport=transport,
-            stream_transport=stream_transport,
-            http=http,
-        )
+        super().__init__(base_url=base_url, quirks=quirks or quirks_for(base_url), **endpoint)
         self._api_key_header = api_key_header
         if name is not None:
             self.name = name
@@ -69,25 +53,10 @@ class AzureOpenAIProvider(OpenAICompatibleProvider):
         endpoint: str,
         api_version: str,
         deployment: str | None = None,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: RequestSettings | None = None,
         quirks: Quirks = AZURE,
-        transport: Transport | None = None,
-        stream_transport: StreamTransport | None = None,
-        http: HttpTransport | None = None,
+        **arguments: Unpack[EndpointArguments],
     ) -> None:
-        super().__init__(
-            base_url=endpoint,
-            api_key=api_key,
-            api_key_header="api-key",
-            headers=headers,
-            settings=settings,
-            quirks=quirks,
-            transport=transport,
-            stream_transport=stream_transport,
-            http=http,
-        )
+        super().__init__(base_url=endpoint, api_key_header="api-key", quirks=quirks, **arguments)
         self._api_version = api_version
         self._deployment = deployment
 

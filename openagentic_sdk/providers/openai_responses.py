@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from ..errors import IncompleteResponseError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
-from .endpoint import EndpointProvider, Reading
-from .exchange import StreamTransport, Transport
+from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .failures import error_in_body
-from .http import HttpTransport
 from .openai_stream_assembler import new_call_id, read_arguments
 from .quirks import Quirks
 
@@ -41,23 +39,10 @@ class OpenAIResponsesProvider(EndpointProvider):
         self,
         *,
         base_url: str = "https://api.openai.com/v1",
-        api_key: str | None = None,
         reasoning_summary: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        settings: RequestSettings | None = None,
-        transport: Transport | None = None,
-        stream_transport: StreamTransport | None = None,
-        http: HttpTransport | None = None,
+        **endpoint: Unpack[EndpointArguments],
     ) -> None:
-        super().__init__(
-            base_url=base_url,
-            api_key=api_key,
-            headers=headers,
-            settings=settings,
-            transport=transport,
-            stream_transport=stream_transport,
-            http=http,
-        )
+        super().__init__(base_url=base_url, **endpoint)
         self.needs_key = self.origin == "api.openai.com"
         self._reasoning_summary = reasoning_summary
 
@@ -73,7 +58,10 @@ class OpenAIResponsesProvider(EndpointProvider):
             "model": model,
             "input": [item for message in repaired for item in _items(message)],
             "store": False,
-            "tools": [_tool(tool, names) for tool in tools] or None,
+            "tools": [
+                {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]} for tool in tools
+            ]
+            or None,
             "stream": True if stream else None,
             "include": ["reasoning.encrypted_content"] if _REASONING_MODEL.match(model) else None,
             "reasoning": self._reasoning(),
@@ -150,7 +138,8 @@ class ResponseReading(Reading):
             finish_reason=self._finish_reason(bool(calls)),
             reasoning=_reasoning_of(self._items) or "".join(self._reasoning) or None,
             extras=self._extras(),
-            refusal=self._refusal or _has_refusal(self._items),
+            refusal=self._refusal
+            or any(part.get("refusal") for item in self._items for part in _parts(item.get("content"))),
             model=self._model,
         )
 
@@ -254,10 +243,6 @@ def _text_of(items: Sequence[Mapping[str, Any]]) -> str:
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
-def _has_refusal(items: Sequence[Mapping[str, Any]]) -> bool:
-    return any(part.get("refusal") for item in items for part in _parts(item.get("content")))
-
-
 def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
     texts = []
     for item in items:
@@ -322,10 +307,6 @@ def _input_part(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("type") == "image_url":
         return {"type": "input_image", "image_url": _mapping(part.get("image_url")).get("url", "")}
     return {"type": "input_text", "text": part.get("text", "")}
-
-
-def _tool(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
-    return {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
 
 
 def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> dict[str, Any]:

@@ -12,12 +12,11 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..errors import OptionsError, ProviderError, ProviderHTTPError
-from .base import Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
-from .wrap import KeyedProvider, ask, fold, formatted, is_shown
+from .base import Message, Provider, Retrying, StreamEvent, ToolSpec
+from .wrap import AroundProvider, KeyedProvider, ask, is_shown
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 _RESETS = (
@@ -67,7 +66,7 @@ class RetryPolicy:
         return delay if elapsed_s + delay <= self.total_s else None
 
 
-class RetryingProvider:
+class RetryingProvider(AroundProvider):
     """A provider that asks another one again when that can help. `name` is the other's."""
 
     def __init__(
@@ -78,26 +77,10 @@ class RetryingProvider:
         clock: Clock | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.name = provider.name
-        self.provider = provider
+        super().__init__(provider)
         self.policy = policy or RetryPolicy()
         self._clock = clock or SystemClock()
         self._jitter = jitter
-
-    def with_response_format(self, response_format: Mapping[str, Any]) -> RetryingProvider | None:
-        """The same around a provider that asks for this format, or None when the other one cannot."""
-        inner = formatted(self.provider, response_format)
-        return (
-            None
-            if inner is None
-            else RetryingProvider(inner, policy=self.policy, clock=self._clock, jitter=self._jitter)
-        )
-
-    async def complete(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
-    ) -> ModelOutput:
-        """The whole answer of the first attempt that succeeds."""
-        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
@@ -157,14 +140,11 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
         seconds = _number(told)
         return seconds if seconds is not None else _until_date(told, now)
     waits = [
-        _reset_s(headers[reset], now) for left, reset in _RESETS if _is_used_up(headers, left) and reset in headers
+        _reset_s(headers[reset], now)
+        for left, reset in _RESETS
+        if reset in headers and _number(headers.get(left, "")) == 0
     ]
     return max((wait for wait in waits if wait is not None), default=None)
-
-
-def _is_used_up(headers: Mapping[str, str], name: str) -> bool:
-    left = _number(headers.get(name, ""))
-    return left is not None and left <= 0
 
 
 def _reset_s(text: str, now: float) -> float | None:

@@ -1,9 +1,11 @@
-"""What providers around other providers share: asking any kind of provider as a stream."""
+"""What providers around other providers share: asking any kind of provider as a stream, and answering whole."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from copy import copy
 from typing import Any, Protocol, Self, runtime_checkable
 
 from ..errors import ProviderResponseError
@@ -28,6 +30,35 @@ class KeyedProvider(Protocol):
     """A provider that can mark all attempts at one call with the same idempotency key."""
 
     def with_idempotency_key(self, key: str) -> Self: ...
+
+
+class AroundProvider(ABC):
+    """A provider around another one, whose name it bears. Its whole answer is what its stream adds up to."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.name = provider.name
+        self.provider = provider
+
+    @abstractmethod
+    def stream(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The answer piece by piece."""
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        """The whole answer."""
+        return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
+
+    def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
+        """The same around a provider that asks for this format, or None when the other one cannot."""
+        inner = formatted(self.provider, response_format)
+        if inner is None:
+            return None
+        other = copy(self)
+        other.provider = inner
+        return other
 
 
 def formatted(provider: Provider, response_format: Mapping[str, Any]) -> Provider | None:

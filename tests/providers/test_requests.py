@@ -366,5 +366,11 @@ class ResponsesRequests(unittest.TestCase):
         self.assertIsNone(AnthropicProvider(api_key="k").with_response_format(response_format))
 
 
+class Constructors(unittest.TestCase):
+    def test_an_argument_that_nobody_takes_is_named(self) -> None:
+        with self.assertRaisesRegex(TypeError, "AnthropicProvider takes no argument apikey"):
+            AnthropicProvider(apikey="k")
+
+
 if __name__ == "__main__":
     unittest.main()

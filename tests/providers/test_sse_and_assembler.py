@@ -6,7 +6,7 @@ import random
 import unittest
 
 from openagentic_sdk.errors import ProviderResponseError
-from openagentic_sdk.providers.base import ToolCall
+from openagentic_sdk.providers.base import Done, Retrying, ToolCall, read_stream_event
 from openagentic_sdk.providers.openai_stream_assembler import ToolCallAssembler, read_arguments
 from openagentic_sdk.providers.sse import SSEDecoder, SSEEvent, parse_sse_events
 from openagentic_sdk.providers.think_tags import ThinkTagSplitter
@@ -145,6 +145,17 @@ class ThinkTags(unittest.TestCase):
                 pieces = splitter.feed(text[:place]) + splitter.feed(text[place:]) + splitter.close()
                 found = ("".join(p for is_r, p in pieces if is_r), "".join(p for is_r, p in pieces if not is_r))
                 self.assertEqual(found, (reasoning, said), (text, place))
+
+
+class StreamEventsOfOtherProviders(unittest.TestCase):
+    def test_a_dict_says_as_much_as_an_event(self) -> None:
+        said = {"type": "done", "usage": {"input_tokens": 1}, "finish_reason": "stop", "refusal": True}
+        self.assertEqual(read_stream_event(said), Done(None, {"input_tokens": 1}, "stop", None, True))
+        said = {"type": "retry", "reason": "busy", "delay_s": 2, "attempt": 3, "model": "another"}
+        self.assertEqual(read_stream_event(said), Retrying("busy", 2.0, 3, "another"))
+
+    def test_an_unknown_type_is_nothing(self) -> None:
+        self.assertIsNone(read_stream_event({"type": "weather"}))
 
 
 if __name__ == "__main__":
