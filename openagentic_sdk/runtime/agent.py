@@ -80,9 +80,9 @@ class Agent:
     agent_names: tuple[str, ...] = ()
     workspace_roots: tuple[str, ...] = ()
     max_steps: int = 50
-    max_depth: int = 3
+    max_subagent_depth: int = 3
     blob_bytes: int = 256 * 1024
-    continue_unsaved: bool = False
+    on_storage_error: Literal["stop", "continue"] = "stop"
     final_answer: FinalAnswer | None = None
     summary_provider: Provider | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
@@ -123,12 +123,26 @@ RunSkill = Callable[["Run", str, str, str, SkillActivated], Awaitable[SubagentRe
 
 
 @dataclass
+class AnswerSoFar:
+    """What became of the final answer in this turn: the value that fits, and how often a wrong one was sent back."""
+
+    value: Any = None
+    is_accepted: bool = False
+    repairs: int = 0
+
+    def accept(self, value: Any) -> None:
+        """Take a value that fits the schema."""
+        self.value, self.is_accepted = value, True
+
+
+@dataclass
 class Run:
     """One run of an agent on one session.
 
-    `folder` is the session's own, None when its store has no files. `resources` is shared by the calls of this run
-    (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages that a person sent
-    while the run was going on, `notes` what hooks and rules want the model to know.
+    `session_dir` is the session's own folder, None when its store has no files. `resources` is what tools share between
+    the calls of this run (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages
+    that a person sent while the run was going on, `notes` what hooks and rules want the model to know. `answer` is the
+    final answer of the turn that runs.
     """
 
     agent: Agent
@@ -149,7 +163,8 @@ class Run:
     notes: list[UserMessage] = field(default_factory=list)
     digest: RequestDigest = field(default_factory=RequestDigest)
 
-    folder: str | None = None
+    session_dir: str | None = None
+    answer: AnswerSoFar = field(default_factory=AnswerSoFar)
     system: dict[str, Any] = field(default_factory=dict)
     policy: tuple[int, SkillPolicy] | None = None
     asked_bytes: int | None = None
@@ -228,12 +243,12 @@ class Run:
     @property
     def outputs(self) -> tuple[str, ...]:
         """Where tools leave what was too long to show: the model is pointed there, so it may read there."""
-        return () if self.folder is None else (os.path.join(self.folder, "outputs"),)
+        return () if self.session_dir is None else (os.path.join(self.session_dir, "outputs"),)
 
     @property
     def protected_paths(self) -> tuple[str, ...]:
         """The session's own files, which no tool may edit."""
-        return () if self.folder is None else (self.folder,)
+        return () if self.session_dir is None else (self.session_dir,)
 
     async def ask(self, question: UserQuestion) -> str:
         """Put a question to a person; question and answer are in the log. An answer that is there already is taken."""

@@ -18,9 +18,6 @@ from .structured import FINAL_ANSWER, OutputSchema
 
 OutputForm = Literal["auto", "response_format", "tool", "text"]
 
-_VALUE = "final_answer.value"
-_TRIES = "final_answer.tries"
-
 
 def final_answer_prompt(wanted: FinalAnswer) -> str:
     """What the system prompt says about the answer."""
@@ -56,24 +53,10 @@ class FinalAnswerTool(Tool):
         self._schema = schema
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        ctx.run_resources[_VALUE] = self._schema.read_value(dict(input))
+        value = self._schema.read_value(dict(input))
+        if ctx.accept_answer is not None:
+            ctx.accept_answer(value)
         return "The answer was accepted."
-
-
-def accepted_value(run: Run) -> Any:
-    """The value that fits, None while there is none."""
-    return run.resources.get(_VALUE)
-
-
-def has_final_answer(run: Run) -> bool:
-    """Whether the run has what it was asked for."""
-    return _VALUE in run.resources
-
-
-def forget_answer(run: Run) -> None:
-    """Another turn begins, or the model was sent back to work: what was accepted before is no answer to that."""
-    run.resources.pop(_VALUE, None)
-    run.resources.pop(_TRIES, None)
 
 
 async def accept_final_text(run: Run, text: str) -> bool:
@@ -82,17 +65,16 @@ async def accept_final_text(run: Run, text: str) -> bool:
     Raises `StructuredOutputError` when it was sent back often enough.
     """
     wanted = run.agent.final_answer
-    if wanted is None or has_final_answer(run):
+    if wanted is None or run.answer.is_accepted:
         return True
     try:
-        run.resources[_VALUE] = wanted.schema.read_text(text)
+        run.answer.accept(wanted.schema.read_text(text))
         return True
     except ToolInputError as error:
-        tries = run.resources.get(_TRIES, 0)
-        if tries >= wanted.repair_turns:
+        if run.answer.repairs >= wanted.repair_turns:
             raise StructuredOutputError(
-                f"the final answer does not fit output_schema after {tries} repair turns: {error}"
+                f"the final answer does not fit output_schema after {run.answer.repairs} repair turns: {error}"
             ) from None
-        run.resources[_TRIES] = tries + 1
+        run.answer.repairs += 1
         await run.record(UserMessage(wanted.schema.repair_prompt(error), origin="repair"))
         return False

@@ -11,9 +11,9 @@ from ..errors import ContextLengthError, InvalidEventError, OptionsError, Storag
 from ..events import HookEvent, Result, SystemInit, SystemNotice, ToolResult, UserMessage
 from ..threads import run_in_thread
 from ..version import __version__
-from .agent import Run, RunStopped
+from .agent import AnswerSoFar, Run, RunStopped
 from .compact import compact, compact_when_full
-from .final_answer import accept_final_text, accepted_value, forget_answer, has_final_answer
+from .final_answer import accept_final_text
 from .model_step import Reply, ask_model
 from .recorder import settled
 from .settle import REPEATABLE, settle_open_calls
@@ -146,7 +146,7 @@ async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
 
 async def run_turn(run: Run) -> None:
     """From a prompt to the answer that asks for nothing more."""
-    forget_answer(run)
+    run.answer = AnswerSoFar()
     while True:
         await _deliver_messages(run)
         _check_limits(run)
@@ -155,7 +155,7 @@ async def run_turn(run: Run) -> None:
         run.steps += 1
         if reply.calls:
             await run_calls(run, reply.calls)
-            if has_final_answer(run):
+            if run.answer.is_accepted:
                 return
         elif not run.inbox and await accept_final_text(run, reply.text) and await _may_stop(run, reply):
             return
@@ -195,7 +195,7 @@ async def _may_stop(run: Run, reply: Reply) -> bool:
     await run.record(*events)
     if decision is None or not decision.block:
         return True
-    forget_answer(run)
+    run.answer = AnswerSoFar()  # the model was sent back to work: what was accepted is no answer to that
     await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
     return False
 
@@ -286,7 +286,7 @@ def _result(run: Run, ending: RunStopped) -> Result:
         duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
         error_type=type(error).__name__ if error is not None else None,
         error_message=ending.message or None,
-        structured_output=accepted_value(run) if ending.reason == "end" else None,
+        structured_output=run.answer.value if ending.reason == "end" else None,
         saved=run.recorder.saved,
     )
 

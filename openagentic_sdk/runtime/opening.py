@@ -44,7 +44,7 @@ async def open_run(
         view,
         channel,
         is_remote=agent.store.is_remote,
-        continue_unsaved=agent.continue_unsaved,
+        on_storage_error=agent.on_storage_error,
         parent_tool_use_id=parent_tool_use_id,
         agent_name=agent.name,
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
@@ -65,7 +65,7 @@ async def open_run(
         request=request,
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),
-        folder=agent.session_dir(session_id),
+        session_dir=agent.session_dir(session_id),
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import StorageError
 from ..events import Event, SystemNotice
@@ -30,7 +30,7 @@ class Recorder:
         channel: EventChannel,
         *,
         is_remote: bool = False,
-        continue_unsaved: bool = False,
+        on_storage_error: Literal["stop", "continue"] = "stop",
         parent_tool_use_id: str | None = None,
         agent_name: str | None = None,
         mask: Callable[[Event], Event] | None = None,
@@ -40,7 +40,7 @@ class Recorder:
         self._writer = writer
         self._view = view
         self._is_remote = is_remote
-        self._continue_unsaved = continue_unsaved
+        self._on_storage_error = on_storage_error
         self._parent_tool_use_id = parent_tool_use_id
         self._agent_name = agent_name
         self._mask = mask
@@ -94,7 +94,7 @@ class Recorder:
             return writing.result(), cancelled
         except StorageError as error:
             self.saved = False
-            if not self._continue_unsaved:
+            if self._on_storage_error == "stop":
                 raise
             return await self._go_on_unsaved(batch, error), cancelled
 

@@ -6,7 +6,7 @@ from ..errors import ToolError
 from ..events import SkillActivated, SubagentStarted, ToolUse
 from ..tools.base import SubagentResult
 from .agent import Run
-from .tool_step import decision_event
+from .tool_call import decision_event
 
 # The subagent for skills that name none, or one that is not there: the tools and the system prompt of the run itself.
 GENERAL_AGENT = "general-purpose"
@@ -22,7 +22,7 @@ async def run_skill_apart(run: Run, tool_use_id: str, agent: str, prompt: str, s
     name = agent if agent in run.agent.agent_names else GENERAL_AGENT
     use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
     approval = await run.gate.approve(use.name, use.input, run.gate_context(use.tool_use_id, "unsafe"))
-    await run.record(decision_event(use, use.input, approval))
+    await run.record(decision_event(use, approval))
     if not approval.allowed:
         raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
     return await run.spawn(run, tool_use_id, name, prompt, (skill,))

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
-from ..events import HookEvent, SkillActivated, TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
-from ..hooks.models import HookDecision
+from ..events import SkillActivated, TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
 from ..permissions.gate import ApprovalResult
+from ..sessions.request import json_sha256
 from ..skills.text import printable
 from ..skills.text_commands import Draft
 from .agent import Expanded, Run
 from .recorder import settled
-from .tool_step import Permitted, after_hooks, before_hooks, blocking_hook, decision_event, execute, masked
+from .tool_call import Permitted, decision_event, propose
+from .tool_step import after_hooks, execute, masked
 
 _SHELL = "Bash"
 _MAX_ERROR_CHARS = 500
@@ -64,7 +65,6 @@ async def _end_of(run: Run, draft: Draft, command_id: str, command: str) -> Text
         known = run.view.text_commands[command_id]
         return known or TextCommandFinished(command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}")
     call = await _permit(run, draft, ToolUse(command_id, _SHELL, {"command": command}))
-    assert call.decision is not None
     started = TextCommandStarted(command_id, draft.name, call.input["command"], call.decision.input_sha256, draft.path)
     await run.record(call.decision, started)
     try:
@@ -82,29 +82,23 @@ async def _end_of(run: Run, draft: Draft, command_id: str, command: str) -> Text
 
 async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
     """The command as hooks left it, with the decision that allows it. Raises `ToolError` when nothing does."""
-    call, events, wish = await before_hooks(run, use)
-    approval = _refused_by_hook(run, wish, events)
-    if approval is None:
+    call = await propose(run, use)
+    if call.wish.block or call.wish.permission in ("deny", "ask"):
+        # A hook that wants a person asked says no too: nobody asked for this command, so nobody is.
+        reason = call.wish.block_reason or "a hook does not let it run without a question"
+        digest = json_sha256(dict(call.input))
+        approval = ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=call.hook, input_sha256=digest)
+    else:
         context = run.gate_context(use.tool_use_id, "unsafe", is_command=True)
-        context = replace(
-            context, grants=(*context.grants, *draft.grants)
-        )  # the rules that the text itself brings count
+        context = replace(context, grants=(*context.grants, *draft.grants))  # the rules that the text itself brings
         approval = run.gate.judge_by_rule(_SHELL, call.input, context)
-    decision = decision_event(use, call.input, approval)
+    decision = decision_event(use, approval)
     decision = replace(decision, details={**decision.details, "text_of": draft.name})
     if not approval.allowed:
         await run.record(decision)
         command = call.input["command"]
         raise ToolError(f"{draft.name} is not used: its command {command!r} may not run by itself: {approval.reason}")
-    return replace(call, decision=decision)
-
-
-def _refused_by_hook(run: Run, wish: HookDecision | None, events: Sequence[HookEvent]) -> ApprovalResult | None:
-    """A hook's no; a hook that wants a person asked says no too, as nobody is."""
-    if wish is None or not (wish.block or wish.permission in ("deny", "ask")):
-        return None
-    reason = wish.block_reason or "a hook does not let it run without a question"
-    return ApprovalResult(False, reason, run.agent.gate.mode, "hook", hook=blocking_hook(events))
+    return Permitted(use, call.tool, call.input, decision)
 
 
 def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:

@@ -7,7 +7,7 @@ import uuid
 from ..errors import ToolError
 from ..events import Event, SkillActivated, ToolUse, UserQuestion
 from ..skills.text_commands import Draft
-from ..tools.base import SubagentResult, ToolContext
+from ..tools.base import SubagentResult, ToolContext, may_read_all
 from .agent import Run
 
 
@@ -37,13 +37,12 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
     async def fill_text(draft: Draft) -> str:
         return await run.fill_text(run, draft, use.tool_use_id)
 
-    run.resources["read_filter"] = run.gate.read_filter(agent.cwd, agent.workspace_roots)
     return ToolContext(
         cwd=agent.cwd,
         project_dir=agent.project_dir,
         workspace_roots=agent.workspace_roots,
         session_id=run.session_id,
-        session_dir=run.folder,
+        session_dir=run.session_dir,
         tool_use_id=use.tool_use_id,
         idempotency_key=f"{run.session_id}:{use.tool_use_id}",
         agent_name=agent.name,
@@ -53,13 +52,17 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         ask_user=ask if run.can_ask else None,
         spawn=spawn,
         permits_path=permits_path,
+        may_read=run.gate.read_filter(agent.cwd, agent.workspace_roots) or may_read_all,
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
         fill_text=fill_text,
         run_skill=run_skill,
+        accept_answer=lambda value: run.answer.accept(value),
         run_resources=run.resources,
     )
 
 
 def _check_depth(run: Run) -> None:
-    if run.depth >= run.agent.max_depth:
-        raise ToolError(f"subagents may be {run.agent.max_depth} deep and this one is: do the work here instead")
+    if run.depth >= run.agent.max_subagent_depth:
+        raise ToolError(
+            f"subagents may be {run.agent.max_subagent_depth} deep and this one is: do the work here instead"
+        )

@@ -11,7 +11,6 @@ from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from .base import Tool, ToolContext
-from .schema import validate
 
 MAX_QUESTIONS = 4
 MAX_CHOICES = 12
@@ -86,7 +85,6 @@ class AskUserQuestionTool(Tool):
     effect = "idempotent"  # an answer that is in the log is taken, so a call that is run again asks nobody twice
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        validate(input, self.input_schema)
         given: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])
         if not given:
             raise ToolInputError("there is no question: give `question`, or several in `questions`", path="question")

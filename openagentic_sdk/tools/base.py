@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ..events import Event, SkillActivated, ToolUse
 from ..skills.text_commands import Draft
 from ..threads import run_in_thread
+from .schema import validate
 
 Effect = Literal["read", "idempotent", "unsafe"]
 
@@ -41,7 +42,10 @@ class ToolContext:
     one more path that a call turned out to touch. `fill_text` runs the commands of a skill's text and returns the text with
     what they wrote; `run_skill(agent, prompt, skill)` runs a subagent in which the skill is active. `read_blob` returns the
     bytes of a stored big output, by digest. `cancelled` is set when the call is to stop; code in a thread looks at it.
-    `idempotency_key` is the same for every attempt at one call.
+    `idempotency_key` is the same for every attempt at one call. `may_read` says without a question whether a path that a
+    search turned up may be shown; where it is None, `permits_path` is asked. `accept_answer` takes the value of a call that
+    is the final answer. `run_resources` is what the calls of one run share, by a key of the tool's own; what has a `close`
+    is closed at the run's end.
     """
 
     cwd: str = "."
@@ -58,11 +62,18 @@ class ToolContext:
     ask_user: Callable[[str, tuple[str, ...]], Awaitable[str]] | None = None
     spawn: Callable[[str, str], Awaitable[SubagentResult]] | None = None
     permits_path: Callable[[str, bool], Awaitable[bool]] | None = None
+    may_read: Callable[[str], bool] | None = None
     fill_text: Callable[[Draft], Awaitable[str]] | None = None
     run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]] | None = None
     read_blob: Callable[[str], bytes] | None = None
+    accept_answer: Callable[[Any], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     run_resources: dict[str, Any] = field(default_factory=dict)
+
+
+def may_read_all(path: str) -> bool:
+    """The `may_read` of a run in which no rule keeps a path from being read."""
+    return True
 
 
 @dataclass(frozen=True)
@@ -92,14 +103,21 @@ class Tool(ABC):
 
     @abstractmethod
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Do it. Returns a JSON value or a `ToolOutput`; whatever it raises becomes an error result for the model."""
+        """Do it, with input that fits `input_schema`. Returns a JSON value or a `ToolOutput`.
+
+        Whatever it raises becomes an error result for the model.
+        """
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
         """Say what came of a call that was started before a crash: its result, or None when it cannot be known."""
         return None
 
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
-        """Run the tool to its end from plain code, with or without a running event loop in this thread."""
+        """Run the tool to its end from plain code, with or without a running event loop in this thread.
+
+        Raises `ToolInputError` for input that does not fit; `run` is given input that does.
+        """
+        validate(input, self.input_schema)
 
         async def output() -> Any:
             result = await self.run(input, ctx)
@@ -126,6 +144,7 @@ class BlockingTool(Tool):
         return await run_in_thread(lambda: self.execute(input, ctx), ctx.cancelled)
 
     def run_sync(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        validate(input, self.input_schema)
         result = self.execute(input, ctx)
         return result.output if isinstance(result, ToolOutput) else result
 

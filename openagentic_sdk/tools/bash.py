@@ -19,7 +19,6 @@ from typing import Any
 from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
 from .base import BlockingTool, ToolContext
-from .schema import validate
 from .shell.background import RunShells, run_shells
 from .shell.environment import command_environment
 from .shell.output import KeptText, keep_text, output_paths
@@ -109,7 +108,6 @@ class BashTool(BlockingTool):
         return result
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        validate(input, self.input_schema)
         command = _checked_command(input["command"])
         shells = run_shells(ctx)
         if input.get("run_in_background", False):

@@ -29,7 +29,6 @@ from .files.workspace import (
     resolve_path,
     shown_path,
 )
-from .schema import validate
 
 _EDIT_FIELDS: Mapping[str, Any] = {
     "old": {
@@ -95,7 +94,6 @@ class EditTool(Tool):
         self._max_bytes = max_bytes
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        validate(input, self.input_schema)
         changes = _changes(input)
         path = await permitted_path(input["file_path"], ctx, write=True)
         result: ToolOutput = await run_in_thread(lambda: self._edit(path, changes, ctx), ctx.cancelled)

@@ -16,7 +16,6 @@ from .files.workspace import ResolvedPath, check_folder, shown_path
 from .find.file_types import type_suffixes
 from .find.pattern import GlobPattern, expand_braces, static_folder
 from .find.tree import WalkOptions, walk
-from .schema import validate
 
 
 class GlobTool(Tool):
@@ -51,7 +50,6 @@ class GlobTool(Tool):
         self._max_matches = max_matches
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        validate(input, self.input_schema)
         root = await permitted_path(input.get("root") or ".", ctx, write=False)
         permits = read_filter(ctx, asyncio.get_running_loop())
         found: dict[str, Any] = await run_in_thread(lambda: self._find(root, input, ctx, permits), ctx.cancelled)

@@ -24,7 +24,6 @@ from .find.pattern import GlobPattern
 from .find.search import Hit
 from .find.search_files import FileSearch, ListedFile, SearchStopped
 from .find.tree import WalkOptions, walk
-from .schema import validate
 
 MAX_CONTEXT_LINES = 50
 
@@ -102,7 +101,6 @@ class GrepTool(Tool):
         self._timeout_s = timeout_s
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        validate(input, self.input_schema)
         root = await permitted_path(input.get("root") or ".", ctx, write=False)
         permits = read_filter(ctx, asyncio.get_running_loop())
         found: dict[str, Any] = await run_in_thread(lambda: self._search(root, input, ctx, permits), ctx.cancelled)

@@ -41,7 +41,6 @@ from .files.workspace import (
     read_at_most,
     shown_path,
 )
-from .schema import validate
 
 _BLOB = re.compile(r"blob:([0-9a-f]{64})\Z")
 
@@ -110,7 +109,6 @@ class ReadTool(Tool):
         self._max_notebook_bytes = max_notebook_bytes
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        validate(input, self.input_schema)
         blob = _BLOB.match(input["file_path"])
         if blob:
             work = partial(self._read_blob, blob[1], input, ctx)

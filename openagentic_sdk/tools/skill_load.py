@@ -12,7 +12,6 @@ from ..skills.index import SkillInfo, load_skill
 from ..skills.library import SkillLibrary
 from ..skills.text import printable
 from .base import Tool, ToolContext
-from .files.readable import READ_FILTER
 from .skill_list import PROJECT_DIR_SCHEMA, find_index
 
 MAX_RESOURCE_BYTES = 256 * 1024
@@ -50,8 +49,7 @@ class SkillLoadTool(Tool):
         refuse_user_only(skill)
         if not input.get("path"):
             return _whole(skill)
-        may_read = ctx.run_resources.get(READ_FILTER)
-        if may_read is not None and not may_read(os.path.join(os.path.dirname(skill.path), input["path"])):
+        if ctx.may_read is not None and not ctx.may_read(os.path.join(os.path.dirname(skill.path), input["path"])):
             raise ToolError(f"{input['path']!r} of the skill {skill.name!r} may not be read: a rule forbids it")
         return read_resource(skill, input["path"])
 

@@ -11,7 +11,6 @@ from typing import Any
 from ..errors import ToolError, ToolInputError
 from .background_tasks import describe_result, run_tasks
 from .base import SubagentResult, Tool, ToolContext, ToolOutput
-from .schema import validate
 
 
 class TaskTool(Tool):
@@ -37,7 +36,6 @@ class TaskTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         self._check_agent(input.get("agent"))
-        validate(input, self.input_schema)
         if ctx.spawn is None:
             raise ToolError("no subagent can be started here: do the work yourself, in this conversation")
         work = ctx.spawn(input["agent"], input["prompt"])

@@ -16,7 +16,6 @@ from urllib.parse import urljoin
 from ..errors import AddressRefusedError, ToolError
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
-from .schema import validate
 from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
 from .web.content import MAX_BODY_BYTES, page_of
 from .web.transport import FetchSignal, fetch_from_address
@@ -108,7 +107,6 @@ class WebFetchTool(BlockingTool):
         return self._fetch(input, FetchSignal(ctx.cancelled))
 
     def _fetch(self, input: Mapping[str, Any], signal: FetchSignal) -> dict[str, Any]:
-        validate(input, self.input_schema)
         signal.deadline = time.monotonic() + self._timeout_s
         url = self._parse(input["url"])
         for _ in range(self._max_redirects + 1):

@@ -14,7 +14,6 @@ from typing import Any
 from ..errors import ToolError
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
-from .schema import validate
 from .web.transport import FetchSignal
 
 SEARCH_URL = "https://api.tavily.com/search"
@@ -70,7 +69,6 @@ class WebSearchTool(BlockingTool):
         return self._search(input, FetchSignal(ctx.cancelled))
 
     def _search(self, input: Mapping[str, Any], signal: FetchSignal) -> dict[str, Any]:
-        validate(input, self.input_schema)
         max_results = input.get("max_results", self._max_results)
         payload: dict[str, Any] = {"query": input["query"], "max_results": max_results}
         for ours, theirs in (("allowed_domains", "include_domains"), ("blocked_domains", "exclude_domains")):

@@ -25,7 +25,6 @@ from .files.workspace import (
     resolve_path,
     shown_path,
 )
-from .schema import validate
 
 
 class WriteTool(Tool):
@@ -55,7 +54,6 @@ class WriteTool(Tool):
         self._max_bytes = max_bytes
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
-        validate(input, self.input_schema)
         path = await permitted_path(input["file_path"], ctx, write=True)
         result: ToolOutput = await run_in_thread(lambda: self._write(path, input, ctx), ctx.cancelled)
         return result

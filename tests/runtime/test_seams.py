@@ -10,6 +10,7 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.function import tool
 
@@ -172,6 +173,24 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         result = await run(prompt="hi", options=options)
         events = assert_closed(self, options.session_store, result.session_id)
         self.assertEqual(next(event for event in events if event.type == "tool.use").input, {"a": [1]})
+
+    async def test_the_decision_and_the_start_carry_the_digest_of_the_input_that_runs(self):
+        change = HookDecision(override_tool_input={"text": "as a hook left it"})
+        hooks = HookEngine(pre_tool_use=[HookMatcher("change", hook=lambda payload: change)])
+        call = {"tool_calls": [{"name": "echo", "arguments": {"text": "as it was asked"}}]}
+        events = await events_of("hi", options_for([call, "ok"], hooks=hooks))
+        decision, started = (
+            next(e for e in events if e.type == kind) for kind in ("permission.decision", "tool.started")
+        )
+        self.assertEqual(decision.input_sha256, json_sha256({"text": "as a hook left it"}))
+        self.assertEqual(started.input_sha256, decision.input_sha256)
+
+    async def test_a_hook_after_a_call_is_told_the_input_that_ran(self):
+        seen = []
+        hooks = HookEngine(post_tool_use=[HookMatcher("look", hook=lambda payload: seen.append(payload["tool_input"]))])
+        call = {"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}
+        await events_of("hi", options_for([call, "ok"], hooks=hooks))
+        self.assertEqual(seen, [{"text": "x"}])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.errors import ToolError, ToolInputError
-from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.base import ToolContext, may_read_all
 from openagentic_sdk.tools.find.gitignore import IgnoreFile
 from openagentic_sdk.tools.find.pattern import GlobPattern
 from openagentic_sdk.tools.glob import GlobTool
@@ -154,13 +154,13 @@ class Trees(ScratchCase):
         async def permits(path: str, write: bool) -> bool:
             return shown(path)
 
-        for fields in ({"run_resources": {"read_filter": shown}}, {"permits_path": permits}):
+        for fields in ({"may_read": shown}, {"permits_path": permits}):
             with self.subTest(fields=list(fields)):
                 asked.clear()
                 output = self.call(GlobTool(), self.context(**fields), pattern="**")
                 self.assertEqual((output["matches"], output["total"]), (["a", "c"], 2))
                 self.assertIn(f"{self.root}/secret/b", asked)
-        ctx = self.context(permits_path=permits, run_resources={"read_filter": None})
+        ctx = self.context(permits_path=permits, may_read=may_read_all)
         self.assertEqual(len(self.call(GlobTool(), ctx, pattern="**")["matches"]), 3)
 
     def test_a_cancelled_call_ends(self) -> None:

@@ -197,7 +197,7 @@ class Searching(ScratchCase):
         self.write("a", "password\n")
         self.write("secret/b", "password\n")
         for mode, key in (("content", "matches"), ("files", "files"), ("count", "counts")):
-            ctx = self.context(run_resources={"read_filter": lambda path: "secret" not in path})
+            ctx = self.context(may_read=lambda path: "secret" not in path)
             output = self.call(GrepTool(), ctx, query="password", mode=mode)
             self.assertEqual(len(output[key]), 1)
             self.assertNotIn("secret", str(output))

@@ -4,9 +4,9 @@ The gate has permitted a call before it starts, and a path may lead elsewhere by
 `ctx.permits_path` about the result (the gate answers from its rules and from what it approved for this call, without another
 question), and opens exactly that.
 
-Glob and Grep turn up many more paths, some of which rules may keep from being read. `ctx.run_resources["read_filter"]` is a
-plain function from an absolute path to whether it may be shown; None when no rule could say no, and then nothing is asked at
-all. When the key is missing, `ctx.permits_path` is asked, on the event loop, once for each path that would be shown.
+Glob and Grep turn up many more paths, some of which rules may keep from being read. `ctx.may_read` is a plain function from
+an absolute path to whether it may be shown. Where it is None, `ctx.permits_path` is asked, on the event loop, once for each
+path that would be shown.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import asyncio
 from collections.abc import Callable
 
 from ...errors import ToolError
-from ..base import ToolContext
+from ..base import ToolContext, may_read_all
 from .workspace import ResolvedPath, resolve_path
-
-READ_FILTER = "read_filter"
 
 
 async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> ResolvedPath:
@@ -31,9 +29,8 @@ async def permitted_path(path: str, ctx: ToolContext, *, write: bool) -> Resolve
 
 def read_filter(ctx: ToolContext, loop: asyncio.AbstractEventLoop) -> Callable[[str], bool] | None:
     """Whether a path may be shown, or None when everything may be. To be called in a thread, not on `loop`."""
-    if READ_FILTER in ctx.run_resources:
-        given: Callable[[str], bool] | None = ctx.run_resources[READ_FILTER]
-        return given
+    if ctx.may_read is not None:
+        return None if ctx.may_read is may_read_all else ctx.may_read
     permits = ctx.permits_path
     if permits is None:
         return None

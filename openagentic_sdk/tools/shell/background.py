@@ -15,7 +15,6 @@ from typing import Any
 
 from ...errors import ToolError, ToolInputError
 from ..base import BlockingTool, ToolContext
-from ..schema import validate
 from .output import keep_text, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
 
@@ -206,7 +205,6 @@ class BashOutputTool(BlockingTool):
         self._max_output_bytes = max_output_bytes
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        validate(input, self.input_schema)
         shell = run_shells(ctx).get(input["shell_id"])
         for _ in range(int(input.get("wait_s", 0) / WAIT_STEP_S)):
             if shell.has_news() or ctx.cancelled.wait(WAIT_STEP_S):
@@ -230,7 +228,6 @@ class KillBashTool(BlockingTool):
         self._max_output_bytes = max_output_bytes
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        validate(input, self.input_schema)
         shell = run_shells(ctx).get(input["shell_id"])
         shell.kill()
         return describe_shell(shell, self._max_output_bytes)

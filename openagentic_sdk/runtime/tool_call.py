@@ -1,0 +1,178 @@
+"""One tool call before it runs, as a record that grows: what the model asked for, proposed, then permitted.
+
+A `Proposed` fits its tool and has been past the hooks; a `Permitted` has the decision that lets it run, and with it the
+digest of exactly the input that runs. What comes after stands in the log: `tool.started`, then `tool.result`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ..errors import ToolError, ToolInputError
+from ..events import PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
+from ..hooks.models import HookDecision
+from ..permissions.gate import ApprovalResult
+from ..sessions.request import json_sha256
+from ..tools.base import Tool
+from ..tools.schema import validate
+from .agent import Run
+from .final_answer import FinalAnswerTool
+
+_NO_WISH = HookDecision()
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A call of a tool that is there, with input that fits its schema, as the hooks before it left it.
+
+    `wish` is what those hooks want of it, `hook` the name of the one that blocks it or asks for a permission.
+    """
+
+    use: ToolUse
+    tool: Tool
+    input: Mapping[str, Any]
+    wish: HookDecision = _NO_WISH
+    hook: str | None = None
+
+
+@dataclass(frozen=True)
+class Permitted:
+    """A call that may run, with the decision that says so; the decision is not in the log yet."""
+
+    use: ToolUse
+    tool: Tool
+    input: Mapping[str, Any]
+    decision: PermissionDecision
+
+    def start(self, run: Run) -> ToolStarted:
+        """What the log says before the call takes effect."""
+        use = self.use
+        return ToolStarted(
+            use.tool_use_id,
+            use.name,
+            self.tool.effect,
+            self.decision.input_sha256,
+            idempotency_key=f"{run.session_id}:{use.tool_use_id}",
+            attempt=run.view.calls[use.tool_use_id].attempts + 1,
+            input=None if self.input is use.input else self.input,
+        )
+
+
+async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
+    """Everything up to `tool.started`. Gives the result at once for a call that does not run."""
+    try:
+        call = await propose(run, use)
+        if call.wish.block:
+            reason = call.wish.block_reason or "a hook blocked this call"
+            blocked = ApprovalResult(
+                False, reason, run.agent.gate.mode, hook=call.hook, input_sha256=json_sha256(dict(use.input))
+            )
+            await run.record(decision_event(use, blocked))
+            return _denied(use, "HookBlocked", reason)
+        return await _permit(run, call)
+    except ToolError as error:
+        return error_result(use.tool_use_id, error)
+
+
+async def propose(run: Run, use: ToolUse) -> Proposed:
+    """The call as the hooks before it left it; what they did is in the log by now.
+
+    Raises `ToolError` for a tool that is not there and for input that does not fit it.
+    """
+    tool = run.agent.tools.get(use.name)
+    if use.raw_arguments is not None:
+        quoted = use.raw_arguments if len(use.raw_arguments) <= 500 else use.raw_arguments[:500] + "..."
+        raise ToolInputError(
+            f"{use.name}: the arguments are no JSON object, so it did not run; what came is {quoted!r}"
+        )
+    validate(use.input, tool.input_schema, use.name)
+    hooked, events, decision = await run.agent.hooks.run_pre_tool_use(
+        tool_name=use.name, tool_input=use.input, context=run.hook_context(tool_use_id=use.tool_use_id)
+    )
+    await run.record(*events)
+    if decision is None:
+        return Proposed(use, tool, hooked)
+    if decision.block:
+        hook = next((event.name for event in events if event.action == "block"), None)
+        return Proposed(use, tool, use.input, decision, hook)
+    if hooked is not use.input:
+        validate(hooked, tool.input_schema, f"{use.name}, as a hook changed it")
+    if decision.additional_context:
+        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
+    wishes = (event.name for event in events if event.details.get("permission") == decision.permission)
+    return Proposed(use, tool, hooked, decision, next(wishes, None) if decision.permission else None)
+
+
+def decision_event(use: ToolUse, approval: ApprovalResult) -> PermissionDecision:
+    """What the gate or a hook said about a call, with the digest of the input that was judged."""
+    return PermissionDecision(
+        use.tool_use_id,
+        use.name,
+        approval.allowed,
+        approval.mode,
+        approval.input_sha256,
+        approval.reason,
+        rule=approval.rule,
+        source=approval.source,
+        hook=approval.hook,
+        answered_by=approval.answered_by,
+        waited_s=approval.waited_s,
+        policy_sha256=approval.policy_sha256,
+        details=approval.details,
+    )
+
+
+async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
+    """Ask the gate. Raises `ToolError` when a person put other input in its place that does not fit."""
+    use, tool, input = call.use, call.tool, call.input
+    if isinstance(tool, FinalAnswerTool):
+        # It touches nothing and asks nobody, whatever the mode.
+        reason = "it is the answer that the caller asked for"
+        answer = ApprovalResult(True, reason, run.agent.gate.mode, input_sha256=json_sha256(dict(input)))
+        return Permitted(use, tool, input, decision_event(use, answer))
+    wish: dict[str, Any] = {}
+    if call.wish.permission is not None:
+        wish = {"hook_permission": call.wish.permission, "hook": call.hook, "hook_reason": call.wish.block_reason}
+    context = run.gate_context(
+        use.tool_use_id,
+        tool.effect,
+        is_command=use.name == "Bash",
+        permission_request=partial(_ask_hooks, run, use),
+        **wish,
+    )
+    approval = await run.gate.approve(use.name, input, context)
+    if approval.updated_input is not None:
+        input = approval.updated_input
+        validate(input, tool.input_schema, f"{use.name}, as it was edited")
+    decision = decision_event(use, approval)
+    if approval.allowed:
+        return Permitted(use, tool, input, decision)
+    await run.record(decision)
+    return _denied(use, "PermissionDenied", approval.reason)
+
+
+async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
+    """What hooks say in the place of the person who would be asked; None when they leave it to the person."""
+    events, decision = await run.agent.hooks.run_permission_request(
+        tool_name=name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
+    )
+    await run.record(*events)
+    if decision is None or (decision.permission not in ("allow", "deny") and not decision.block):
+        return None
+    allowed = decision.permission == "allow" and not decision.block
+    hook = next((event.name for event in events if event.action not in (None, "none")), None)
+    reason = decision.block_reason or f"a hook {'allowed' if allowed else 'denied'} this call"
+    return ApprovalResult(allowed, reason, hook=hook, updated_input=decision.override_tool_input)
+
+
+def _denied(use: ToolUse, error_type: str, reason: str) -> ToolResult:
+    return ToolResult(use.tool_use_id, is_error=True, error_type=error_type, error_message=reason, outcome="denied")
+
+
+def error_result(tool_use_id: str, error: BaseException) -> ToolResult:
+    """An exception as the model reads it."""
+    text = str(error) or type(error).__name__
+    return ToolResult(tool_use_id, is_error=True, error_type=type(error).__name__, error_message=text, outcome="error")
