@@ -41,23 +41,23 @@ class _Check:
         if schema is True or schema == {}:
             return
         if schema is False:
-            self._fail(path, "is not allowed here")
+            self.fail(path, "is not allowed here")
         assert isinstance(schema, Mapping)
         if depth > MAX_DEPTH:
-            self._fail(path, f"is nested deeper than {MAX_DEPTH} levels")
-        schema = self._resolve(schema)
-        self._kind(value, schema, path)
-        self._choices(value, schema, path, depth)
+            self.fail(path, f"is nested deeper than {MAX_DEPTH} levels")
+        schema = self.resolve(schema)
+        self.kind(value, schema, path)
+        self.choices(value, schema, path, depth)
         if isinstance(value, Mapping):
-            self._object(value, schema, path, depth)
+            self.object(value, schema, path, depth)
         elif isinstance(value, list | tuple):
-            self._array(value, schema, path, depth)
+            self.array(value, schema, path, depth)
         elif isinstance(value, str):
-            self._string(value, schema, path)
+            self.string(value, schema, path)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            self._number(value, schema, path)
+            self.number(value, schema, path)
 
-    def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         reference, hops = schema.get("$ref"), 0
         while isinstance(reference, str) and reference.startswith("#/") and hops < MAX_DEPTH:
             target: Any = self._root
@@ -69,25 +69,25 @@ class _Check:
             reference = schema.get("$ref")
         return schema
 
-    def _kind(self, value: Any, schema: Mapping[str, Any], path: str) -> None:
+    def kind(self, value: Any, schema: Mapping[str, Any], path: str) -> None:
         kinds = schema.get("type")
         names = [kinds] if isinstance(kinds, str) else list(kinds or ())
         if names and not any(name in _TYPES and _TYPES[name](value) for name in names):
-            self._fail(path, f"must be {' or '.join(map(_article, names))}, not {_show(value)}")
+            self.fail(path, f"must be {' or '.join(map(_article, names))}, not {_show(value)}")
         if "enum" in schema and value not in schema["enum"]:
-            self._fail(path, f"must be one of {', '.join(map(_show, schema['enum']))}, not {_show(value)}")
+            self.fail(path, f"must be one of {', '.join(map(_show, schema['enum']))}, not {_show(value)}")
         if "const" in schema and value != schema["const"]:
-            self._fail(path, f"must be {_show(schema['const'])}, not {_show(value)}")
+            self.fail(path, f"must be {_show(schema['const'])}, not {_show(value)}")
 
-    def _choices(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
+    def choices(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
         for part in schema.get("allOf", ()):
             self.value(value, part, path, depth + 1)
         for keyword in ("anyOf", "oneOf"):
             options = schema.get(keyword)
             if options:
-                self._one_of(value, options, path, depth)
+                self.one_of(value, options, path, depth)
 
-    def _one_of(self, value: Any, options: Any, path: str, depth: int) -> None:
+    def one_of(self, value: Any, options: Any, path: str, depth: int) -> None:
         deepest: ToolInputError | None = None
         for option in options:
             try:
@@ -99,45 +99,45 @@ class _Check:
         if deepest is not None and len(deepest.path) > len(path):
             raise deepest
         kinds = [str(option["type"]) for option in options if isinstance(option, Mapping) and "type" in option]
-        self._fail(path, f"must be {' or '.join(map(_article, kinds)) or 'another value'}, not {_show(value)}")
+        self.fail(path, f"must be {' or '.join(map(_article, kinds)) or 'another value'}, not {_show(value)}")
 
-    def _object(self, value: Mapping[str, Any], schema: Mapping[str, Any], path: str, depth: int) -> None:
+    def object(self, value: Mapping[str, Any], schema: Mapping[str, Any], path: str, depth: int) -> None:
         properties = schema.get("properties", {})
         for name in schema.get("required", ()):
             if name not in value:
-                self._fail(_join(path, name), "is missing")
+                self.fail(_join(path, name), "is missing")
         extra = schema.get("additionalProperties", True)
         for name, item in value.items():
             if name in properties:
                 self.value(item, properties[name], _join(path, name), depth + 1)
             elif extra is False:
                 known = ", ".join(properties) or "(none)"
-                self._fail(_join(path, name), f"is not known; the names are {known}")
+                self.fail(_join(path, name), f"is not known; the names are {known}")
             else:
                 self.value(item, extra, _join(path, name), depth + 1)
 
-    def _array(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
-        self._bounds(len(value), schema, "minItems", "maxItems", path, "items")
+    def array(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
+        self.bounds(len(value), schema, "minItems", "maxItems", path, "items")
         if "items" in schema:
             for index, item in enumerate(value):
                 self.value(item, schema["items"], f"{path}[{index}]", depth + 1)
 
-    def _string(self, value: str, schema: Mapping[str, Any], path: str) -> None:
-        self._bounds(len(value), schema, "minLength", "maxLength", path, "characters")
+    def string(self, value: str, schema: Mapping[str, Any], path: str) -> None:
+        self.bounds(len(value), schema, "minLength", "maxLength", path, "characters")
         pattern = schema.get("pattern")
         if pattern is not None and not re.search(pattern, value):
-            self._fail(path, f"must match {pattern}, not {_show(value)}")
+            self.fail(path, f"must match {pattern}, not {_show(value)}")
 
-    def _number(self, value: float, schema: Mapping[str, Any], path: str) -> None:
-        self._bounds(value, schema, "minimum", "maximum", path, "")
+    def number(self, value: float, schema: Mapping[str, Any], path: str) -> None:
+        self.bounds(value, schema, "minimum", "maximum", path, "")
 
-    def _bounds(self, size: float, schema: Mapping[str, Any], low: str, high: str, path: str, unit: str) -> None:
+    def bounds(self, size: float, schema: Mapping[str, Any], low: str, high: str, path: str, unit: str) -> None:
         if low in schema and size < schema[low]:
-            self._fail(path, f"must be at least {schema[low]} {unit}".rstrip() + f", not {size}")
+            self.fail(path, f"must be at least {schema[low]} {unit}".rstrip() + f", not {size}")
         if high in schema and size > schema[high]:
-            self._fail(path, f"must be at most {schema[high]} {unit}".rstrip() + f", not {size}")
+            self.fail(path, f"must be at most {schema[high]} {unit}".rstrip() + f", not {size}")
 
-    def _fail(self, path: str, reason: str) -> None:
+    def fail(self, path: str, reason: str) -> None:
         raise ToolInputError(f"{self._what}: {path or 'the value'} {reason}", path=path)
 
 

@@ -177,25 +177,25 @@ class _Hits:
         if query.mode == "count":
             self.count += sum(1 for _ in spans)
             return True
-        return self._take_lines(data, spans, is_last)
+        return self.take_lines(data, spans, is_last)
 
-    def _take_lines(self, data: bytes | str, spans: Iterator[Span], is_last: bool) -> bool:
+    def take_lines(self, data: bytes | str, spans: Iterator[Span], is_last: bool) -> bool:
         newline: bytes | str = b"\n" if isinstance(data, bytes) else "\n"
         counted, line = 0, self._line
-        self._complete(data)
+        self.complete(data)
         for start, end, at in spans:
             if self.count >= self._query.max_hits:
                 return bool(self._open)
             self.count += 1
             line += data.count(newline, counted, start)  # type: ignore[arg-type]
             counted = start
-            self._show(data, line, start, end, at)
+            self.show(data, line, start, end, at)
         if not is_last:
             self._line = line + data.count(newline, counted)  # type: ignore[arg-type]
-            self._tail = (self._tail + self._last_lines(data))[-self._query.before :]
+            self._tail = (self._tail + self.last_lines(data))[-self._query.before :]
         return True
 
-    def _show(self, data: bytes | str, line: int, start: int, end: int, at: int) -> None:
+    def show(self, data: bytes | str, line: int, start: int, end: int, at: int) -> None:
         query = self._query
         limit = query.max_line_chars
         before = _lines_before(data, start, query.before, limit)
@@ -206,10 +206,10 @@ class _Hits:
         if len(after) < query.after:
             self._open.append((after, query.after - len(after)))
 
-    def _last_lines(self, data: bytes | str) -> list[str]:
+    def last_lines(self, data: bytes | str) -> list[str]:
         return _lines_before(data, len(data), self._query.before, self._query.max_line_chars)
 
-    def _complete(self, data: bytes | str) -> None:
+    def complete(self, data: bytes | str) -> None:
         """Give the hits at the end of the block before the lines after them that stand in this one."""
         still_open = []
         for after, missing in self._open:

@@ -161,18 +161,18 @@ class _Supervisor:
         self._call.sendall(b"taken\n")
         began = time.monotonic()
         try:
-            self._start(spec)
+            self.start(spec)
         except OSError as error:
             self._call.sendall(b"failed %s\n" % str(error).replace("\n", " ").encode("utf-8", "surrogateescape"))
             return
         self._call.sendall(b"started\n")
-        self._watch()
-        self._end_everything()
+        self.watch()
+        self.end_everything()
         for capture in self._captures:
             capture.drain()
-        self._report(time.monotonic() - began)
+        self.report(time.monotonic() - began)
 
-    def _start(self, spec: dict[str, Any]) -> None:
+    def start(self, spec: dict[str, Any]) -> None:
         out_r, out_w = _wide_pipe()
         err_r, err_w = _wide_pipe()
         cwd_r, cwd_w = os.pipe()
@@ -187,27 +187,27 @@ class _Supervisor:
         ]
         self._pidfd = _open_pidfd(self._pid)
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Read output and listen to the host until the command's shell has ended or is to be killed."""
         watched = select.poll()
         for fd in (self._call_fd, self._pidfd, *(capture.fd for capture in self._captures)):
             if fd >= 0:
                 watched.register(fd, select.POLLIN)
         by_fd = {capture.fd: capture for capture in self._captures}
-        while self._status is None and not self._must_kill():
-            for fd, _ in watched.poll(self._poll_ms()):
+        while self._status is None and not self.must_kill():
+            for fd, _ in watched.poll(self.poll_ms()):
                 if fd in by_fd:
                     self._read(by_fd[fd], watched)
                 elif fd == self._call_fd:
-                    self._obey(watched)
-            self._reap()
+                    self.obey(watched)
+            self.reap()
 
-    def _poll_ms(self) -> int | None:
+    def poll_ms(self) -> int | None:
         if self._kill_at is not None:
             return max(0, int((self._kill_at - time.monotonic()) * 1000)) + 1
         return None if self._pidfd >= 0 else 10
 
-    def _must_kill(self) -> bool:
+    def must_kill(self) -> bool:
         return self._kill_at is not None and time.monotonic() >= self._kill_at
 
     def _read(self, capture: Capture, watched: select.poll) -> None:
@@ -216,20 +216,20 @@ class _Supervisor:
         if capture.is_over_limit and self._ended_by is None:
             self._ended_by, self._kill_at = "output_limit", time.monotonic()
 
-    def _obey(self, watched: select.poll) -> None:
+    def obey(self, watched: select.poll) -> None:
         try:
             order = self._call.recv(1)
         except OSError:
             order = b""
         if order == b"T" and self._ended_by is None:
             self._ended_by, self._kill_at = "timeout", time.monotonic() + TERM_GRACE_S
-            self._signal_all(SIGTERM)
+            self.signal_all(SIGTERM)
         elif order != b"T":
             self._ended_by, self._kill_at = self._ended_by or "cancel", time.monotonic()
         if not order:
             watched.unregister(self._call_fd)
 
-    def _reap(self) -> bool:
+    def reap(self) -> bool:
         """Collect ended children; whether any are left."""
         while True:
             try:
@@ -241,38 +241,38 @@ class _Supervisor:
             if pid == self._pid:
                 self._status = status
 
-    def _end_everything(self) -> None:
+    def end_everything(self) -> None:
         """Give what the command left behind a moment to end by itself, then kill until there is nothing left."""
-        if not self._must_kill():
-            self._wait_for_leftovers()
-        if not self._reap():
+        if not self.must_kill():
+            self.wait_for_leftovers()
+        if not self.reap():
             return
         if self._ended_by is None:
-            self._leftovers = len(self._tree())
+            self._leftovers = len(self.tree())
         gives_up_at = time.monotonic() + KILL_LIMIT_S
-        while self._reap() and time.monotonic() < gives_up_at:
-            self._kill_all()
+        while self.reap() and time.monotonic() < gives_up_at:
+            self.kill_all()
             time.sleep(0.001)
         # Left are processes of another user (through sudo) and such as hang in the kernel: said, as they cannot be ended.
-        self._stubborn = len(self._tree()) if self._reap() else 0
+        self._stubborn = len(self.tree()) if self.reap() else 0
 
-    def _wait_for_leftovers(self) -> None:
+    def wait_for_leftovers(self) -> None:
         until = time.monotonic() + LEFTOVER_GRACE_S
-        while self._reap() and time.monotonic() < until:
+        while self.reap() and time.monotonic() < until:
             for capture in self._captures:
                 capture.drain()
             if _readable(self._call_fd, 0.005):
                 return
 
-    def _tree(self) -> set[int]:
+    def tree(self) -> set[int]:
         if not IS_LINUX:
             return {self._pid}
         return descendants({os.getpid()}, process_parents())
 
-    def _kill_all(self) -> None:
+    def kill_all(self) -> None:
         """Stop before killing: a stopped process cannot fork away from under the list."""
         stopped: set[int] = set()
-        while fresh := self._tree() - stopped:
+        while fresh := self.tree() - stopped:
             for pid in fresh:
                 send_signal(pid, SIGSTOP)
             stopped |= fresh
@@ -283,12 +283,12 @@ class _Supervisor:
         if not IS_LINUX:
             send_signal(-self._pid, SIGKILL)
 
-    def _signal_all(self, number: int) -> None:
-        for pid in self._tree():
+    def signal_all(self, number: int) -> None:
+        for pid in self.tree():
             send_signal(pid, number)
             send_signal(pid, SIGCONT)
 
-    def _report(self, duration_s: float) -> None:
+    def report(self, duration_s: float) -> None:
         out, err = self._captures
         status = self._status
         signal_number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
