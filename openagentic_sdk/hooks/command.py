@@ -14,7 +14,7 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from ..errors import InvalidEventError
@@ -48,7 +48,6 @@ _TEXT_IS_CONTEXT = frozenset({"user_prompt_submit", "session_start"})
 _TOO_LATE_TO_BLOCK = frozenset(
     {"post_tool_use", "session_start", "session_end", "subagent_stop", "post_compact", "notification"}
 )
-_EXACT_NAMES = re.compile(r"[A-Za-z0-9_\- ,|]*")
 # Variables through which a shell would run something before the hook.
 _UNWANTED = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS", "CDPATH", "GLOBIGNORE")
 
@@ -68,7 +67,7 @@ class ShellHook:
 
     async def __call__(self, payload: dict[str, Any]) -> HookDecision | None:
         """Run it. Raises OSError when it cannot be started, and RuntimeError with stderr when it fails."""
-        code, out, err = await self._run(dumps_json(_described(payload, self)).encode("ascii"))
+        code, out, err = await self._run(dumps_json(self._described(payload)).encode("ascii"))
         point = str(payload.get("hook_point"))
         if code == 2:
             return _blocked(point, err.strip() or "the hook gave no reason")
@@ -77,15 +76,43 @@ class ShellHook:
             raise RuntimeError(f"{self.command!r}: {how}: {err.strip()[:1000] or 'it wrote nothing to stderr'}")
         return answer_of(point, out)
 
+    def _described(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """What the command reads: Claude Code's fields, and everything else that JSON can say."""
+        context = payload.get("context") or {}
+        point = str(payload.get("hook_point"))
+        described: dict[str, Any] = {
+            "session_id": str(context.get("session_id") or ""),
+            "transcript_path": self.transcript_path,
+            "cwd": str(context.get("cwd") or self.project_dir),
+            "permission_mode": self.permission_mode,
+            "hook_event_name": _NAMES.get(point, point),
+        }
+        names = {"tool_output": "tool_response", "kind": "notification_type"}
+        for key, value in payload.items():
+            if key not in ("hook_point", "context"):
+                described[names.get(key, key)] = _as_json(value)
+        for key in ("tool_use_id", "agent_name", "final_text", "error_message"):
+            if context.get(key):
+                described.setdefault(key, str(context[key]))
+        if context.get("tool_input") and not described.get("tool_input"):
+            described["tool_input"] = _as_json(context["tool_input"])
+        return described
+
+    def _environment(self) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if k not in _UNWANTED and not k.startswith("BASH_FUNC_")}
+        return {**kept, "CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), **self.env}
+
     async def _run(self, data: bytes) -> tuple[int, str, str]:
         # Files, not pipes: a process that the hook left behind cannot make us wait for the end of its output.
         import tempfile
 
+        bash = shutil.which("bash")
+        shell = (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             given.write(data)
             given.seek(0)
             process = await asyncio.create_subprocess_exec(
-                *_shell(),
+                *shell,
                 self.command,
                 stdin=given,
                 stdout=out,
@@ -97,57 +124,17 @@ class ShellHook:
             try:
                 code = await process.wait()
             finally:
-                await _end(process)
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty by now
+                    os.killpg(process.pid, signal.SIGKILL)
+                while process.returncode is None:
+                    with contextlib.suppress(asyncio.CancelledError):  # the hook itself is waited for, whatever comes
+                        await process.wait()
             return code, _start_of(out), _start_of(err)
-
-    def _environment(self) -> dict[str, str]:
-        kept = {
-            key: value for key, value in os.environ.items() if key not in _UNWANTED and not key.startswith("BASH_FUNC_")
-        }
-        return {**kept, "CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), **self.env}
-
-
-def _shell() -> tuple[str, ...]:
-    bash = shutil.which("bash")
-    return (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """End the whole process group, and wait for the hook itself, through any cancellation."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody of the group is left
-        os.killpg(process.pid, signal.SIGKILL)
-    while process.returncode is None:
-        try:
-            await process.wait()
-        except asyncio.CancelledError:
-            continue
 
 
 def _start_of(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read(4 * MAX_OUTPUT_CHARS).decode("utf-8", errors="replace")[:MAX_OUTPUT_CHARS]
-
-
-def _described(payload: Mapping[str, Any], hook: ShellHook) -> dict[str, Any]:
-    """What the command reads: Claude Code's fields, and everything else that JSON can say."""
-    context = payload.get("context") or {}
-    described: dict[str, Any] = {
-        "session_id": str(context.get("session_id") or ""),
-        "transcript_path": hook.transcript_path,
-        "cwd": str(context.get("cwd") or hook.project_dir),
-        "permission_mode": hook.permission_mode,
-        "hook_event_name": _NAMES.get(str(payload.get("hook_point")), str(payload.get("hook_point"))),
-    }
-    names = {"tool_output": "tool_response"}
-    for key, value in payload.items():
-        if key not in ("hook_point", "context"):
-            described[names.get(key, key)] = _as_json(value)
-    for key in ("tool_use_id", "agent_name", "final_text", "error_message"):
-        if context.get(key):
-            described.setdefault(key, str(context[key]))
-    if context.get("tool_input") and not described.get("tool_input"):
-        described["tool_input"] = _as_json(context["tool_input"])
-    return described
 
 
 def _as_json(value: Any) -> Any:
@@ -172,31 +159,24 @@ def answer_of(point: str, text: str) -> HookDecision | None:
         answer = loads_json(text)
     except InvalidEventError as error:
         raise RuntimeError(f"the hook's answer begins like JSON and is none: {error}") from None
-    decision = _general(point, answer)
+    decision = HookDecision()
+    if answer.get("continue") is False:
+        reason = answer.get("stopReason") or answer.get("reason") or "the hook stopped the run"
+        decision = HookDecision(block=point not in _TOO_LATE_TO_BLOCK, block_reason=str(reason), action="stop")
+    elif answer.get("decision") == "block":
+        decision = _blocked(point, str(answer.get("reason") or "the hook gave no reason"))
+    elif answer.get("decision") == "approve" and point == "pre_tool_use":
+        decision = HookDecision(permission="allow", block_reason=_text(answer.get("reason")))
     specific = answer.get("hookSpecificOutput")
     if isinstance(specific, dict):
         decision = _specific(point, specific, decision)
     return None if decision == HookDecision() else decision
 
 
-def _general(point: str, answer: Mapping[str, Any]) -> HookDecision:
-    """The fields that every event has: continue, stopReason, decision, reason."""
-    if answer.get("continue") is False:
-        reason = answer.get("stopReason") or answer.get("reason") or "the hook stopped the run"
-        return HookDecision(block=point not in _TOO_LATE_TO_BLOCK, block_reason=str(reason), action="stop")
-    if answer.get("decision") == "block":
-        return _blocked(point, str(answer.get("reason") or "the hook gave no reason"))
-    if answer.get("decision") == "approve" and point == "pre_tool_use":
-        return HookDecision(permission="allow", block_reason=_text(answer.get("reason")))
-    return HookDecision()
-
-
 def _specific(point: str, specific: Mapping[str, Any], decision: HookDecision) -> HookDecision:
-    """The fields of one event, on top of the general ones."""
-    wish = specific.get("permissionDecision")
-    changed = specific.get("updatedInput")
-    inner = specific.get("decision")
-    reason = specific.get("permissionDecisionReason")
+    """The fields of one event, on top of those that every event has."""
+    wish, reason = specific.get("permissionDecision"), specific.get("permissionDecisionReason")
+    changed, inner = specific.get("updatedInput"), specific.get("decision")
     if isinstance(inner, dict):
         wish, changed = inner.get("behavior", wish), inner.get("updatedInput", changed)
         reason = inner.get("message", reason)
@@ -235,7 +215,9 @@ def with_command_hooks(
             problems.append(f"{hook.source}: there is no hook event {hook.event!r} here; {hook.command!r} never runs")
             continue
         pattern, regex = matched_names(hook.matcher)
-        if regex is not None and not _is_regex(regex):
+        try:
+            re.compile(regex or "")
+        except re.error:
             problems.append(
                 f"{hook.source}: matcher {regex!r} is no regular expression; {hook.command!r} runs for every tool"
             )
@@ -245,8 +227,8 @@ def with_command_hooks(
         name = f"{hook.command[:80]} ({hook.source})"
         matcher = HookMatcher(name, pattern, shell_hook, timeout_s, tool_name_regex=regex)
         found.setdefault(point, []).append(matcher)
-    added = {point: (*engine.__dict__[point], *matchers) for point, matchers in found.items()}
-    return HookEngine(**{**engine.__dict__, **added}), tuple(problems)
+    added: dict[str, Any] = {point: (*engine.__dict__[point], *matchers) for point, matchers in found.items()}
+    return replace(engine, **added), tuple(problems)
 
 
 def matched_names(matcher: str) -> tuple[str, str | None]:
@@ -254,14 +236,6 @@ def matched_names(matcher: str) -> tuple[str, str | None]:
     nothing are all names, anything else is a regular expression that may stand anywhere in a name."""
     if matcher in ("", "*"):
         return "*", None
-    if _EXACT_NAMES.fullmatch(matcher):
+    if re.fullmatch(r"[A-Za-z0-9_\- ,|]*", matcher):
         return "|".join(name.strip() for name in re.split(r"[|,]", matcher) if name.strip()), None
     return "*", matcher
-
-
-def _is_regex(text: str) -> bool:
-    try:
-        re.compile(text)
-    except re.error:
-        return False
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -251,18 +252,33 @@ class Run:
         return () if self.session_dir is None else (self.session_dir,)
 
     async def ask(self, question: UserQuestion) -> str:
-        """Put a question to a person; question and answer are in the log. An answer that is there already is taken."""
+        """Put a question to a person; question and answer are in the log. An answer that is there already is taken.
+
+        Meanwhile the notification hooks run; they change nothing.
+        """
         known = self.view.answer_to(question, self.answers_taken)
         if known is not None:
             self.answers_taken.add(known.question_id)
             return known.answer
         self.answers_taken.add(question.question_id)
         await self.record(question)
-        if self.request.parks:
-            raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
-        answer: str = await self.agent.gate.answer(question)
+        notified = asyncio.create_task(self._notify(question))
+        try:
+            if self.request.parks:
+                await notified
+                raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
+            answer: str = await self.agent.gate.answer(question)
+            await notified
+        finally:
+            notified.cancel()
         await self.record(UserAnswer(question.question_id, answer))
         return answer
+
+    async def _notify(self, question: UserQuestion) -> None:
+        payload = {"message": question.prompt, "kind": question.kind}
+        context = self.hook_context(tool_use_id=question.tool_use_id)
+        _, events, _ = await self.agent.hooks.run("notification", payload, context)
+        await self.record(*events)
 
 
 def within_allowlists(gate: PermissionGate, policy: SkillPolicy) -> PermissionGate:

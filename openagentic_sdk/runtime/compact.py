@@ -59,7 +59,7 @@ async def compact(run: Run, trigger: str) -> bool:
     )
     if plan is None:
         return False
-    events, decision = await run.agent.hooks.run_pre_compact(trigger=trigger, context=run.hook_context())
+    _, events, decision = await run.agent.hooks.run("pre_compact", {"trigger": trigger}, run.hook_context())
     await run.record(*events)
     if decision is not None and decision.block:
         return False
@@ -67,7 +67,8 @@ async def compact(run: Run, trigger: str) -> bool:
     summary = finish_summary(plan, text if text is not None else fallback_summary(plan))
     method = "fallback" if text is None else "model"
     await run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
-    events, _ = await run.agent.hooks.run_post_compact(trigger=trigger, summary=summary, context=run.hook_context())
+    payload = {"trigger": trigger, "summary": summary}
+    _, events, _ = await run.agent.hooks.run("post_compact", payload, run.hook_context())
     await run.record(*events)
     return True
 

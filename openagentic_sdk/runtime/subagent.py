@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
-from ..events import Event, HookEvent, Result, SubagentFinished, SubagentStarted
+from ..events import Event, Result, SubagentFinished, SubagentStarted
 from ..sessions.folds.view import SessionView
 from ..tools.base import SubagentResult
 from .agent import Agent, Expanded, Run, RunRequest, within_allowlists
@@ -26,9 +26,7 @@ async def run_subagent(
     or when a hook blocks. Budget, deadline, hooks and permissions are the parent's.
     """
     agent = replace(_within_skills(run, run.agent.child(name)), expand_prompt=_as_given(events))
-    await _hooks(
-        run, await run.agent.hooks.run_subagent_start(agent_name=name, prompt=prompt, context=run.hook_context())
-    )
+    await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
     request = RunRequest(metadata=_links(run, tool_use_id))
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
@@ -43,12 +41,7 @@ async def run_subagent(
     finally:
         await child.recorder.close()
     await run.record(_finished(child, tool_use_id, name, result.stop_reason))
-    await _hooks(
-        run,
-        await run.agent.hooks.run_subagent_stop(
-            agent_name=name, final_text=result.final_text, context=run.hook_context()
-        ),
-    )
+    await _run_hooks(run, "subagent_stop", {"agent_name": name, "final_text": result.final_text})
     return _outcome(child, result)
 
 
@@ -84,8 +77,8 @@ def _outcome(child: Run, result: Result) -> SubagentResult:
     return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)
 
 
-async def _hooks(run: Run, outcome: tuple[list[HookEvent], Any]) -> None:
-    events, decision = outcome
+async def _run_hooks(run: Run, point: str, payload: Mapping[str, Any]) -> None:
+    _, events, decision = await run.agent.hooks.run(point, payload, run.hook_context())
     await run.record(*events)
     if decision is not None and decision.block:
         raise ToolError(decision.block_reason or "a hook blocked this subagent")

@@ -156,8 +156,8 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
 
 async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
     """What hooks say in the place of the person who would be asked; None when they leave it to the person."""
-    events, decision = await run.agent.hooks.run_permission_request(
-        tool_name=name, tool_input=input, context=run.hook_context(tool_use_id=use.tool_use_id)
+    _, events, decision = await run.agent.hooks.run(
+        "permission_request", {"tool_name": name, "tool_input": input}, run.hook_context(tool_use_id=use.tool_use_id)
     )
     await run.record(*events)
     if decision is None or (decision.permission not in ("allow", "deny") and not decision.block):

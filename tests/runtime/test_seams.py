@@ -151,6 +151,27 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
         result = next(event for event in events if event.type == "tool.result")
         self.assertEqual(result.output, ["answer 1", "answer 2", "answer 3"])
 
+    async def test_notification_hooks_hear_of_a_question_before_it_is_answered(self):
+        heard, told = asyncio.Event(), []
+
+        async def answer(question):
+            await heard.wait()  # nobody would come without having been called
+            return "no"
+
+        async def notice(payload):
+            told.append((payload["message"], payload["kind"], payload["context"]["session_id"]))
+            heard.set()
+
+        options = options_for(
+            [{"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, "ok"],
+            permission_gate=PermissionGate(permission_mode="prompt", user_answerer=answer),
+            hooks=HookEngine(notification=[HookMatcher("bell", hook=notice)]),
+        )
+        events = await events_of("hi", options)
+        self.assertEqual(told, [("Allow echo?", "permission", events[0].session_id)])
+        kinds = [e.type for e in events if e.type in ("user.question", "hook.event", "user.answer")]
+        self.assertEqual(kinds, ["user.question", "hook.event", "user.answer"])
+
     async def test_an_interrupt_hides_no_stored_event_from_its_reader(self):
         options = options_for([{"text": "Look.", "tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, "ok"])
         async with AgentClient(options) as client:
