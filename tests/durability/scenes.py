@@ -26,10 +26,7 @@ from openagentic_sdk.sessions.log.disk import SystemDisk
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.clock import FakeClock
-
-# A disk in memory, where there is one: most tests here look at thousands of states of a file and at none of the hardware.
-IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
+from tests.size import IN_MEMORY
 
 
 class InstantDisk(SystemDisk):
@@ -93,7 +90,7 @@ class SceneTest(unittest.TestCase):
     """A folder of its own, and a store that does not wait for the hardware."""
 
     durability = "barrier"
-    medium = IN_MEMORY
+    medium = IN_MEMORY  # most tests here look at thousands of states of a file and at none of the hardware
 
     def setUp(self) -> None:
         place = tempfile.TemporaryDirectory(prefix="durability-", dir=self.medium)

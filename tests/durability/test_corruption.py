@@ -9,8 +9,9 @@ from openagentic_sdk.errors import LogCorruptError, SessionExistsError
 from openagentic_sdk.events import Event, SessionForked, UserMessage
 from openagentic_sdk.sessions.log.verify import salvage, verify_session
 from openagentic_sdk.sessions.store import LOG_NAME
+from tests.size import LARGE
 
-from .scenes import LARGE, SceneTest, bare, small_batches, three_turns
+from .scenes import SceneTest, bare, small_batches, three_turns
 
 
 class BitFlipTest(SceneTest):

@@ -13,8 +13,9 @@ from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
+from tests.size import LARGE
 
-from .scenes import LARGE, InstantDisk, SceneTest, bare, small_batches, three_turns
+from .scenes import InstantDisk, SceneTest, bare, small_batches, three_turns
 
 
 class FaultAtEveryOperationTest(SceneTest):

@@ -12,8 +12,9 @@ from openagentic_sdk.sessions.log.line import is_barrier
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.faults import Step, Tape, after_power_cut
+from tests.size import LARGE
 
-from .scenes import LARGE, SceneTest, bare
+from .scenes import SceneTest, bare
 
 RUNS = 300 if LARGE else 12
 CUTS_PER_RUN = 60

@@ -18,8 +18,9 @@ from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
+from tests.size import LARGE
 
-from .scenes import LARGE, InstantDisk, SceneTest, bare
+from .scenes import InstantDisk, SceneTest, bare
 
 ROOT = Path(__file__).parent.parent.parent
 APPENDS = 200 if LARGE else 25

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.program_tables import FIND_VALUED, FIND_WORDS, OPTIONS, READERS
+from tests.size import LARGE
 
 from .real_bash import BASH
 from .workspace import WorkspaceTestCase
 
-LINES = 20_000 if os.environ.get("OPENAGENTIC_TEST_LARGE") == "1" else 1_500
+LINES = 20_000 if LARGE else 600
 _LETTERS = string.ascii_letters + string.digits
 _WORDS = (
     "README.md",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import unittest
 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.shell import CommandLine, SimpleCommand, parse_command
+from tests.size import LARGE
 
 from .real_bash import BASH, disguised_line, files_made, random_line, recorded
 
-LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
-LINES = 15_000 if LARGE else 2_400
-DISGUISED_LINES = 3_000 if LARGE else 500
-FILE_LINES = 1_000 if LARGE else 60
+LINES = 15_000 if LARGE else 400
+DISGUISED_LINES = 3_000 if LARGE else 200
+FILE_LINES = 1_000 if LARGE else 30
 
 
 def comparable(line: CommandLine) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import unittest
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,9 +16,9 @@ from openagentic_sdk.providers.exchange import BodyReader
 from openagentic_sdk.providers.openai import ChatReading
 from openagentic_sdk.providers.openai_responses import ResponseReading
 from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
+from tests.size import LARGE
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "wire"
-LARGE = bool(os.environ.get("OPENAGENTIC_TEST_LARGE"))
 ORIGIN = "host"
 
 

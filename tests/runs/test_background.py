@@ -16,6 +16,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
 from openagentic_sdk.tools.function import tool
 from tests.runtime.support import assert_closed, options_for
+from tests.size import LARGE
 
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
 
@@ -138,16 +139,17 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
 
 
 class ManyTest(unittest.IsolatedAsyncioTestCase):
-    async def test_sixty_four_runs_of_twenty_steps_complete_on_files_and_on_sqlite(self):
+    async def test_many_runs_at_once_complete_on_files_and_on_sqlite(self):
+        count, steps = (64, 20) if LARGE else (16, 4)
         files = partial(FileSessionStore, durability="flush")
         for make in (files, lambda folder: SqliteSessionStore(Path(folder) / "sessions.db")):
             with tempfile.TemporaryDirectory() as folder, self.subTest(store=make):
                 store = make(folder)
-                turns = [{"tool_calls": [ECHO]}] * 20 + ["Done."]
-                runs = [submit("go", options_for(turns, session_store=store)) for _ in range(64)]
+                turns = [{"tool_calls": [ECHO]}] * steps + ["Done."]
+                runs = [submit("go", options_for(turns, session_store=store)) for _ in range(count)]
                 results = await asyncio.gather(*(run.wait() for run in runs))
-                self.assertEqual([result.metrics.steps for result in results], [21] * 64)
-                self.assertEqual(len(store.list_sessions()), 64)
+                self.assertEqual([result.metrics.steps for result in results], [steps + 1] * count)
+                self.assertEqual(len(store.list_sessions()), count)
                 store.close()
                 del runs, results
                 gc.collect()

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import tempfile
 import unittest
 
@@ -17,11 +16,11 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
+from tests.size import IN_MEMORY, LARGE
 
 from .support import assert_closed, events_of, options_for, result_of
 
-LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
-FAULTS = (*ERRORS, *WRITE_FAULTS) if LARGE else ("EIO", "ENOSPC", "EINTR", "short")
+FAULTS = (*ERRORS, *WRITE_FAULTS) if LARGE else ("EIO", "ENOSPC")
 TURNS = [{"tool_calls": [{"name": "act", "arguments": {"n": n}}]} for n in range(2)] + ["Done."]
 
 
@@ -123,13 +122,13 @@ class FaultAtEveryOperationTest(unittest.TestCase):
         return started, disk
 
     def test_no_acknowledged_event_is_lost_and_the_session_can_go_on(self):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
             _, disk = self.play(folder, 0, "EIO")
         operations = len(disk.operations)
         self.assertGreater(operations, 20)
         for fault in FAULTS:
             for at in range(1, operations + 1):
-                with self.subTest(fault=fault, at=at), tempfile.TemporaryDirectory() as folder:
+                with self.subTest(fault=fault, at=at), tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
                     started, _ = self.play(folder, at, fault)
                     store = FileSessionStore(folder)
                     if not store.session_exists("s"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
 import unittest
@@ -12,17 +11,17 @@ from typing import Any, ClassVar
 from openagentic_sdk.errors import ProviderHTTPError
 from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
+from tests.size import LARGE
 
 from . import peers
 from .test_aimock import FIXTURES, PLAIN, TOOLS, ask
 
 MISSING = "the LiteLLM proxy and aimock are not both installed: python3 -m tests.servers.peers litellm (and aimock)"
 # It takes the proxy half a minute to start.
-ASKED_FOR = bool(os.environ.get("OPENAGENTIC_TEST_LARGE"))
 
 
 @unittest.skipUnless(peers.LITELLM.exists() and peers.AIMOCK.exists(), MISSING)
-@unittest.skipUnless(ASKED_FOR, "the LiteLLM proxy is slow to start: set OPENAGENTIC_TEST_LARGE=1")
+@unittest.skipUnless(LARGE, "the LiteLLM proxy is slow to start: set OPENAGENTIC_TEST_LARGE=1")
 class LiteLLMInFrontOfAimock(unittest.IsolatedAsyncioTestCase):
     proxy: ClassVar[peers.Peer]
 

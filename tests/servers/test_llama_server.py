@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 import unittest
 from pathlib import Path
@@ -23,12 +22,13 @@ from openagentic_sdk.sessions.folds.usage import normalize_usage
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.read import ReadTool
+from tests.size import LARGE
 
 from . import peers
 
 INSTALLED = peers.LLAMA_SERVER.exists() and all(path.exists() for path in peers.LLAMA_MODELS.values())
 MISSING = "llama-server is not built: python3 -m tests.servers.peers llama-server"
-SEEDS = range(8 if os.environ.get("OPENAGENTIC_TEST_LARGE") else 1)
+SEEDS = range(8 if LARGE else 1)
 TOOLS = [
     {
         "type": "function",

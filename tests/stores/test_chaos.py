@@ -1,6 +1,6 @@
 """Writers on a Postgres server that keeps crashing lose nothing, double nothing and leave no hole.
 
-Needs the server's programs, and a minute: it runs with OPENAGENTIC_TEST_LARGE=1 (OPENAGENTIC_TEST_CHAOS_S says how long).
+Needs the server's programs, and a minute: it runs with OPENAGENTIC_TEST_LARGE=1.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pathlib import Path
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.folds.summary import fold_session_summary, start_summary
 from openagentic_sdk.sessions.stores.locate import open_store
+from tests.size import LARGE
 
 ROOT = Path(__file__).parents[2]
-CHAOS_S = float(os.environ.get("OPENAGENTIC_TEST_CHAOS_S", "60"))
+CHAOS_S = 60.0
 WRITERS = ("p0", "p1", "run2", "run3")
 _WRITER = """
 import sys, time
@@ -73,7 +74,7 @@ def server_programs() -> Path | None:
     return found[-1].parent if found else Path(on_path).parent if on_path else None
 
 
-@unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_LARGE"), "runs with OPENAGENTIC_TEST_LARGE=1")
+@unittest.skipUnless(LARGE, "runs with OPENAGENTIC_TEST_LARGE=1")
 @unittest.skipUnless(importlib.util.find_spec("psycopg"), "the driver psycopg is not installed")
 @unittest.skipUnless(server_programs(), "the programs of a Postgres server are not installed")
 class PostgresChaosTest(unittest.TestCase):

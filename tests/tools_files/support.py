@@ -13,7 +13,6 @@ from typing import Any
 from openagentic_sdk.tools.base import Tool, ToolContext
 
 FIXTURES = Path(__file__).parent.parent.parent / "fixtures" / "tools_files"
-IS_LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 
 
 def load_cases(name: str) -> list[dict[str, Any]]:

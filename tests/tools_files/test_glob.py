@@ -15,8 +15,9 @@ from openagentic_sdk.tools.base import ToolContext, may_read_all
 from openagentic_sdk.tools.find.gitignore import IgnoreFile
 from openagentic_sdk.tools.find.pattern import GlobPattern
 from openagentic_sdk.tools.glob import GlobTool
+from tests.size import LARGE
 
-from .support import IS_LARGE, ScratchCase, load_cases
+from .support import ScratchCase, load_cases
 
 
 def matches(pattern: str, path: str) -> bool:
@@ -211,7 +212,7 @@ class GitIgnore(ScratchCase):
         chance = random.Random(8)
         names = ["a", "b", "c", "ab", "abc", "a.b"]
         pieces = ["a", "b", "c", "ab", "*", "**", "?", "[ab]", "[!a]", "a*", "*b", "*.b", "a*b*", "\\a"]
-        for number in range(300 if IS_LARGE else 40):
+        for number in range(300 if LARGE else 40):
             top = self.root / str(number)
             _git_init(top)
             for _ in range(25):

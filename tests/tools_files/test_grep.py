@@ -18,8 +18,9 @@ from openagentic_sdk.tools.find.search import Query, line_spans, search_file
 from openagentic_sdk.tools.find.search_files import FileSearch, ListedFile, is_linear
 from openagentic_sdk.tools.find.worker import _interpreter
 from openagentic_sdk.tools.grep import GrepTool
+from tests.size import LARGE
 
-from .support import IS_LARGE, ScratchCase
+from .support import ScratchCase
 
 TEXT = "alpha\nBeta needle\ngamma\ndelta Needle 1\n\nomega needle needle\n"
 
@@ -333,7 +334,7 @@ class Lines(unittest.TestCase):
     def test_patterns_made_by_chance_on_texts_made_by_chance(self) -> None:
         chance = random.Random(9)
         tried = 0
-        while tried < (20_000 if IS_LARGE else 3_000):
+        while tried < (20_000 if LARGE else 3_000):
             pattern = "".join(
                 chance.choice(self.ATOMS) + chance.choice(self.REPEATS) for _ in range(chance.randint(1, 4))
             )

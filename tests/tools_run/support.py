@@ -13,7 +13,6 @@ from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.bash import BashTool
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "tools_run"
-IS_LARGE = os.environ.get("OPENAGENTIC_TEST_LARGE") == "1"
 
 
 class WorkspaceTestCase(unittest.TestCase):

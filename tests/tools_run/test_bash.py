@@ -19,8 +19,9 @@ from openagentic_sdk.tools.shell.environment import command_environment, is_drop
 from openagentic_sdk.tools.shell.helper import descendants, process_parents
 from openagentic_sdk.tools.shell.output import keep_text
 from openagentic_sdk.tools.shell.process import stop_helper
+from tests.size import LARGE
 
-from .support import IS_LARGE, WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
+from .support import WorkspaceTestCase, close_run, open_descriptors, processes_with, wait_until_gone
 
 
 def unique_seconds() -> str:
@@ -108,7 +109,7 @@ class Output(WorkspaceTestCase):
         self.assertEqual(Path(result["stdout_file"]).stat().st_size, 3_000_000)
 
     def test_much_output_costs_no_memory_here(self) -> None:
-        size = 1024**3 if IS_LARGE else 64 * 1024**2
+        size = 1024**3 if LARGE else 64 * 1024**2
         before = peak_memory_bytes()
         result = self.bash(f"head -c {size} /dev/zero | tr '\\0' x; echo end", timeout_s=300)
         self.assertEqual(result["exit_code"], 0)
