@@ -7,6 +7,7 @@ check; one to another host is reported to the model and not followed, so a permi
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -194,7 +195,5 @@ def _reported_redirect(url: WebUrl, status: int, target: WebUrl) -> dict[str, An
 
 def resolve(host: str) -> list[str]:
     """The addresses of a host, as the system's resolver gives them."""
-    import socket
-
     answers = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(answer[4][0]) for answer in answers))

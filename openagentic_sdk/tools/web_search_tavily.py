@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..errors import ToolError
 from ..threads import run_in_thread
@@ -114,7 +115,6 @@ def _text(value: Any) -> str:
 def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], signal: FetchSignal) -> Mapping[str, Any]:
     """POST with the standard library; certificates are checked against the system's roots."""
     import http.client
-    from urllib.parse import urlsplit
 
     parts = urlsplit(url)
     connection = http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=signal.remaining_s())

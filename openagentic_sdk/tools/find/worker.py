@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
 import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import ToolError
 from ...serialization import dumps_json, loads_json
 from ..base import ToolContext
 from ..files.workspace import check_cancelled
 from .search import Answer
-
-if TYPE_CHECKING:
-    import subprocess
 
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 _PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.tools.find.search import serve; serve()"
@@ -99,8 +97,6 @@ class GrepWorker:
         self._lines += lines
 
     def _start(self) -> subprocess.Popen[bytes]:
-        import subprocess
-
         self._process = subprocess.Popen(
             [_interpreter(), "-I", "-S", "-c", _PROGRAM, _ROOT],
             stdin=subprocess.PIPE,

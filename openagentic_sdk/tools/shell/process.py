@@ -12,6 +12,7 @@ import marshal
 import os
 import select
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -174,8 +175,6 @@ class _Helper:
     """A started helper process and the channel to it."""
 
     def __init__(self) -> None:
-        import subprocess
-
         self.owner_pid = os.getpid()
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
@@ -235,8 +234,6 @@ class _Helper:
         self._channel.close()
         if self.owner_pid != os.getpid():
             return
-        import subprocess
-
         try:
             self._process.wait(HELPER_EXIT_LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import unicodedata
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from ...errors import AddressRefusedError
 
@@ -162,8 +164,6 @@ def _why_no_match(url: str) -> str:
 
 def _ascii_target(target: str) -> str:
     """Path and query in ASCII, without the fragment, which is never sent."""
-    from urllib.parse import quote
-
     target = target.partition("#")[0]
     if target.startswith("?"):
         target = "/" + target
@@ -188,8 +188,6 @@ def _ascii_host(url: str, host: str) -> str:
     """The host's name in ASCII. Look-alikes of digits and dots (①, 。) are refused rather than translated."""
     if host.isascii():
         return host
-    import unicodedata
-
     is_plain = all(character in ".-_" or unicodedata.category(character)[0] in "LMN" for character in host)
     if not is_plain or unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host):
         raise AddressRefusedError(url, f"{host!r} holds characters that stand for others: write the host plainly")

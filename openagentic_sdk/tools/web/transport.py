@@ -6,6 +6,7 @@ deadline, the body a limit, and a signal that ends it from another thread.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -16,7 +17,6 @@ from .address import IPAddress, WebUrl
 
 if TYPE_CHECKING:
     import http.client
-    import socket
     import ssl
 
 CHUNK_BYTES = 65536
@@ -56,8 +56,6 @@ class FetchSignal(threading.Event):
         return left_s
 
     def _shut(self) -> None:
-        import socket
-
         if self._socket is not None:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)
@@ -96,8 +94,6 @@ def fetch_from_address(
 
 
 def _connect(url: WebUrl, address: IPAddress, signal: FetchSignal) -> socket.socket:
-    import socket
-
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     plain = socket.socket(family, socket.SOCK_STREAM)
     try:
