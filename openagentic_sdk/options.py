@@ -23,6 +23,8 @@ from .sessions.base import SessionStore
 from .tools.base import Tool
 from .tools.registry import ToolRegistry
 
+SettingSource = Literal["user", "project", "local"]
+SETTING_SOURCES: tuple[SettingSource, ...] = ("user", "project", "local")
 MAX_STEPS = 50
 MAX_SUBAGENT_DEPTH = 3
 BLOB_BYTES = 256 * 1024
@@ -124,7 +126,7 @@ class OpenAgenticOptions:
 
     cwd: str | os.PathLike[str] | None = None
     project_dir: str | os.PathLike[str] | None = None
-    setting_sources: Sequence[Literal["user", "project", "local"]] = ()
+    setting_sources: Sequence[SettingSource] = ()
     trust_project: bool | None = None
     run_text_commands: bool = False
     additional_dirs: Sequence[str | os.PathLike[str]] = ()

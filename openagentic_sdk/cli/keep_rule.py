@@ -7,16 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from ..assemble import sdk_home
+from ..assemble import trust_store
 from ..errors import OpenAgentSdkError
 from ..project.claude import find_project_root
 from ..project.settings_write import LOCAL_SETTINGS, add_allow_rule
-from ..project.trust import TrustStore
-
-
-def trust_store() -> TrustStore:
-    """The decisions about projects that this machine's user made."""
-    return TrustStore(sdk_home() / "trust.json")
 
 
 def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callable[[str], None] | None:

@@ -7,15 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import replace
 
-from ..assemble import sdk_home
-from ..project.claude import claude_folders, find_project_root
-from ..project.loaded import what_is_loaded
-from ..project.trust import TrustStore
+from ..assemble import open_project
+from ..options import SETTING_SOURCES, OpenAgenticOptions
+from ..project.project import Project
 from ..skills.files import list_resources
 from ..skills.frontmatter import Diagnostic
-from ..skills.index import IndexResult, SkillIndex, SkillInfo, load_skill
+from ..skills.index import SkillInfo, load_skill
 from ..skills.lint import check_path
 from ..skills.names import name_key
 from ..skills.parse import SkillDoc
@@ -58,17 +57,14 @@ def run(args: argparse.Namespace) -> int:
     return action(args, Screen(sys.stdout))
 
 
-def _read_index(args: argparse.Namespace) -> IndexResult:
-    cwd = _cwd(args)
-    return SkillIndex(find_project_root(cwd), cwd=cwd, setting_sources=() if args.project_only else ("user",)).read()
-
-
-def _cwd(args: argparse.Namespace) -> Path:
-    return Path(args.cwd or os.getcwd()).expanduser().absolute()
+def _project(args: argparse.Namespace) -> Project:
+    """The project as a run in that folder reads it."""
+    options = OpenAgenticOptions(cwd=args.cwd, setting_sources=("project", "local"))
+    return open_project(options if args.project_only else replace(options, setting_sources=SETTING_SOURCES))
 
 
 def _list(args: argparse.Namespace, screen: Screen) -> int:
-    index = _read_index(args)
+    index = _project(args).skills()
     words = name_key(" ".join(args.query)).split()
     rows = [skill for skill in index.skills if all(word in name_key(f"{skill.name} {skill.summary}") for word in words)]
     for skill in rows:
@@ -105,7 +101,7 @@ def _row(skill: SkillInfo, screen: Screen) -> str:
 
 
 def _show(args: argparse.Namespace, screen: Screen) -> int:
-    skill = _read_index(args).find(args.name)
+    skill = _project(args).skills().find(args.name)
     doc = load_skill(skill)
     if args.json:
         screen.line(json.dumps(_document(skill, doc)))
@@ -155,7 +151,7 @@ def _facts(skill: SkillInfo, doc: SkillDoc) -> list[tuple[str, str]]:
 
 
 def _why(args: argparse.Namespace, screen: Screen) -> int:
-    index = _read_index(args)
+    index = _project(args).skills()
     skill = index.find(args.name)
     hidden = next((pair for pair in index.shadowed if pair.loser is skill), None)
     winner = hidden.winner if hidden else skill
@@ -178,31 +174,25 @@ def _place(skill: SkillInfo) -> str:
 
 
 def _sources(args: argparse.Namespace, screen: Screen) -> int:
-    cwd = _cwd(args)
-    root = find_project_root(cwd)
-    sources = ("project", "local") if args.project_only else ("user", "project", "local")
-    trust = TrustStore(sdk_home() / "trust.json").look_up(root)
-    folders = claude_folders(root, cwd=cwd, setting_sources=sources)
-    loaded = what_is_loaded(folders, _read_index(args), trusted=trust.is_trusted)
+    project = _project(args)
+    root, trust, notes = project.root, project.trust, project.findings()
     if args.json:
-        files = [
-            {"kind": file.kind, "path": file.path, "scope": file.scope, "name": file.name} for file in loaded.files
-        ]
-        notes = [_as_finding(note) for note in loaded.diagnostics]
+        files = [{"kind": f.kind, "path": f.path, "scope": f.scope, "name": f.name} for f in project.files()]
+        found = [_as_finding(note) for note in notes]
         trusted = {"is_trusted": trust.is_trusted, "reason": trust.reason}
-        screen.line(json.dumps({"project": root, "trust": trusted, "files": files, "diagnostics": notes}))
+        screen.line(json.dumps({"project": root, "trust": trusted, "files": files, "diagnostics": found}))
         return OK
     screen.line(f"{on_one_line(root)} is {'' if trust.is_trusted else 'not '}trusted: {on_one_line(trust.reason)}")
-    for file in loaded.files:
+    for file in project.files():
         scope = f" [{file.scope}]" if file.scope else ""
         screen.line(f"{file.kind:<8}  {on_one_line(file.path)}{scope}  {on_one_line(file.name)}".rstrip())
-    for note in loaded.diagnostics:
+    for note in notes:
         screen.line(screen.styled(_finding(note), "yellow"))
     return OK
 
 
 def _check(args: argparse.Namespace, screen: Screen) -> int:
-    findings, count = check_path(args.path or find_project_root(_cwd(args)))
+    findings, count = check_path(args.path or OpenAgenticOptions(cwd=args.cwd).project_root())
     errors = sum(note.is_error for note in findings)
     for note in findings:
         style = "red" if note.is_error else "yellow"

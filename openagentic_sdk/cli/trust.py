@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from ..assemble import open_project, trust_store
 from ..errors import OptionsError
 from ..options import OpenAgenticOptions
-from ..project.claude import ClaudeFolders, claude_folders
-from ..project.settings import read_settings
 from ..project.trust import requests_of
 from ..skills.index import SkillIndex
-from .keep_rule import trust_store
 from .terminal import Screen, on_one_line
 
 _BYPASS = ("bypass", "bypassPermissions")
@@ -43,13 +41,6 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
 
 def check_mode(args: argparse.Namespace, options: OpenAgenticOptions) -> None:
     """Raises `OptionsError` for a mode that the flag asks for and settings switch off, before anything runs."""
-    if args.permission_mode not in _BYPASS:
-        return
-    trusted = trust_store().look_up(options.project_root()).is_trusted
-    if read_settings(_folders(options), trusted=trusted).bypass_disabled:
+    if args.permission_mode in _BYPASS and open_project(options).settings.bypass_disabled:
         mode = args.permission_mode
         raise OptionsError(f"permission mode {mode} is switched off by settings: choose another with --permission-mode")
-
-
-def _folders(options: OpenAgenticOptions) -> ClaudeFolders:
-    return claude_folders(options.project_root(), cwd=options.working_dir(), setting_sources=options.setting_sources)

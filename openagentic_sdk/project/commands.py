@@ -70,7 +70,6 @@ class Expansion:
     arguments: str = ""
     command: Command | None = None
     skill: SkillInfo | None = None
-    attached: tuple[str, ...] = ()
     draft: Draft | None = None
 
 
@@ -141,12 +140,11 @@ def expand_prompt(
     body = command.body if draft is None else draft.text
     first = first_number(command.body)
     text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments, first=first)
-    attached = _attachments(text, folders, may_read)
-    text = "\n\n".join([text, *attached.values()])
+    text = "\n\n".join([text, *_attachments(text, folders, may_read)])
     if draft is not None:
         draft = replace(draft, text=text)
         text = draft.as_written
-    return Expansion(text, arguments, command=command, attached=tuple(attached), draft=draft)
+    return Expansion(text, arguments, command=command, draft=draft)
 
 
 def _draft_of(command: Command, arguments: str) -> Draft | None:
@@ -172,9 +170,9 @@ def expanded_event(command: Command, arguments: str, *, trusted: bool) -> Comman
     )
 
 
-def _attachments(text: str, folders: ClaudeFolders, may_read: Callable[[str], bool] | None) -> dict[str, str]:
+def _attachments(text: str, folders: ClaudeFolders, may_read: Callable[[str], bool] | None) -> list[str]:
     """The project's files that a text names as `@file`, each in a tag of its own."""
-    found: dict[str, str] = {}
+    found: list[str] = []
     for path in import_targets(text, folders.folders[-1])[:MAX_ATTACHMENTS]:
         if not is_within(os.path.realpath(path), folders.boundary) or (may_read is not None and not may_read(path)):
             continue
@@ -182,5 +180,5 @@ def _attachments(text: str, folders: ClaudeFolders, may_read: Callable[[str], bo
             content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
         except OSError:
             continue  # a name in a text is no promise of a readable file; it stays as it was written
-        found[path] = f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", printable(content))}\n</attached-file>'
+        found.append(f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", printable(content))}\n</attached-file>')
     return found

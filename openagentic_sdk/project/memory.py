@@ -28,14 +28,13 @@ MAX_IMPORT_HOPS = 4
 class MemoryFile:
     """One file of memory.
 
-    `scope` is `managed`, `user`, `project` or `local`; `imported_by` the file whose import led here. A rule with `paths`
-    applies to files that fit one of these globs, relative to `folder`.
+    `scope` is `managed`, `user`, `project` or `local`. A rule with `paths` applies to files that fit one of these globs,
+    relative to `folder`.
     """
 
     path: str
     scope: str
     text: str
-    imported_by: str | None = None
     paths: tuple[str, ...] = ()
     folder: str = ""
 
@@ -105,19 +104,19 @@ class _Reading:
     problems: list[Diagnostic] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
-    def add(self, path: str, scope: str, boundary: str | None, imported_by: str | None = None, hops: int = 0) -> None:
+    def add(self, path: str, scope: str, boundary: str | None, hops: int = 0) -> None:
         """Read one file, then what it imports."""
         text = self._read(path, boundary) if os.path.lexists(path) else None
         if text is None:
             return
         text = without_comments(printable(text))
         if text.strip():
-            self.files.append(MemoryFile(path, scope, text.strip("\n"), imported_by))
+            self.files.append(MemoryFile(path, scope, text.strip("\n")))
         for target in import_targets(text, os.path.dirname(path)):
             if hops >= MAX_IMPORT_HOPS:
                 self._leave_out(target, f"imported over more than {MAX_IMPORT_HOPS} files, last by {path}")
             else:
-                self.add(target, scope, None if self.allow_outside else boundary, path, hops + 1)
+                self.add(target, scope, None if self.allow_outside else boundary, hops + 1)
 
     def add_rules(self, root: str, scope: str, boundary: str, folder: str) -> None:
         """The rule files below `root`; those with `paths` apply to files below `folder`."""

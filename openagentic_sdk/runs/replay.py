@@ -17,7 +17,8 @@ from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
-from ..runtime.agent import Agent, Expanded, Run, RunRequest, RunStopped
+from ..runtime.agent import Agent, Run, RunRequest, RunStopped
+from ..runtime.guidance import Guidance
 from ..runtime.task import RunTask
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import (
@@ -76,7 +77,7 @@ async def replay_events(
     )
 
 
-class _Replay:
+class _Replay(Guidance):
     """One replay: which step comes next, and what the loop is given before it."""
 
     def __init__(self, recording: Recording, strict: bool, live: Mapping[str, Tool]) -> None:
@@ -140,16 +141,14 @@ class _Replay:
             clock=SystemClock(),
             cwd=run.init.cwd,
             project_dir=run.init.cwd,
-            system_prompt=lambda skill_events: self._system_prompt(),
+            guidance=self,
             child=_no_child,
-            expand_prompt=lambda text, view, session_id: Expanded(text),
-            on_open=lambda view, session_id: (),
             cost=lambda usage, model: None,
             max_steps=len(run.steps) + 1,
             before_step=self._before_step,
         )
 
-    def _system_prompt(self) -> SystemPrompt:
+    def system_prompt(self, skill_events: Sequence[Event]) -> SystemPrompt:
         return SystemPrompt("" if self._current is None else self._current.context.system_prompt, ())
 
     def _tools(self, step: RecordedStep) -> ToolRegistry:

@@ -14,7 +14,6 @@ from ..events import Event, SkillActivated, UserAnswer, UserMessage, UserQuestio
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
-from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
 from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import ContextLimits
@@ -25,21 +24,10 @@ from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
+from .guidance import Guidance
 from .limits import Budget, Deadline
 from .recorder import Recorder
 from .structured import OutputSchema
-
-
-@dataclass(frozen=True)
-class Expanded:
-    """A prompt as the model gets it, and the events that it brings (a skill that it activates).
-
-    `draft`, when set, is the prompt's text or that of its skill with gaps for commands that are still to run.
-    """
-
-    text: str
-    events: Sequence[Event] = ()
-    draft: Draft | None = None
 
 
 @dataclass(frozen=True)
@@ -55,11 +43,9 @@ class FinalAnswer:
 class Agent:
     """Everything that stays the same while an agent runs. Built by `assemble`, the only place that picks classes.
 
-    `system_prompt` makes the system prompt from the skill events of the log. `child` builds the agent of a subagent by its
-    name and raises `ToolError` for a name that is not known. `expand_prompt` turns `/name args` into the text of a command
-    or the activation of a skill. `on_open` gives what a run records at its start. `cost` prices the usage of one call,
-    None when the price is not known. `before_step` is called before each model call; None makes room when it is needed.
-    `rules_for` gives what the project says about one file, `skill_names` all names of the skill that a call is about.
+    `guidance` is what the project says to a run. `child` builds the agent of a subagent by its name and raises `ToolError`
+    for a name that is not known. `cost` prices the usage of one call, None when the price is not known. `before_step` is
+    called before each model call; None makes room when it is needed.
     """
 
     provider: Provider
@@ -71,10 +57,8 @@ class Agent:
     clock: Clock
     cwd: str
     project_dir: str
-    system_prompt: Callable[[Sequence[Event]], SystemPrompt]
+    guidance: Guidance
     child: Callable[[str], Agent]
-    expand_prompt: Callable[[str, SessionView, str], Expanded]
-    on_open: Callable[[SessionView, str], Sequence[Event]]
     cost: Callable[[Mapping[str, Any] | None, str], float | None]
     name: str | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -87,8 +71,6 @@ class Agent:
     final_answer: FinalAnswer | None = None
     summary_provider: Provider | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
-    rules_for: Callable[[str], Sequence[str]] = lambda path: ()
-    skill_names: Callable[[Mapping[str, Any]], Sequence[str]] = lambda input: ()
     context_limits: ContextLimits = field(default_factory=ContextLimits)
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
@@ -99,6 +81,7 @@ class RunRequest:
     """What the caller wants of one run: a new session or an old one, and how much of the old one the model sees.
 
     With `parks`, a question that nobody answers ends the run as `waiting`; the answer may come in another process.
+    `brings` are events that come with the prompt of a subagent (a skill that is active there).
     """
 
     resume: str | None = None
@@ -111,6 +94,7 @@ class RunRequest:
     max_tokens: int | None = None
     max_cost_usd: float | None = None
     parks: bool = False
+    brings: Sequence[Event] = ()
 
 
 # Starts a subagent: (the parent's run, the call, the subagent's name, its prompt, events that come with the prompt).
@@ -235,7 +219,7 @@ class Run:
             effect=effect,
             grants=policy.grants,
             disallowed_tools=policy.disallowed_tools,
-            names_of=self.agent.skill_names,
+            names_of=self.agent.guidance.skill_names,
             ask=self.ask if self.can_ask else None,
             told={**self.hook_context(tool_use_id=tool_use_id), "cwd": folder, "effect": effect},
             **hook,

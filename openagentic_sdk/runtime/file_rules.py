@@ -16,7 +16,7 @@ from .agent import Run
 
 def note_rules(run: Run, input: Mapping[str, Any], result: ToolResult) -> None:
     """Put the rules for the files of a call behind its result, but for those that the model sees already."""
-    texts = dict.fromkeys(text for path in _files(run, input, result) for text in run.agent.rules_for(path))
+    texts = dict.fromkeys(text for path in _files(run, input, result) for text in run.agent.guidance.rules_for(path))
     if not texts:
         return
     seen = {note.text for note in run.notes}

@@ -14,6 +14,7 @@ from ..version import __version__
 from .agent import AnswerSoFar, Run, RunStopped
 from .compact import compact, compact_when_full
 from .final_answer import accept_final_text
+from .guidance import Expanded
 from .model_step import Reply, ask_model
 from .recorder import settled
 from .settle import REPEATABLE, settle_open_calls
@@ -78,7 +79,7 @@ def _failure(error: Exception) -> RunStopped:
 
 
 async def _converse(run: Run, prompt: Prompt) -> None:
-    await run.record(_init(run), *run.agent.on_open(run.view, run.session_id))
+    await run.record(_init(run), *run.agent.guidance.opening_events(run.view, run.session_id))
     await _hooks_at(run, "session_start", await run.agent.hooks.run_session_start(context=run.hook_context()))
     await settle_open_calls(run)
     if prompt is None:
@@ -130,7 +131,7 @@ async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
-    expanded = run.agent.expand_prompt(text, run.view, run.session_id)
+    expanded = _expand(run, text)
     text, events, decision = await run.agent.hooks.run_user_prompt_submit(
         prompt=expanded.text, context=run.hook_context()
     )
@@ -142,6 +143,13 @@ async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True
+
+
+def _expand(run: Run, text: str) -> Expanded:
+    """A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do."""
+    if run.depth:
+        return Expanded(text, run.request.brings)
+    return run.agent.guidance.expand(text, run.view, run.session_id)
 
 
 async def run_turn(run: Run) -> None:

@@ -67,7 +67,7 @@ class _Request:
 
 async def _record_request(run: Run) -> _Request:
     agent = run.agent
-    prompt = agent.system_prompt(run.view.skill_events)
+    prompt = agent.guidance.system_prompt(run.view.skill_events)
     context = ModelContext(
         run.model, agent.provider.name, prompt.text, agent.tools.specs(), [vars(part) for part in prompt.parts]
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, Result, SubagentFinished, SubagentStarted
-from ..sessions.folds.view import SessionView
 from ..tools.base import SubagentResult
-from .agent import Agent, Expanded, Run, RunRequest, within_allowlists
+from .agent import Agent, Run, RunRequest, within_allowlists
 from .loop import end_unbegun, run_session
 from .opening import open_run
 from .recorder import settled
@@ -25,9 +24,10 @@ async def run_subagent(
     `events` are recorded behind its prompt (a skill that is active there). Raises `ToolError` for a name that is not known
     or when a hook blocks. Budget, deadline, hooks and permissions are the parent's.
     """
-    agent = replace(_within_skills(run, run.agent.child(name)), expand_prompt=_as_given(events))
+    agent = _within_skills(run, run.agent.child(name))
     await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
-    request = RunRequest(metadata=_links(run, tool_use_id))
+    links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
+    request = RunRequest(metadata=links, brings=events)
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
     )
@@ -58,15 +58,6 @@ def _within_skills(run: Run, agent: Agent) -> Agent:
     if policy.disallowed_tools:
         gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")
     return replace(agent, gate=gate)
-
-
-def _as_given(events: Sequence[Event]) -> Callable[[str, SessionView, str], Expanded]:
-    """A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do."""
-    return lambda prompt, view, session_id: Expanded(prompt, events)
-
-
-def _links(run: Run, tool_use_id: str) -> Mapping[str, Any]:
-    return {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
 
 
 def _finished(child: Run, tool_use_id: str, name: str, stop_reason: str) -> Event:

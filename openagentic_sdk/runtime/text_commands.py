@@ -19,7 +19,8 @@ from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
 from ..skills.text import printable
 from ..skills.text_commands import Draft
-from .agent import Expanded, Run
+from .agent import Run
+from .guidance import Expanded
 from .recorder import settled
 from .tool_call import Permitted, decision_event, propose
 from .tool_step import after_hooks, execute, masked

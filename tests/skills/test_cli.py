@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from openagentic_sdk.cli.main import main
+from openagentic_sdk.project.trust import TrustStore
 from tests.skills.support import ProjectTestCase
 
 
@@ -110,3 +111,59 @@ class CliTest(ProjectTestCase):
         self.assertIn(f"{self.project} is not trusted: nobody has decided about {self.project} yet\n", out)
         self.assertIn(f"memory    {self.project}/CLAUDE.md [project]\n", out)
         self.assertIn(f"skill     {self.project}/.claude/skills/a/SKILL.md [project]  a\n", out)
+
+
+class AsARunReadsItTest(ProjectTestCase):
+    """What the settings say counts for `skills` and `doctor` as it does for a run."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        home = self.parent / "home"
+        environment = {"HOME": str(home), "OPENAGENTIC_SDK_HOME": str(self.parent / "sdk")}
+        before = {name: os.environ.get(name) for name in environment}
+        os.environ.update(environment)
+        self.addCleanup(lambda: [_set_variable(name, value) for name, value in before.items()])
+        self.skill("a")
+        self.write(
+            {
+                ".git/HEAD": "",
+                "CLAUDE.md": "m\n@../outside/x/SKILL.md\n",
+                "AGENTS.md": "n",
+                "../home/.claude/skills/a/SKILL.md": "---\nname: a\ndescription: the user's\n---\n",
+                ".claude/settings.json": json.dumps(
+                    {"skillPrecedence": "user", "agentsMd": "both", "allowOutsideImports": True}
+                ),
+            }
+        )
+
+    def output(self, *args: str) -> dict[str, Any]:
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            self.assertEqual(main([*args, "--json"]), 0)
+        found: dict[str, Any] = json.loads(out.getvalue())
+        return found
+
+    def test_why_and_list_follow_the_precedence_of_the_settings(self) -> None:
+        where = ("--cwd", str(self.project))
+        why = self.output("skills", "why", "a", *where)
+        self.assertEqual(
+            (why["winner"]["scope"], [row["id"] for row in why["hidden"]]),
+            ("user", ["project:a"]),
+        )
+        self.assertEqual(self.output("skills", "list", *where)["scope"], "user")
+
+    def test_sources_and_doctor_read_the_memory_that_a_run_reads(self) -> None:
+        trust = TrustStore(self.parent / "sdk" / "trust.json")
+        trust.remember(self.project, "trusted", digest=trust.look_up(self.project).digest)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.project)
+        for found in (self.output("skills", "sources"), self.output("doctor")["project"]):
+            memory = [
+                os.path.relpath(file["path"], self.project) for file in found["files"] if file["kind"] == "memory"
+            ]
+            self.assertEqual(memory, ["CLAUDE.md", "../outside/x/SKILL.md", "AGENTS.md"])
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    os.environ.pop(name, None)
+    if value is not None:
+        os.environ[name] = value

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 
-from openagentic_sdk.project.claude import claude_folders
-from openagentic_sdk.project.loaded import what_is_loaded
-from openagentic_sdk.skills.index import SkillIndex
+from openagentic_sdk.project.project import read_project
+from openagentic_sdk.project.trust import TrustAnswer
 from tests.skills.support import ProjectTestCase
 
 
@@ -23,9 +22,14 @@ class LoadedTest(ProjectTestCase):
                 ".claude/agents/g.md": "---\nname: g\ndescription: d\n---\n",
             }
         )
-        folders = claude_folders(self.project, setting_sources=("project",), managed_dir=None)
-        loaded = what_is_loaded(folders, SkillIndex(self.project).read())
-        found = [(file.kind, file.name, os.path.relpath(file.path, self.project)) for file in loaded.files]
+        project = read_project(
+            self.project,
+            cwd=self.project,
+            trust=TrustAnswer("unknown", self.project, None, "nobody was asked"),
+            setting_sources=("project",),
+            managed_dir=None,
+        )
+        found = [(file.kind, file.name, os.path.relpath(file.path, self.project)) for file in project.files()]
         self.assertEqual(
             found,
             [
@@ -37,4 +41,4 @@ class LoadedTest(ProjectTestCase):
                 ("skill", "a", ".claude/skills/a/SKILL.md"),
             ],
         )
-        self.assertEqual([note.code for note in loaded.diagnostics], ["settings-withheld"])
+        self.assertEqual([note.code for note in project.findings()], ["settings-withheld"])

@@ -1,0 +1,124 @@
+"""A project as a run reads it: settings, memory, commands, agents and skills, and whether it is trusted.
+
+Whatever shows or checks what a run would read starts here too, so that it shows the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..skills.frontmatter import Diagnostic
+from ..skills.index import IndexResult
+from ..skills.library import SkillLibrary
+from .agents import AgentSet, read_agents
+from .claude import MANAGED_DIR, ClaudeFolders, claude_folders
+from .commands import CommandSet, read_commands
+from .memory import Memory, read_memory
+from .settings import Settings, read_settings
+from .trust import GrantingFile, TrustAnswer, skill_trust
+
+
+@dataclass(frozen=True)
+class LoadedFile:
+    """One file that counts: `kind` is `settings`, `memory`, `rule`, `command`, `agent` or `skill`, `name` what calls it."""
+
+    kind: str
+    name: str
+    path: str
+    scope: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Project:
+    """What the files of a project, its user and the machine say, as far as the setting sources open and trust lets them.
+
+    `library` reads the skills again when their files change; everything else is as it was when the project was read.
+    `trusts` says whether a skill or command may bring the grants that its file asks for.
+    """
+
+    cwd: str
+    root: str
+    folders: ClaudeFolders
+    trust: TrustAnswer
+    trusts: Callable[[GrantingFile], bool]
+    settings: Settings
+    memory: Memory
+    commands: CommandSet
+    agents: AgentSet
+    library: SkillLibrary
+    lists_skills: bool
+    workspace_roots: tuple[str, ...]
+
+    def skills(self) -> IndexResult:
+        """The skills that the model is told about."""
+        return self.library.index(self.root, self.cwd).read() if self.lists_skills else IndexResult(())
+
+    def files(self) -> tuple[LoadedFile, ...]:
+        """All files that count, in the order in which they were read."""
+        return (
+            *(LoadedFile("settings", "", path, "") for path in self.settings.sources),
+            *(LoadedFile("memory", "", file.path, file.scope) for file in self.memory.files),
+            *(LoadedFile("rule", ", ".join(rule.paths), rule.path, rule.scope) for rule in self.memory.rules),
+            *(LoadedFile("command", f"/{c.name}", c.path, c.scope) for c in self.commands.commands),
+            *(LoadedFile("agent", agent.name, agent.path, agent.scope) for agent in self.agents.agents),
+            *(LoadedFile("skill", skill.name, skill.path, skill.scope) for skill in self.skills().skills),
+        )
+
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """What was withheld, left out or hidden, over all kinds of files."""
+        parts = (self.settings, self.memory, self.commands, self.agents, self.skills())
+        withheld = [Diagnostic("settings-withheld", sentence) for sentence in self.settings.withheld]
+        return (*withheld, *(note for part in parts for note in part.diagnostics))
+
+
+def read_project(
+    root: str | os.PathLike[str],
+    *,
+    cwd: str | os.PathLike[str],
+    trust: TrustAnswer,
+    setting_sources: Sequence[str] = (),
+    home: str | os.PathLike[str] | None = None,
+    skill_paths: Sequence[str | os.PathLike[str]] = (),
+    additional_dirs: Sequence[str | os.PathLike[str]] = (),
+    run_text_commands: bool = False,
+    managed_dir: str | None = MANAGED_DIR,
+) -> Project:
+    """Read everything that `setting_sources` (`user`, `project`, `local`) open; what is damaged is left out with a finding.
+
+    `trust` says whether the project's own files may grant anything.
+    """
+    root, cwd = os.fspath(root), os.fspath(cwd)
+    home = None if home is None else os.fspath(home)
+    folders = claude_folders(root, cwd=cwd, setting_sources=setting_sources, home=home, managed_dir=managed_dir)
+    settings = read_settings(folders, trusted=trust.is_trusted)
+    trusts = skill_trust(root, is_trusted=trust.is_trusted)
+    more = [*additional_dirs, *(rule.text for rule in settings.additional_dirs)]
+    return Project(
+        cwd=cwd,
+        root=root,
+        folders=folders,
+        trust=trust,
+        trusts=trusts,
+        settings=settings,
+        memory=read_memory(
+            folders,
+            agents_md=settings.agents_md or "fallback",
+            allow_outside_imports=settings.outside_imports,
+        ),
+        commands=read_commands(folders),
+        agents=read_agents(folders),
+        library=SkillLibrary(
+            precedence=settings.skill_precedence or "project",
+            enforce=settings.enforce_allowed_tools,
+            runs_commands=settings.runs_text_commands(run_text_commands),
+            setting_sources=setting_sources,
+            paths=[os.fspath(path) for path in skill_paths],
+            home=home,
+            trusts=trusts,
+        ),
+        lists_skills=bool(skill_paths) or bool({"user", "project"} & set(setting_sources)),
+        workspace_roots=tuple(dict.fromkeys([cwd, *(str(Path(cwd, folder)) for folder in more)])),
+    )
