@@ -11,7 +11,6 @@ import json
 import os
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +25,6 @@ from . import Row
 
 EVENTS = 100_000
 SYNCS = 60
-APPENDERS = 16
 _TEXT = "The quick brown fox jumps over the lazy dog. " * 26
 _BATCH = 100
 
@@ -34,7 +32,7 @@ _BATCH = 100
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=os.environ.get("OPENAGENTIC_BENCH_DIR")) as place:
         root = Path(place)
-        return [*_flush_rows(root), *_sync_rows(root), *_group_rows(root), *_read_rows(root)]
+        return [*_flush_rows(root), *_sync_rows(root), *_read_rows(root)]
 
 
 def _event(number: int) -> AssistantMessage:
@@ -87,35 +85,6 @@ def _sync_rows(root: Path) -> list[Row]:
         Row("os.write + os.fdatasync, p50", floor, "us"),
         Row("append 1.3 KB, fsync, p50", ours, "us", ours / floor, "write + fdatasync", "ratio <= 1.15"),
     ]
-
-
-def _group_rows(root: Path) -> list[Row]:
-    alone, together = (max(_durable_rate(root, appenders) for _ in range(3)) for appenders in (1, APPENDERS))
-    return [
-        Row("durable appends, one appender", alone, "per s"),
-        Row(
-            f"durable appends, {APPENDERS} appenders", together, "per s", together / alone, "one appender", "ratio >= 5"
-        ),
-    ]
-
-
-def _durable_rate(root: Path, appenders: int) -> float:
-    store = FileSessionStore(root, "fsync")
-    session_id = store.create_session()
-    event = _event(0)
-    with store.open_writer(session_id) as writer:
-
-        def append() -> None:
-            for _ in range(SYNCS):
-                writer.append([event])
-
-        threads = [threading.Thread(target=append) for _ in range(appenders)]
-        began = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return appenders * SYNCS / (time.perf_counter() - began)
 
 
 def _read_rows(root: Path) -> list[Row]:

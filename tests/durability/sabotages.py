@@ -37,8 +37,8 @@ SABOTAGES = (
     Sabotage(
         "the disk is asked before the line is written",
         "sessions/log/file.py",
-        "                self._write_all(tickets)\n                self._sync_for(tickets)\n",
-        "                self._sync_for(tickets)\n                self._write_all(tickets)\n",
+        '            self._write(b"".join(lines), seq, crc)\n',
+        '            self._sync()\n            self._write(b"".join(lines), seq, crc)\n            self._durable_seq += 1\n',
         (POWER, FORMAT + "EnvelopeTest.test_a_line_says_what_was_on_disk_when_it_was_written"),
     ),
     Sabotage(
@@ -201,9 +201,9 @@ SABOTAGES = (
     ),
     Sabotage(
         "a new session may vanish in a power cut",
-        "sessions/store.py",
-        "            raise\n        self._sync_folder(folder.parent)\n",
-        "            raise\n",
+        "sessions/log/folder.py",
+        "                raise\n            if sync:\n                disk.fsync_folder(str(parent))\n",
+        "                raise\n",
         (STORE + "FilesTest.test_a_new_session_is_on_disk_before_its_id_is_known",),
     ),
     Sabotage(
@@ -215,9 +215,9 @@ SABOTAGES = (
     ),
     Sabotage(
         "an id may lead out of the store",
-        "sessions/store.py",
-        "    return bool(_ID.fullmatch(text)) and",
-        "    return bool(_ID.match(text)) and",
+        "sessions/log/folder.py",
+        "    return bool(allowed.fullmatch(text)) and",
+        "    return bool(allowed.match(text)) and",
         (STORE + "FilesTest.test_only_plain_names_can_name_a_session",),
     ),
     Sabotage(

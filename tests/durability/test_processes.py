@@ -12,7 +12,7 @@ import time
 import unittest
 from pathlib import Path
 
-from openagentic_sdk.errors import ConcurrencyError, SessionLockedError, StorageError
+from openagentic_sdk.errors import ConcurrencyError, SessionLockedError
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.log.verify import verify_session
@@ -155,7 +155,7 @@ class ProcessesTest(SceneTest):
 
 
 class ThreadsTest(SceneTest):
-    def test_threads_that_wait_for_the_disk_share_a_sync(self) -> None:
+    def test_threads_that_share_a_writer_append_one_after_the_other(self) -> None:
         disk = SlowDisk()
         store = FileSessionStore(self.place, "fsync", disk=disk)
         with store.open_writer("s") as writer:
@@ -167,14 +167,14 @@ class ThreadsTest(SceneTest):
         texts = [event.text for event in store.iter_events("s") if isinstance(event, UserMessage)]
         for index in range(8):
             self.assertEqual([t for t in texts if t.startswith(f"{index} ")], [f"{index} {n}" for n in range(10)])
-        self.assertLess(disk.operations.count("fdatasync"), 60)
+        self.assertEqual(disk.operations.count("fdatasync"), 80)
         self.assertEqual(verify_session(store, "s").problems, ())
 
     def append_ten(self, writer: LogWriter, index: int) -> None:
         for number in range(10):
             writer.append([UserMessage(f"{index} {number}")])
 
-    def test_a_failed_sync_fails_every_thread_that_waited_for_it(self) -> None:
+    def test_a_failed_sync_fails_every_thread_that_comes_after_it(self) -> None:
         disk = SlowDisk(fail=True)
         failed: list[Exception] = []
 
@@ -256,12 +256,7 @@ class InterruptTest(SceneTest):
 
     def append_some(self, writer: LogWriter, index: int, rounds: int) -> None:
         for number in range(rounds):
-            while True:
-                try:
-                    writer.append([UserMessage(f"{index} {number}")])
-                    break
-                except StorageError as error:
-                    assert "interrupted" in str(error), error
+            writer.append([UserMessage(f"{index} {number}")])
 
     def is_interrupted(self, writer: LogWriter, number: int) -> bool:
         """Whether the interrupt came during the append; it always comes."""

@@ -21,7 +21,6 @@ from zlib import crc32
 from ...clock import Clock
 from ...errors import (
     ConcurrencyError,
-    SessionError,
     SessionLockedError,
     SessionNotFoundError,
     StorageError,
@@ -30,7 +29,6 @@ from ...events import Event, LogRecovered
 from ...serialization import dumps_json
 from ..base import SessionWriter
 from .disk import BINARY, NO_FOLLOW, Disk
-from .group import GroupCommit, Ticket
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
 from .lock import lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, read_range
@@ -49,7 +47,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EINTR, errn
 
 
 class LogWriter(SessionWriter):
-    """The one writer of a log; made by `open_log`. May be shared by threads: those that wait for the disk share a sync."""
+    """The one writer of a log; made by `open_log`. Threads may share it: they append one after the other."""
 
     def __init__(self, disk: Disk, fd: int, end: LogEnd, *, session_id: str, durability: str, clock: Clock) -> None:
         self.session_id = session_id
@@ -64,8 +62,7 @@ class LogWriter(SessionWriter):
         self._durable_seq = end.dur
         self._durable_end = end.durable_offset
         self._unusable: str | None = None
-        self._handle_lock = threading.Lock()
-        self._group = GroupCommit(self._commit)
+        self._lock = threading.Lock()
         self._summary: SummaryFile | None = None
 
     @property
@@ -82,18 +79,37 @@ class LogWriter(SessionWriter):
         self._summary = summary
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
-        return self._must_sync(events)
+        return self._durability == "fsync" or (self._durability == "barrier" and any(map(is_barrier, events)))
 
     def append(self, events: Sequence[Event]) -> list[Event]:
         bodies = [encode_event(event) for event in events]
-        return self._run(Ticket(events, bodies, sync=self._must_sync(events))) if bodies else []
+        if not bodies:
+            return []
+        with self._own_lock():
+            self._check_handle()
+            now = self._clock.now()
+            ts, seq, crc = dumps_json(now), self._seq, self._crc
+            stored, lines = [], []
+            for event, body in zip(events, bodies, strict=True):
+                seq += 1
+                line, crc = seal_line(body, seq=seq, ts=ts, dur=self._durable_seq, crc=crc)
+                lines.append(line)
+                stored.append(stamp_event(event, seq, now))
+            self._write(b"".join(lines), seq, crc)
+            if self._summary:
+                self._summary.add(stored, self._end, self._crc)
+            if self.waits_for_disk(events) or self._end - self._durable_end > MAX_UNSYNCED_BYTES:
+                self._sync()
+        return stored
 
     def sync(self) -> None:
         """Put everything that was appended on disk, whatever the durability level. Raises `StorageError`."""
-        self._run(Ticket((), (), sync=True))
+        with self._own_lock():
+            self._check_handle()
+            self._sync()
 
     def close(self) -> None:
-        with self._handle_lock:
+        with self._lock:
             if self._fd < 0:
                 return
             fd, self._fd = self._fd, -1
@@ -104,61 +120,11 @@ class LogWriter(SessionWriter):
                 unlock(fd)
             self._disk.close(fd)
 
-    def _run(self, ticket: Ticket) -> list[Event]:
+    def _own_lock(self) -> threading.Lock:
+        """The lock, which in a forked child may be held for ever by a thread that is not there."""
         if os.getpid() != self._pid:
             raise SessionLockedError(self.session_id, f"process {self._pid}, from which this one was forked")
-        self._group.run(ticket)
-        if ticket.error:
-            raise ticket.error
-        return ticket.stored
-
-    def _commit(self, tickets: Sequence[Ticket]) -> None:
-        """Store what all tickets bring with one write, and one sync when one of them needs it."""
-        with self._handle_lock:
-            try:
-                self._write_all(tickets)
-                self._sync_for(tickets)
-            except SessionError as error:
-                _fail(tickets, error)
-            except BaseException:  # Ctrl-C in this thread; the others' appends must not stay in doubt for it
-                self._settle(tickets)
-                raise
-
-    def _settle(self, tickets: Sequence[Ticket]) -> None:
-        """End an interrupted commit: what is written gets its sync, what is not gets an error."""
-        _fail(
-            tickets,
-            StorageError(
-                f"an append to session {self.session_id!r} was interrupted before it was written",
-                session_id=self.session_id,
-                retryable=self._unusable is None,
-            ),
-        )
-        if all(0 < ticket.seq <= self._seq for ticket in tickets):
-            try:
-                self._sync_for(tickets)
-            except SessionError as error:
-                _fail(tickets, error)
-            else:
-                _fail(tickets, None)
-
-    def _write_all(self, tickets: Sequence[Ticket]) -> None:
-        self._check_handle()
-        now = self._clock.now()
-        ts = dumps_json(now)
-        seq, crc, lines = self._seq, self._crc, []
-        for ticket in tickets:
-            for event, body in zip(ticket.events, ticket.bodies, strict=True):
-                seq += 1
-                line, crc = seal_line(body, seq=seq, ts=ts, dur=self._durable_seq, crc=crc)
-                lines.append(line)
-                ticket.stored.append(stamp_event(event, seq, now))
-            ticket.seq = seq
-        if lines:
-            self._write(b"".join(lines), seq, crc)
-            if self._summary:
-                stored = tickets[0].stored if len(tickets) == 1 else [event for t in tickets for event in t.stored]
-                self._summary.add(stored, self._end, self._crc)
+        return self._lock
 
     def _write(self, data: bytes, seq: int, crc: int) -> None:
         size, end = len(data), self._end + len(data)
@@ -187,12 +153,8 @@ class LogWriter(SessionWriter):
         except OSError as error:
             self._unusable = f"a failed write could not be taken back ({error.strerror})"
 
-    def _must_sync(self, events: Sequence[Event]) -> bool:
-        return self._durability == "fsync" or (self._durability == "barrier" and any(map(is_barrier, events)))
-
-    def _sync_for(self, tickets: Sequence[Ticket]) -> None:
-        wanted = any(ticket.sync for ticket in tickets) or self._end - self._durable_end > MAX_UNSYNCED_BYTES
-        if not wanted or self._durable_seq == self._seq:
+    def _sync(self) -> None:
+        if self._durable_seq == self._seq:
             return
         try:
             self._disk.fdatasync(self._fd)
@@ -203,6 +165,7 @@ class LogWriter(SessionWriter):
         self._durable_seq, self._durable_end = self._seq, self._end
 
     def _check_handle(self) -> None:
+        """Raise unless the log is ours to write to, and ends where we left it."""
         self._check_usable()
         try:
             stat = self._disk.fstat(self._fd)
@@ -234,11 +197,6 @@ class LogWriter(SessionWriter):
             session_id=self.session_id,
             retryable=self._unusable is None,
         )
-
-
-def _fail(tickets: Sequence[Ticket], error: SessionError | None) -> None:
-    for ticket in tickets:
-        ticket.error = error
 
 
 def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from ...errors import LogCorruptError
+from ...events import Event
 from ...frozen import frozen
 from .disk import Disk
-from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, read_envelope
+from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, decode_line, read_envelope
 
 # A disk loses whole sectors, so a hole ends at a multiple of this or at the end of the file.
 SECTOR_BYTES = 512
@@ -80,6 +81,18 @@ class LogReader:
         """Lines without their newline. Raises `LogCorruptError` unless the log ends at a place that a crash explains."""
         for block in self.blocks():
             yield from split_lines(block)
+
+    def events(self, after_seq: int = 0) -> Iterator[Event]:
+        """The lines' events, those up to `after_seq` left out. Raises like `__iter__`, and for a line that is no event."""
+        seq = self.position.seq
+        try:
+            for line in self:
+                seq += 1
+                if seq > after_seq:
+                    yield decode_line(line, seq)
+        except BadLineError as bad:
+            offset = offset_of(self._disk, self._fd, seq)
+            raise LogCorruptError(self._session_id, seq, offset, bad.kind) from bad
 
     def blocks(self) -> Iterator[bytes]:
         """Many good lines at a time, each with its newline, save perhaps the log's last. Raises like `__iter__`."""

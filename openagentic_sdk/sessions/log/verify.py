@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from ...errors import LogCorruptError, StorageError
 from ...events import SessionForked
-from ..store import LOG_NAME, FileSessionStore
+from ..store import FileSessionStore
 from .disk import BINARY, NO_FOLLOW, SystemDisk
+from .folder import LOG_NAME
 from .line import BadLineError, decode_line, read_envelope
 from .scan import LogReader, offset_of, split_lines
 

@@ -1,0 +1,188 @@
+"""A session's folder: which names it may have, what stands in it, and how it appears, complete or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from zlib import crc32
+
+from ...errors import OptionsError, SessionExistsError, StorageError
+from ..folds.summary import SessionSummary
+from .disk import BINARY, NO_FOLLOW, Disk
+from .file import write_new_file
+from .lock import wait_for_lock
+from .scan import Position
+from .summary_file import KeptSummary
+
+LOG_NAME = "events.jsonl"
+META_NAME = "meta.json"
+SUMMARY_NAME = "summary.json"
+BLOBS_NAME = "blobs"
+MAX_CACHE_BYTES = 1 << 24
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+
+
+@cache
+def _id_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What an id looks like, and the names for which Windows opens a device, whatever stands behind their first dot."""
+    return (
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"),
+        re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE),
+    )
+
+
+def is_session_id(text: str) -> bool:
+    """Whether the text can name a session: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
+    if not isinstance(text, str):
+        return False
+    allowed, device = _id_patterns()
+    return bool(allowed.fullmatch(text)) and not text.endswith(".") and not device.match(text)
+
+
+def is_session_folder(folder: Path) -> bool:
+    """Whether a session is there. A link instead of a folder could lead out of the store, so it is no session."""
+    try:
+        return stat.S_ISDIR(os.lstat(folder).st_mode) and stat.S_ISREG(os.lstat(folder / LOG_NAME).st_mode)
+    except OSError:
+        return False
+
+
+def build_folder(
+    disk: Disk,
+    parent: Path,
+    name: str,
+    *,
+    sync: bool,
+    meta: bytes,
+    lines: Iterable[bytes] = (),
+    blobs: Iterable[tuple[str, bytes]] = (),
+    summary: Callable[[], SessionSummary | None] = lambda: None,
+) -> None:
+    """Make the folder of session `name` complete or not at all. `summary` is asked when the lines are written.
+
+    Raises `OptionsError` for a name that is no id, `SessionExistsError` and `StorageError`.
+    """
+    if not is_session_id(name):
+        raise OptionsError(
+            f"{name!r} cannot name a session: use up to 128 letters, digits, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+    folder = parent / name
+    with storage_errors(name, "cannot be created"):
+        if folder.exists():
+            raise SessionExistsError(name)
+        missing = [path for path in (parent, *parent.parents) if not path.exists()]
+        for path in reversed(missing):
+            path.mkdir(mode=0o700, exist_ok=True)
+            if sync:
+                disk.fsync_folder(str(path.parent))
+        unfinished = folder.with_name(f".new-{os.urandom(16).hex()}")
+        try:
+            _fill_folder(disk, unfinished, sync, meta, lines, blobs, summary)
+            try:
+                disk.rename(str(unfinished), str(folder))
+            except OSError as error:
+                if folder.exists():
+                    raise SessionExistsError(name) from error
+                raise
+            if sync:
+                disk.fsync_folder(str(parent))
+        except BaseException:  # whatever happened, no half session stays behind
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+
+
+def _fill_folder(
+    disk: Disk,
+    folder: Path,
+    sync: bool,
+    meta: bytes,
+    lines: Iterable[bytes],
+    blobs: Iterable[tuple[str, bytes]],
+    summary: Callable[[], SessionSummary | None],
+) -> None:
+    folder.mkdir(mode=0o700)
+    for digest, data in blobs:
+        (folder / BLOBS_NAME).mkdir(mode=0o700, exist_ok=True)
+        write_new_file(disk, folder / BLOBS_NAME / digest, [data], sync=sync)
+    write_new_file(disk, folder / META_NAME, [meta], sync=sync)
+    size = crc = 0
+
+    def measured() -> Iterator[bytes]:
+        nonlocal size, crc
+        for line in lines:
+            size, crc = size + len(line), crc32(line, crc)
+            yield line
+
+    # Copied lines say (`dur`) that they are on disk, so here that must be true at every level.
+    write_new_file(disk, folder / LOG_NAME, measured(), sync=sync or lines != ())
+    for made in (folder / BLOBS_NAME, folder):
+        if sync and made.is_dir():
+            disk.fsync_folder(str(made))
+    known = summary()
+    if known is not None:
+        kept = KeptSummary(known, Position(size, known.events, crc))
+        write_new_file(disk, folder / SUMMARY_NAME, [kept.to_json()], sync=False)
+
+
+# --- what stands beside the log --------------------------------------------------------------------------------------
+
+
+def open_cache(path: Path, how: int = os.O_RDONLY) -> int | None:
+    """A handle of a cache file that opening never waits for, whatever stands there; None for a link and when it is gone."""
+    try:
+        return os.open(path, how | BINARY | NO_FOLLOW | _NO_WAIT)
+    except OSError:
+        return None
+
+
+def read_cache(path: Path) -> bytes | None:
+    """The bytes of a cache file; None when there is none that could be one."""
+    fd = open_cache(path)
+    try:
+        return None if fd is None else read_open_cache(fd)
+    except OSError:
+        return None
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def read_open_cache(fd: int) -> bytes | None:
+    """The bytes of an open cache file; None for anything but a plain file of a believable size."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_CACHE_BYTES:
+        return None
+    return os.read(fd, found.st_size)
+
+
+@contextlib.contextmanager
+def storage_errors(session_id: str, what: str) -> Iterator[None]:
+    """Turn what the system refuses into a `StorageError` about the session: it "cannot be read", for instance."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"session {session_id!r} {what}: {error.strerror or error}", session_id=session_id
+        ) from error
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Keep other processes from changing the same metadata between our read and our write."""
+    if sys.platform == "win32":
+        yield
+        return
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        wait_for_lock(fd)
+        yield
+    finally:
+        os.close(fd)

@@ -1,0 +1,106 @@
+"""The summary beside a log, found, brought up to date with the log's end, and kept again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import LogCorruptError
+from ..folds.summary import SessionSummary, fold_session_summary
+from .disk import BINARY, NO_FOLLOW, Disk
+from .file import write_durably
+from .folder import LOG_NAME, META_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache, read_open_cache
+from .scan import START, LogReader, Position
+from .summary_file import KeptSummary
+
+# A writer catches up with a summary that a killed one left behind; one that is further behind is left to the next list.
+MAX_TAIL_BYTES = 1 << 18
+LOOKS = 3
+
+
+class SummaryBeside:
+    """The summary beside the log of the session in `folder`, whose name is the session's id."""
+
+    def __init__(self, disk: Disk, folder: Path) -> None:
+        self._disk = disk
+        self._folder = folder
+
+    def kept(self) -> KeptSummary | None:
+        """The summary as it stands there; None when there is none that could be this session's."""
+        # Its writer may be at it while it is read, which takes but a moment.
+        looks = (self._ours(read_cache(self._folder / SUMMARY_NAME)) for _ in range(LOOKS))
+        return next((kept for kept in looks if kept), None)
+
+    def brought_up(self, fd: int, start: SessionSummary, *, keep: bool) -> SessionSummary:
+        """The summary of all that the open log holds, folded on from the kept one, else from `start`; `keep` stores it."""
+        # In this order: a summary that was kept for these metadata, and a log that has all that it says.
+        meta, kept = read_cache(self._folder / META_NAME), self.kept()
+        size = self._disk.fstat(fd).st_size
+        fresh = None
+        if kept and kept.position.offset <= size:
+            # The cache may be of another log that stood here; only the log itself says whether it is damaged.
+            with suppress(LogCorruptError):
+                fresh = self._folded(fd, kept)
+        fresh = fresh or self._folded(fd, KeptSummary(start, START))
+        if fresh.position.terminated and keep:
+            with suppress(OSError), folder_lock(self._folder):
+                if meta == read_cache(self._folder / META_NAME):
+                    self._keep(fresh)
+        return fresh.summary
+
+    def _keep(self, fresh: KeptSummary) -> None:
+        """Put a summary beside the log, unless the log's writer has kept a newer one meanwhile."""
+        kept = self.kept()
+        size = (self._folder / LOG_NAME).stat().st_size
+        if not (kept and fresh.position.offset <= kept.position.offset <= size):
+            write_durably(self._disk, self._folder / SUMMARY_NAME, fresh.to_json(), sync=False)
+
+    def open_for_writer(self, end: Position) -> tuple[int, KeptSummary] | None:
+        """The kept summary of a log that ends at `end`, open for the log's writer; None when there is none to go on with.
+
+        A summary that was kept of an end that the log lost with the power is removed: what comes now could be as long.
+        """
+        path = self._folder / SUMMARY_NAME
+        # Windows would not let a change of the metadata replace an open file.
+        cache = None if sys.platform == "win32" else open_cache(path, os.O_RDWR)
+        if cache is None:
+            return None
+        found = None
+        try:
+            # Another name of the same file would show somebody else what is written here.
+            kept = self._ours(read_open_cache(cache)) if os.fstat(cache).st_nlink == 1 else None
+            if kept and end.offset - kept.position.offset <= MAX_TAIL_BYTES:
+                found = self._caught_up(kept, end)
+                if found is None:
+                    path.unlink(missing_ok=True)
+        finally:
+            if found is None:
+                os.close(cache)
+        return None if found is None else (cache, found)
+
+    def _caught_up(self, kept: KeptSummary, end: Position) -> KeptSummary | None:
+        """The summary with the events folded in up to `end`; None when it is of a log that stood here before."""
+        if kept.position == end:
+            return kept
+        if kept.position.offset >= end.offset:
+            return None
+        fd = self._disk.open(str(self._folder / LOG_NAME), os.O_RDONLY | BINARY | NO_FOLLOW)
+        try:
+            folded = self._folded(fd, kept)
+        except LogCorruptError:
+            return None
+        finally:
+            self._disk.close(fd)
+        return folded if folded.position == end else None
+
+    def _folded(self, fd: int, kept: KeptSummary) -> KeptSummary:
+        reader = LogReader(self._disk, fd, self._folder.name, kept.position)
+        summary = fold_session_summary(kept.summary, reader.events())
+        return KeptSummary(summary, reader.position)
+
+    def _ours(self, text: bytes | None) -> KeptSummary | None:
+        """None as well for the summary of the session that this folder was copied from."""
+        kept = KeptSummary.from_json(text) if text else None
+        return kept if kept and kept.summary.id == self._folder.name else None
