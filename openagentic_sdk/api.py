@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from .assemble import build_agent, run_request
 from .events import Event, Result
+from .frozen import frozen
 from .options import OpenAgenticOptions
 from .runtime.compact import compact_closed_session
 from .runtime.loop import Prompt
 from .runtime.task import RunTask
 
 
-@dataclass(frozen=True)
+@frozen
 class RunResult:
     """What came of a run. `events` are all events that were shown but deltas, those of subagents included.
 

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal
 
 from .assemble import build_agent, run_request
 from .errors import OptionsError
 from .events import Event, ModelResponse, ModelRetry, Result, ToolResult, ToolUse, UserMessage
+from .frozen import frozen
 from .options import OpenAgenticOptions
 from .runtime.task import RunTask
 
 State = Literal["created", "connected", "running", "closed", "failed"]
 
 
-@dataclass(frozen=True)
+@frozen
 class ClientMetrics:
     """What a client has seen since it was created. `cost_usd` is None when the price of a call is not known.
 

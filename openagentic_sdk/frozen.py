@@ -1,90 +1,284 @@
-"""Frozen dataclasses that cost little to make.
+"""Frozen dataclasses that cost little to make: `@frozen` is `dataclasses.dataclass(frozen=True)`, made when first used.
 
-The standard decorator writes and compiles six methods for each class, and that is most of what importing a module of many
-classes costs. Here a constructor is compiled when the first object is made, and all classes share the other five, which do
-what the standard ones do. A class made here extends only classes that were made here, and is extended only by such.
+The standard decorator writes and compiles six methods for each class when the class is defined, and that is most of what
+importing a module of many classes costs. Here each method and each table of fields is made when something first asks for it,
+and only the constructor is compiled. The result is the standard one wherever a program can look; a contract test compares
+the two. A class with anything out of the ordinary (slots, ordering, an InitVar, a base that the standard decorator made, a
+mistake in its fields) is handed to the standard decorator as it is.
 """
 
 from __future__ import annotations
 
+import abc
+import dataclasses
+import inspect
+import sys
 from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from dataclasses import KW_ONLY, MISSING, Field, FrozenInstanceError, InitVar, dataclass, field, fields
+from functools import cache
+from operator import attrgetter
 from reprlib import recursive_repr
-from typing import Any, TypeVar, dataclass_transform
+from types import FunctionType
+from typing import Any, TypeVar, dataclass_transform, overload
+from weakref import WeakSet
 
 T = TypeVar("T")
+Make = Callable[[Any], Any]
+
+_MADE_HERE: WeakSet[type] = WeakSet()
 
 
+@overload
+def frozen(cls: type[T], /) -> type[T]: ...
+@overload
+def frozen(*, kw_only: bool = False, **standard: bool) -> Callable[[type[T]], type[T]]: ...
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def frozen(cls: type[T]) -> type[T]:
-    """Like `dataclasses.dataclass(frozen=True)`; a method that the class defines itself stays."""
-    methods = {"__init__": _first_constructor(dataclass(init=False, repr=False, eq=False)(cls)), **_SHARED}
-    for name in methods.keys() - vars(cls).keys():
-        setattr(cls, name, methods[name])
-    return cls
+def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard: bool) -> Any:
+    """`dataclasses.dataclass(frozen=True)`; any of the standard decorator's other settings bring its price back."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        if standard or not _is_ordinary(cls, kw_only):
+            return dataclass(frozen=True, kw_only=kw_only, **standard)(cls)
+        return _make_at_first_use(cls, kw_only)
+
+    return decorate if cls is None else decorate(cls)
 
 
-def _first_constructor(cls: Any) -> Callable[..., None]:
-    """An `__init__` that puts the real one in its place."""
+class _AtFirstUse:
+    """Stands in a class for something not made yet, and puts the real thing in its own place when it is looked up."""
 
-    def __init__(self: Any, *args: Any, **values: Any) -> None:
-        made = _constructor(cls)
-        cls.__init__ = made
-        made(self, *args, **values)
+    def __init__(self, cls: type, name: str, make: Make) -> None:
+        self._cls, self._name, self._make = cls, name, make
 
-    return __init__
+    def __get__(self, found: object, owner: type) -> Any:
+        made = self._make(self._cls)
+        if isinstance(made, FunctionType):
+            made.__name__, made.__qualname__ = self._name, f"{self._cls.__qualname__}.{self._name}"
+            made.__module__ = self._cls.__module__
+        setattr(self._cls, self._name, made)
+        return made.__get__(found, owner) if isinstance(made, FunctionType) else made
 
 
-def _constructor(cls: Any) -> Callable[..., None]:
+def _make_at_first_use(cls: type[T], kw_only: bool) -> type[T]:
+    own = {name: getattr(cls, name, MISSING) for name in vars(cls).get("__annotations__", ())}
+    for name, default in own.items():
+        if isinstance(default, Field):
+            if default.default is MISSING:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, default.default)
+    present = vars(cls)
+    made = {
+        **_METHODS,
+        "__dataclass_fields__": lambda cls: _field_table(cls, own, kw_only),
+        "__dataclass_params__": lambda cls: _parameters(kw_only),
+    }
+    if present.get("__hash__", MISSING) is MISSING or (present["__hash__"] is None and "__eq__" in present):
+        setattr(cls, "__hash__", _AtFirstUse(cls, "__hash__", _hash))  # noqa: B010 - mypy knows an object's __hash__
+    if present.get("__doc__") is None:
+        cls.__doc__ = _AtFirstUse(cls, "__doc__", _doc)  # type: ignore[assignment]
+    for name in made.keys() - present.keys():
+        setattr(cls, name, _AtFirstUse(cls, name, made[name]))
+    _MADE_HERE.add(cls)
+    return abc.update_abstractmethods(cls)
+
+
+def _is_ordinary(cls: type, kw_only: bool) -> bool:
+    """Whether this module makes the class as the standard decorator would; that one also words what is wrong with it."""
+    own = vars(cls)
+    annotations = own.get("__annotations__", {})
+    if own.keys() & {"__slots__", "__setattr__", "__delattr__", "__annotate_func__"}:
+        return False
+    bases = cls.__mro__[1:-1]
+    if any(vars(base).get("__slots__") for base in bases):
+        return False
+    made = [base for base in bases if "__dataclass_fields__" in vars(base)]
+    if not _MADE_HERE.issuperset(made) or any(isinstance(own[name], Field) for name in own.keys() - annotations.keys()):
+        return False
+    required = {
+        known.name: _is_required(known) for base in reversed(made) for known in fields(base) if not known.kw_only
+    }
+    for name, annotation in annotations.items():
+        known = default = getattr(cls, name, MISSING)
+        if isinstance(known, Field):
+            default = known.default
+            by_name, is_required = kw_only if known.kw_only is MISSING else known.kw_only, _is_required(known)
+        else:
+            by_name, is_required = kw_only, default is MISSING
+        if "InitVar" in annotation or "KW_ONLY" in annotation if isinstance(annotation, str) else _is_mark(annotation):
+            return False
+        if default is not MISSING and (type(default).__hash__ is None or _has_setter(cls, name)):
+            return False
+        if not by_name and "ClassVar" not in str(annotation):
+            required[name] = is_required
+    return list(required.values()) == sorted(required.values(), reverse=True)
+
+
+def _is_mark(annotation: object) -> bool:
+    return annotation is KW_ONLY or annotation is InitVar or isinstance(annotation, InitVar)
+
+
+def _has_setter(cls: type, name: str) -> bool:
+    held = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
+    return hasattr(type(held), "__set__")
+
+
+def _is_required(known: Field[Any]) -> bool:
+    return known.init and known.default is MISSING and known.default_factory is MISSING
+
+
+def _field_table(cls: type, own: dict[str, Any], kw_only: bool) -> dict[str, Field[Any]]:
+    """All fields, the inherited ones first. The standard decorator makes the own ones, in a class of nothing else."""
+    annotations = vars(cls).get("__annotations__", {})
+    bare = type(cls.__name__, (), {"__module__": cls.__module__, "__doc__": ".", "__annotations__": annotations})
+    for name, default in own.items():
+        if default is not MISSING:
+            setattr(bare, name, default)
+    if own:
+        dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=kw_only)(bare)
+    table: dict[str, Field[Any]] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        table.update(getattr(base, "__dataclass_fields__", {}))
+    return {**table, **getattr(bare, "__dataclass_fields__", {})}
+
+
+@cache
+def _parameters(kw_only: bool) -> Any:
+    return vars(dataclass(frozen=True, kw_only=kw_only)(type("Any", (), {})))["__dataclass_params__"]
+
+
+class _Made:
+    """A default that is made for each object, as a signature shows it."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_MAKE_IT = _Made()
+
+
+def _init(cls: Any) -> Any:
     """An `__init__` whose parameters are the fields. It fills the object's dict, past the `__setattr__` that refuses."""
-    names: dict[str, Any] = {"MISSING": MISSING}
-    positional, keyword_only, values = ["self"], ["*"], []
+    this = "__dataclass_self__" if "self" in cls.__dataclass_fields__ else "self"
+    names: dict[str, Any] = {"__make_it__": _MAKE_IT}
+    positional, keyword_only, values, annotations = [this], ["*"], [], {}
     for known in fields(cls):
-        name, default, value = known.name, "", known.name
-        if known.default is not MISSING:
-            names[f"default_{name}"], default = known.default, f"=default_{name}"
-        elif known.default_factory is not MISSING:
-            names[f"make_{name}"], default = known.default_factory, "=MISSING"
-            value = f"make_{name}() if {name} is MISSING else {name}"
-        (keyword_only if known.kw_only else positional).append(name + default)
+        name, value, default = known.name, known.name, ""
+        if known.default_factory is not MISSING:
+            names[f"__make_{name}__"], default = known.default_factory, "=__make_it__"
+            value = f"__make_{name}__() if {name} is __make_it__ else {name}" if known.init else f"__make_{name}__()"
+        elif not known.init:
+            continue
+        elif known.default is not MISSING:
+            names[f"__default_{name}__"], default = known.default, f"=__default_{name}__"
         values.append(f"{name}={value}")
+        if known.init:
+            annotations[name] = known.type
+            (keyword_only if known.kw_only else positional).append(name + default)
+    body = [f"{this}.__dict__.update({', '.join(values)})"] if values else ["pass"]
+    if hasattr(cls, "__post_init__"):
+        body.append(f"{this}.__post_init__()")
     parameters = positional + (keyword_only if len(keyword_only) > 1 else [])
-    exec(f"def __init__({', '.join(parameters)}): self.__dict__.update({', '.join(values)})", names)
-    made: Callable[..., None] = names["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    exec(f"def __init__({', '.join(parameters)}): {'; '.join(body)}", names)
+    made = names["__init__"]
+    made.__annotations__ = {**annotations, "return": None}
     return made
 
 
-def _values(self: Any) -> tuple[Any, ...]:
-    return tuple(self.__dict__[known.name] for known in fields(self))
+def _repr(cls: Any) -> Any:
+    names = [known.name for known in fields(cls) if known.repr]
+
+    def __repr__(self: Any) -> str:
+        shown = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
+        return f"{self.__class__.__qualname__}({shown})"
+
+    return recursive_repr()(__repr__)
 
 
-@recursive_repr()
-def _repr(self: Any) -> str:
-    shown = ", ".join(f"{known.name}={self.__dict__[known.name]!r}" for known in fields(self))
-    return f"{self.__class__.__qualname__}({shown})"
+def _eq(cls: Any) -> Any:
+    names = [known.name for known in fields(cls) if known.compare]
+    values = _values(names)
+
+    def compare_as_tuples(self: Any, other: Any) -> Any:
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def compare_one_by_one(self: Any, other: Any) -> Any:
+        if self is other:
+            return True
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        same: Any = True
+        for name in names:
+            same = getattr(self, name) == getattr(other, name)
+            if not same:
+                break
+        return same
+
+    # The standard decorator went from the one to the other in 3.13; they differ where a value is not equal to itself.
+    return compare_one_by_one if sys.version_info >= (3, 13) else compare_as_tuples
 
 
-def _eq(self: Any, other: object) -> bool:
-    return _values(self) == _values(other) if other.__class__ is self.__class__ else NotImplemented
+def _hash(cls: Any) -> Any:
+    values = _values([known.name for known in fields(cls) if (known.compare if known.hash is None else known.hash)])
+
+    def __hash__(self: Any) -> int:
+        return hash(values(self))
+
+    return __hash__
 
 
-def _hash(self: Any) -> int:
-    return hash(_values(self))
+def _values(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda self: tuple(getattr(self, name) for name in names)
 
 
-def _setattr(self: Any, name: str, value: Any) -> None:
-    raise FrozenInstanceError(f"cannot assign to field {name!r}")
+def _setattr(cls: Any) -> Any:
+    names = {known.name for known in fields(cls)}
+
+    def __setattr__(self: Any, name: str, value: Any) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        super(cls, self).__setattr__(name, value)
+
+    return __setattr__
 
 
-def _delattr(self: Any, name: str) -> None:
-    raise FrozenInstanceError(f"cannot delete field {name!r}")
+def _delattr(cls: Any) -> Any:
+    names = {known.name for known in fields(cls)}
+
+    def __delattr__(self: Any, name: str) -> None:
+        if type(self) is cls or name in names:
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+        super(cls, self).__delattr__(name)
+
+    return __delattr__
 
 
-_SHARED = {
+def _replace(cls: Any) -> Any:
+    def __replace__(self: Any, /, **changes: Any) -> Any:
+        return dataclasses.replace(self, **changes)
+
+    return __replace__
+
+
+def _match_args(cls: Any) -> tuple[str, ...]:
+    return tuple(known.name for known in fields(cls) if known.init and not known.kw_only)
+
+
+def _doc(cls: Any) -> str:
+    try:
+        signature = str(inspect.signature(cls)).replace(" -> None", "")
+    except (TypeError, ValueError):
+        signature = ""
+    return f"{cls.__name__}{signature}"
+
+
+_METHODS: dict[str, Make] = {
+    "__init__": _init,
     "__repr__": _repr,
     "__eq__": _eq,
-    "__hash__": _hash,
     "__setattr__": _setattr,
     "__delattr__": _delattr,
-}
+    "__match_args__": _match_args,
+} | ({"__replace__": _replace} if sys.version_info >= (3, 13) else {})

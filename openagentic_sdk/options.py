@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
 from .clock import Clock
+from .frozen import frozen
 from .hooks.engine import HookEngine
 from .permissions.gate import PermissionGate
 from .project.claude import find_project_root
@@ -30,7 +31,7 @@ MAX_SUBAGENT_DEPTH = 3
 BLOB_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True)
+@frozen
 class AgentDefinition:
     """A subagent that the model can start through the Task tool.
 
@@ -51,7 +52,7 @@ class AgentDefinition:
     source: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class OpenAgenticOptions:
     """How `query()` and `run()` work. Only `provider` and `model` have no useful default.
 

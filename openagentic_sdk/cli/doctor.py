@@ -9,11 +9,12 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError
+from ..frozen import frozen
 from ..providers.base import Done, ModelOutput, TextDelta
 from ..providers.http import HttpTransport
 from ..providers.openai_compatible import OpenAICompatibleProvider
@@ -50,7 +51,7 @@ _CITY = {
 _MARKS = {True: ("yes", "green"), False: ("no", "red"), None: ("?", "yellow")}
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """One thing that was tried. `works` is None when it could not be tried; `advice` is what to set or do."""
 

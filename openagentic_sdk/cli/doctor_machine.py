@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..assemble import open_project
+from ..frozen import frozen
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.project import Project
 from ..tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from .terminal import Screen, on_one_line
 
 
-@dataclass(frozen=True)
+@frozen
 class Surroundings:
     """This machine's sandbox and this folder's project."""
 

@@ -14,10 +14,11 @@ import re
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import IO, Any
 
 from ..errors import InvalidEventError
+from ..frozen import frozen
 from ..project.settings import CommandHook
 from ..serialization import dumps_json, loads_json
 from .engine import HookEngine
@@ -52,7 +53,7 @@ _TOO_LATE_TO_BLOCK = frozenset(
 _UNWANTED = ("BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS", "CDPATH", "GLOBIGNORE")
 
 
-@dataclass(frozen=True)
+@frozen
 class ShellHook:
     """A hook that runs a shell command in the project. Called with the engine's payload; see `HookMatcher`.
 

@@ -12,7 +12,7 @@ import functools
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -72,7 +72,7 @@ def _match_name(pattern: str, name: str) -> bool:
 _compiled = functools.lru_cache(maxsize=256)(re.compile)
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class HookEngine:
     """All hooks of a run. `default_timeout_s` bounds a run of a hook that names no `timeout_s` of its own.
 

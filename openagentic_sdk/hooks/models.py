@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 
-@dataclass(frozen=True)
+
+@frozen
 class HookDecision:
     """What a hook wants. Fields that do not belong to its point are ignored and logged.
 
@@ -31,7 +32,7 @@ class HookDecision:
 HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookDecision | None]
 
 
-@dataclass(frozen=True)
+@frozen
 class HookMatcher:
     """A hook and when it runs.
 

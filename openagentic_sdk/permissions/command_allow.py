@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..frozen import frozen
 from .paths import OPTION_NAME, TOO_MANY_PATHS
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import WILDCARD_PROOF, WRITERS
@@ -20,7 +21,7 @@ from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand
 from .subject import MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """Whether a line, or a part of one, may run without a question; the sentence that says why; the rule that said yes."""
 
@@ -70,7 +71,7 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
 _OPTION_VALUE = re.compile(r"--[a-z-]+=")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Part:
     """One simple command of a line, judged."""
 

@@ -12,9 +12,9 @@ import re
 import stat
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from ..frozen import frozen
 from .shell import as_fnmatch
 
 MAX_LINKS = 40
@@ -55,7 +55,7 @@ TOO_MANY_PATHS = "a wildcard stands for too many paths to look at each"
 OPTION_NAME = "a wildcard stands for a file whose name is an option: write ./ before it"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Places:
     """Every name of one file: the path as written and made absolute, what each link on the way leads to, and the end.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from ..frozen import frozen
 from .paths import compile_pattern, is_inside, is_protected, matches
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .subject import Access, Subject
@@ -18,7 +18,7 @@ MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypass"
 READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 
-@dataclass(frozen=True)
+@frozen
 class Policy:
     """One layer of authority. `only`, when set, is all that may be used at all (the tools of a subagent or skill)."""
 
@@ -46,7 +46,7 @@ class Policy:
         return Policy(self.mode, more_allow, self.ask, more_deny, self.only)
 
 
-@dataclass(frozen=True)
+@frozen
 class Verdict:
     """`outcome` is `allow`, `ask` or `deny`; `category` what decided: `deny_rule`, `ask_rule`, `mode`, `allow_rule`,
     `path`, `tools` or `unsettled`. `firm` marks an ask that neither a hook nor a rule may answer, only a person or

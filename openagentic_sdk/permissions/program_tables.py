@@ -6,8 +6,9 @@ these lists err on the long side; a program that is missing from `READERS` is ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+
+from ..frozen import frozen
 
 # Programs whose arguments are, or hold, another command.
 WRAPPERS = frozenset(
@@ -147,7 +148,7 @@ INTERACTIVE = frozenset(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Options:
     """Options of a program that run or write: `short` letters, `long` names without dashes, `words` that match as they
     stand (`-exec`). `valued` letters and `valued_words` do neither, but the next word may be their value."""
@@ -467,7 +468,7 @@ CODE_MODULES = frozenset(
 # --- the set that only reads ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reader:
     """A program of the reading set: its harmless options, and which of its operands are paths.
 

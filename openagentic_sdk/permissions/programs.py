@@ -11,8 +11,9 @@ import functools
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..frozen import frozen
 from .program_tables import (
     CODE_MODULES,
     FETCHERS,
@@ -318,7 +319,7 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 # --- the set that only reads ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reads:
     """What a reading call reads: paths, and whether it goes down into folders."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from ..errors import PermissionRuleError
+from ..frozen import frozen
 from ..skills.names import name_key
 from .paths import compile_pattern, matches_any, pattern_problem
 from .shell import NotUnderstood, parse_command
@@ -45,7 +45,7 @@ _HOST = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """One rule. `text` is what was written, `source` where; `root` is the folder that a path like `/x` stands in.
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
+
+from ..frozen import frozen
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
@@ -30,7 +31,7 @@ RESERVED_WORDS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Redirect:
     """`operator` is one of `< > >> >| &> &>> >& <&`; `target` a path, or for the last two a descriptor."""
 
@@ -48,7 +49,7 @@ class Redirect:
         return not self.is_descriptor and self.operator != "<"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SimpleCommand:
     """The argument list that bash would run, its redirections, and which arguments hold an unquoted `*`, `?` or `[`.
 
@@ -61,7 +62,7 @@ class SimpleCommand:
     joined_by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandLine:
     """A line that was understood."""
 
@@ -82,7 +83,7 @@ def could_become(wildcard: str, word: str) -> bool:
     return pattern is None or fnmatchcase(word, pattern)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NotUnderstood:
     """A line that was not, and why."""
 
@@ -355,7 +356,7 @@ _GLUED_VALUE = re.compile(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LooseWord:
     """A word that may be part of a command. `starts` when a command could begin here; `open` when it holds something that
     only bash can finish (`$`), so that it could be any word."""

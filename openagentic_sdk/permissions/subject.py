@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
+from ..frozen import frozen
 from .paths import TOO_MANY_PATHS, Places
 from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
@@ -37,7 +38,7 @@ NETWORK_TOOLS = frozenset({"WebFetch", "WebSearch"})
 _PATH_KEYS = ("file_path", "path", "root", "notebook_path", "directory", "project_dir")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """One path that a call reads or writes."""
 
@@ -45,7 +46,7 @@ class Access:
     write: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class Workspace:
     """Where a call happens. `cwd` is where relative paths start, `base` where relative patterns of rules do.
 
@@ -88,7 +89,7 @@ def _repository(folder: str) -> str | None:
     return folder
 
 
-@dataclass(frozen=True)
+@frozen
 class Subject:
     """A call, ready to be compared with rules. `problem` is set when nothing can permit it as it stands.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..frozen import frozen
 from ..skills.fields import Fields
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
@@ -14,7 +13,7 @@ from .claude import ClaudeFolders, MarkdownFile, markdown_files
 MAX_AGENT_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True)
+@frozen
 class AgentFile:
     """One subagent. `tools` empty is all of them; `max_turns` None and `permission_mode` "" are its parent's."""
 
@@ -31,7 +30,7 @@ class AgentFile:
     permission_mode: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class AgentSet:
     """The subagents by name, the nearest of each; `diagnostics` names hidden and unreadable ones."""
 

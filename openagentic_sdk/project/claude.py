@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from ..frozen import frozen
 from ..skills.files import Bounds, walk_files
 from ..skills.frontmatter import Diagnostic
 from ..skills.index import folders_up
@@ -13,7 +13,7 @@ from ..skills.index import folders_up
 MANAGED_DIR = "/etc/claude-code"
 
 
-@dataclass(frozen=True)
+@frozen
 class ClaudeFolders:
     """The places that a run reads `.claude` files from, all absolute.
 
@@ -64,7 +64,7 @@ def claude_folders(
     )
 
 
-@dataclass(frozen=True)
+@frozen
 class MarkdownFile:
     """A Markdown file below one of the folders; `relative` is its path below it, `boundary` what links may not leave."""
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..events import CommandExpanded
+from ..frozen import frozen
 from ..skills.activation import grantable, skill_request
 from ..skills.fields import Fields, served_model
 from ..skills.files import is_within, read_text
@@ -31,7 +32,7 @@ _PROMPT = re.compile(r"/([^\s/][^\s/]*)(?:\s+(.*))?\Z", re.DOTALL)
 _FILE_TAG = re.compile(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@frozen
 class Command:
     """One file of `.claude/commands`. `allowed_tools` are rules for the turn, if the project is trusted."""
 
@@ -46,7 +47,7 @@ class Command:
     model: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandSet:
     """The commands by name, the nearest of each; `diagnostics` names hidden and unreadable ones."""
 
@@ -59,7 +60,7 @@ class CommandSet:
         return next((command for command in self.commands if name_key(command.name) == wanted), None)
 
 
-@dataclass(frozen=True)
+@frozen
 class Expansion:
     """What a prompt stands for: `text` is what the model reads. `skill`, when set, is to be activated with `arguments`.
 

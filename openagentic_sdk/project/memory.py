@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ..frozen import frozen
 from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
@@ -24,7 +25,7 @@ MAX_MEMORY_FILES = 200
 MAX_IMPORT_HOPS = 4
 
 
-@dataclass(frozen=True)
+@frozen
 class MemoryFile:
     """One file of memory.
 
@@ -39,7 +40,7 @@ class MemoryFile:
     folder: str = ""
 
 
-@dataclass(frozen=True)
+@frozen
 class Memory:
     """`files` always apply, `rules` only to some files; `diagnostics` name what was left out."""
 

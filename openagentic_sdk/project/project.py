@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..frozen import frozen
 from ..skills.frontmatter import Diagnostic
 from ..skills.index import IndexResult
 from ..skills.library import SkillLibrary
@@ -21,7 +21,7 @@ from .settings import Settings, read_settings
 from .trust import GrantingFile, TrustAnswer, skill_trust
 
 
-@dataclass(frozen=True)
+@frozen
 class LoadedFile:
     """One file that counts: `kind` is `settings`, `memory`, `rule`, `command`, `agent` or `skill`, `name` what calls it."""
 
@@ -31,7 +31,7 @@ class LoadedFile:
     scope: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Project:
     """What the files of a project, its user and the machine say, as far as the setting sources open and trust lets them.
 

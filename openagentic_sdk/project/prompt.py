@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..events import SkillActivated
+from ..frozen import frozen
 from ..skills.index import SkillInfo
 from ..skills.text import one_line, printable
 from .memory import Memory, MemoryFile
@@ -29,7 +29,7 @@ _TAGS = ("memory", "rule", "rules-for-some-files", "skill-index", "active-skill"
 _TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@frozen
 class PromptPart:
     """A slice of the prompt, `text[start:end]`, and who put it there.
 
@@ -42,7 +42,7 @@ class PromptPart:
     end: int
 
 
-@dataclass(frozen=True)
+@frozen
 class SystemPrompt:
     """The text, and which part of it comes from where; the parts cover all of it but the blank lines between them."""
 

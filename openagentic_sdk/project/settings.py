@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from ..frozen import frozen
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic
 from .claude import ClaudeFolders
@@ -22,7 +23,7 @@ MAX_SETTINGS_BYTES = 1024 * 1024
 LOOSE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "dontAsk"})
 
 
-@dataclass(frozen=True)
+@frozen
 class SettingsRule:
     """A permission rule as it was written, and the file and scope (`managed`, `local`, `project`, `user`) it is from."""
 
@@ -31,7 +32,7 @@ class SettingsRule:
     scope: str
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandHook:
     """A hook that a file describes: at `event`, for tools that fit `matcher`, run `command` for at most `timeout_s`."""
 
@@ -43,7 +44,7 @@ class CommandHook:
     timeout_s: float | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Settings:
     """All settings files of a run as one.
 
@@ -80,7 +81,7 @@ class Settings:
         return (wanted or self.text_commands) and not self.text_commands_disabled
 
 
-@dataclass(frozen=True)
+@frozen
 class _File:
     path: str
     scope: str

@@ -10,10 +10,10 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from ..errors import FileRefusedError, StorageError
+from ..frozen import frozen
 from ..skills.activation import grantable
 from ..skills.files import is_within, read_bytes, tree_sha256
 from ..skills.index import SkillInfo, load_skill
@@ -39,7 +39,7 @@ _MAX_FILE_BYTES = 4 * 1024 * 1024
 Decision = Literal["trusted", "refused", "unknown", "changed"]
 
 
-@dataclass(frozen=True)
+@frozen
 class TrustAnswer:
     """`trusted` or `refused` as decided; `unknown` when nobody was asked; `changed` when the files are others than then."""
 
@@ -92,7 +92,7 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     return [*lines, *(line for text in texts for line in text.requests())]
 
 
-@dataclass(frozen=True)
+@frozen
 class _GrantingText:
     """A skill or command, as far as it wants something."""
 

@@ -10,16 +10,17 @@ It ends with `Done`; a stream that ends without one is incomplete.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..errors import ProviderResponseError
+from ..frozen import frozen
 
 Message = Mapping[str, Any]
 ToolSpec = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolCall:
     """One call that the model asks for.
 
@@ -34,7 +35,7 @@ class ToolCall:
     extras: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class ModelOutput:
     """A whole answer. `usage` is as the provider sent it or in the normal form of `sessions.usage`; None is "unknown".
 
@@ -54,7 +55,7 @@ class ModelOutput:
     model: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class TextDelta:
     """A piece of text."""
 
@@ -62,7 +63,7 @@ class TextDelta:
     type: ClassVar[str] = "text_delta"
 
 
-@dataclass(frozen=True)
+@frozen
 class ReasoningDelta:
     """A piece of reasoning."""
 
@@ -70,7 +71,7 @@ class ReasoningDelta:
     type: ClassVar[str] = "reasoning_delta"
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolCallReady:
     """A call whose arguments are complete."""
 
@@ -78,7 +79,7 @@ class ToolCallReady:
     type: ClassVar[str] = "tool_call"
 
 
-@dataclass(frozen=True)
+@frozen
 class Retrying:
     """An attempt failed before anything of it was shown; another follows after `delay_s`. `model` is set on a fallback."""
 
@@ -89,7 +90,7 @@ class Retrying:
     type: ClassVar[str] = "retry"
 
 
-@dataclass(frozen=True)
+@frozen
 class Done:
     """The answer is complete. `output`, when set, is the whole answer and stands above what the deltas add up to."""
 
@@ -177,7 +178,7 @@ def read_tool_call(item: Any) -> ToolCall:
     return ToolCall(str(data.get("tool_use_id") or ""), name, arguments, data.get("raw_arguments"), data.get("extras"))
 
 
-@dataclass(frozen=True)
+@frozen
 class _Attributes(Mapping[str, Any]):
     """An object of somebody else's class, read like a dict."""
 

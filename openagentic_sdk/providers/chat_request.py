@@ -11,11 +11,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionsError
+from ..frozen import frozen
 from .base import Message, ToolSpec
 from .quirks import Quirks
 
@@ -33,7 +34,7 @@ _ROLE_FIELDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class RequestSettings:
     """What a request asks for besides messages and tools; None leaves it to the endpoint.
 

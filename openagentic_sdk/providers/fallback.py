@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
+from ..frozen import frozen
 from .base import Message, Provider, Retrying, StreamEvent, ToolSpec
 from .wrap import AroundProvider, ask, formatted, is_shown
 
@@ -15,7 +16,7 @@ from .wrap import AroundProvider, ask, formatted, is_shown
 _REQUEST_FAULTS = frozenset({400, 413, 422})
 
 
-@dataclass(frozen=True)
+@frozen
 class Fallback:
     """A model to ask instead. `provider` and `api_key` None are those of the first one."""
 

@@ -5,11 +5,12 @@ Every profile can be overridden: `OpenAICompatibleProvider(quirks=replace(LOCAL,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ..frozen import frozen
 
-@dataclass(frozen=True, kw_only=True)
+
+@frozen(kw_only=True)
 class Quirks:
     """How requests to an endpoint are written and its answers read.
 

@@ -11,10 +11,10 @@ import re
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 
 from ..clock import Clock, SystemClock
 from ..errors import OptionsError, ProviderError, ProviderHTTPError
+from ..frozen import frozen
 from .base import Message, Provider, Retrying, StreamEvent, ToolSpec
 from .wrap import AroundProvider, KeyedProvider, ask, is_shown
 
@@ -30,7 +30,7 @@ _RESETS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class RetryPolicy:
     """How often and how long.
 

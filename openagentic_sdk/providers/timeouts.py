@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from ..errors import OptionsError, ProviderTimeoutError
+from ..frozen import frozen
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Timeouts:
     """How long to wait, in seconds; None is without limit.
 

@@ -10,13 +10,14 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
 from ..events import Event, ModelRetry, Result, ToolResult, ToolUse, UserAnswer, UserQuestion
+from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
 from ..runtime.loop import Prompt
@@ -28,7 +29,7 @@ from ..sessions.folds.view import SessionView
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
 
-@dataclass(frozen=True)
+@frozen
 class BackgroundMetrics:
     """What a run did and cost. `usage` and `cost_usd` are those of the `result` event."""
 
@@ -41,7 +42,7 @@ class BackgroundMetrics:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
+@frozen
 class BackgroundResult:
     """How a run stands when it stops. `success` is True when it came to its own end.
 

@@ -7,12 +7,13 @@ every request that the loop makes is compared with the one that was recorded.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..clock import SystemClock
 from ..errors import ReplayMismatchError, ToolError
 from ..events import Event, SessionCompacted, SessionRewound, UserMessage
+from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..hooks.models import HookDecision, HookMatcher
 from ..permissions.gate import PermissionGate
@@ -35,7 +36,7 @@ from ..tools.registry import ToolRegistry
 _CONVERSATION = frozenset({"user.message", "assistant.message", "tool.use", "tool.result"})
 
 
-@dataclass(frozen=True)
+@frozen
 class ReplayReport:
     """What a replay found. `ok` when every recorded request was made again and is the same.
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from ..assemble import build_agent
 from ..errors import OptionsError, ToolError
 from ..events import Event, ToolResult, ToolUse
+from ..frozen import frozen
 from ..hooks.models import HookDecision, HookMatcher
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent, Run, RunStopped
@@ -83,7 +84,7 @@ def _key(name: str, input: Mapping[str, Any]) -> tuple[str, str]:
     return name, json_sha256(dict(input))
 
 
-@dataclass(frozen=True)
+@frozen
 class _Answering:
     known: KnownCalls
     on_new: OnNew

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ..clock import Clock
 from ..events import Event, SkillActivated, UserAnswer, UserMessage, UserQuestion
+from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
@@ -30,7 +31,7 @@ from .recorder import Recorder
 from .structured import OutputSchema
 
 
-@dataclass(frozen=True)
+@frozen
 class FinalAnswer:
     """What the final answer must be, in which form it is asked for, and how often it may be repaired."""
 
@@ -39,7 +40,7 @@ class FinalAnswer:
     repair_turns: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Agent:
     """Everything that stays the same while an agent runs. Built by `assemble`, the only place that picks classes.
 
@@ -76,7 +77,7 @@ class Agent:
     session_dir: Callable[[str], str | None] = lambda session_id: None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class RunRequest:
     """What the caller wants of one run: a new session or an old one, and how much of the old one the model sees.
 

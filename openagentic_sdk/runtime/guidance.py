@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import SkillNotFoundError
 from ..events import Event, SystemNotice
+from ..frozen import frozen
 from ..project.commands import expand_prompt, expanded_event
 from ..project.project import Project
 from ..project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt, rule_message
@@ -17,7 +17,7 @@ from ..skills.activation import active_skills
 from ..skills.text_commands import Draft
 
 
-@dataclass(frozen=True)
+@frozen
 class Expanded:
     """A prompt as the model gets it, and the events that it brings (a skill that it activates).
 

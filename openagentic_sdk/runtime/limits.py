@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..clock import Clock
+from ..frozen import frozen
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Budget:
         return None
 
 
-@dataclass(frozen=True)
+@frozen
 class Deadline:
     """The moment, on the clock's monotonic scale, when a run and its subagents must end; None is never."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..errors import IncompleteResponseError
@@ -21,6 +21,7 @@ from ..events import (
     ReasoningDelta,
     ToolUse,
 )
+from ..frozen import frozen
 from ..providers import base as wire
 from ..providers.wrap import ask
 from ..sessions.folds.usage import normalize_usage
@@ -28,7 +29,7 @@ from .agent import Run, RunStopped
 from .recorder import settled
 
 
-@dataclass(frozen=True)
+@frozen
 class Reply:
     """What came of a model call: its text, and the calls as they stand in the log."""
 
@@ -57,7 +58,7 @@ async def ask_model(run: Run) -> Reply:
     return Reply(output.assistant_text or "", calls, output)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Request:
     step: int
     model: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ..errors import OptionsError, ToolInputError
+from ..frozen import frozen
 from ..providers.base import ToolSpec
 from ..tools.function import json_schema
 from ..tools.schema import validate
@@ -23,7 +23,7 @@ _MAX_STARTS = 1000
 _WRAPPED = "value"
 
 
-@dataclass(frozen=True)
+@frozen
 class OutputSchema:
     """What the answer must be. `schema` is an object's schema; a value of another kind is wrapped in `{"value": ...}`."""
 

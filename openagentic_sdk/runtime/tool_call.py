@@ -7,12 +7,12 @@ digest of exactly the input that runs. What comes after stands in the log: `tool
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from ..events import PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
+from ..frozen import frozen
 from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
@@ -24,7 +24,7 @@ from .final_answer import FinalAnswerTool
 _NO_WISH = HookDecision()
 
 
-@dataclass(frozen=True)
+@frozen
 class Proposed:
     """A call of a tool that is there, with input that fits its schema, as the hooks before it left it.
 
@@ -38,7 +38,7 @@ class Proposed:
     hook: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class Permitted:
     """A call that may run, with the decision that says so; the decision is not in the log yet."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from ..events import (
     ToolUse,
     UserMessage,
 )
+from ..frozen import frozen
 from ..serialization import loads_json
 from .base import SessionStore, stamp_events
 from .folds.usage import normalize_usage
@@ -38,7 +39,7 @@ PROVIDER = "anthropic"
 Line = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@frozen
 class ImportedSession:
     """What was read: numbered events, what is known of the session, and how many lines were no part of it.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..errors import OptionsError, SessionError, SessionNotFoundError
@@ -25,6 +25,7 @@ from ..events import (
     ToolUse,
     UserMessage,
 )
+from ..frozen import frozen
 from .base import SessionStore
 from .folds.compaction import standing_events
 from .folds.summary import SessionSummary, plain_line
@@ -39,7 +40,7 @@ FORKED_IN_THE_MIDDLE = (
 _WINDOW_EVENTS = 64
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionState:
     """A session as a program wants to see it: the messages that a model would be sent, and what they were made under.
 

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from types import ModuleType
@@ -32,6 +31,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .base import (
     SessionStore,
@@ -500,14 +500,14 @@ class _Link:
             self._database = None
 
 
-@dataclass(frozen=True)
+@frozen
 class _Position:
     key: int
     epoch: int
     head: Head
 
 
-@dataclass(frozen=True)
+@frozen
 class _Batch:
     """Events as they are sent, and the head behind them."""
 

@@ -28,6 +28,7 @@ from ..events import (
     ToolUse,
     UserMessage,
 )
+from ..frozen import frozen
 
 Message = dict[str, Any]
 
@@ -79,7 +80,7 @@ class _Block:
         self.events += 1
 
 
-@dataclass(frozen=True)
+@frozen
 class Origin:
     """The events that one message was made of: the first and last `seq`, and what they are."""
 

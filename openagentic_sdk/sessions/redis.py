@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from types import ModuleType
@@ -37,6 +37,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
 from .base import (
     SessionStore,
@@ -577,13 +578,13 @@ class RedisSessionStore(SessionStore):
             time.sleep(RETRY_S)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Staged:
     log: str
     blobs: str
 
 
-@dataclass(frozen=True)
+@frozen
 class _Position:
     created_at: float
     metadata: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..events import (
     CommandExpanded,
@@ -20,6 +20,7 @@ from ..events import (
     SkillDrifted,
     UserMessage,
 )
+from ..frozen import frozen
 from .fields import served_model
 from .index import SkillInfo
 from .names import name_key
@@ -44,7 +45,7 @@ def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
     return tuple(active.values())
 
 
-@dataclass(frozen=True)
+@frozen
 class SkillPolicy:
     """What the active skills and the command of this turn say about tools and the model.
 

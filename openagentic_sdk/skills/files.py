@@ -6,11 +6,11 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..clock import Clock, SystemClock
 from ..errors import FileRefusedError
+from ..frozen import frozen
 
 # Entering these never finds a skill, only other people's code.
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
@@ -75,7 +75,7 @@ def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
     return data.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True)
+@frozen
 class Bounds:
     """How far a walk goes: levels below the root, folders in all, and the hidden folders that it enters."""
 

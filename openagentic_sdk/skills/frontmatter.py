@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
+from ..frozen import frozen
 from .yaml_subset import Source, Unreadable, Value, read_mapping
 
 MAX_FRONTMATTER_CHARS = 64 * 1024
@@ -19,7 +20,7 @@ MAX_FRONTMATTER_CHARS = 64 * 1024
 Metadata: TypeAlias = Mapping[str, Value]
 
 
-@dataclass(frozen=True)
+@frozen
 class Diagnostic:
     """Something about a file that its author may want to know.
 
@@ -33,7 +34,7 @@ class Diagnostic:
     is_error: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class Frontmatter:
     """A file in two parts.
 
@@ -50,7 +51,7 @@ class Frontmatter:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class _Split:
     yaml: str
     line: int

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..clock import Clock, SystemClock
 from ..errors import FileRefusedError, SkillNotFoundError
+from ..frozen import frozen
 from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic
 from .names import name_key
@@ -26,7 +27,7 @@ USER_FOLDERS = (".claude/skills", ".agents/skills", ".openagentic-sdk/skills")
 _MAX_NAMED = 50
 
 
-@dataclass(frozen=True)
+@frozen
 class SkillInfo:
     """One skill, without its text.
 
@@ -59,7 +60,7 @@ class SkillInfo:
         return (self.name, self.folder, self.id, f"{self.scope}:{self.folder}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Shadowed:
     """A skill that is not listed, the one that is in its place, and the rule that decided."""
 
@@ -68,7 +69,7 @@ class Shadowed:
     reason: str
 
 
-@dataclass(frozen=True)
+@frozen
 class SkillRoot:
     """A folder to look for skills in. `boundary` is where links may lead; a lower `rank` wins."""
 
@@ -78,7 +79,7 @@ class SkillRoot:
     rank: tuple[int, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class IndexResult:
     """The listed skills by name, those behind another one of the same name, and what is wrong with the files."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ..errors import FileRefusedError
 from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMessage
+from ..frozen import frozen
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import tree_sha256
 from .index import SkillIndex, SkillInfo, load_skill
@@ -24,7 +24,7 @@ def trust_nobody(skill: SkillInfo) -> bool:
     return False
 
 
-@dataclass(frozen=True)
+@frozen
 class Activation:
     """A skill's document, the event that makes it active, and its text as a draft when commands of it are to run."""
 

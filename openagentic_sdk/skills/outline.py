@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..frozen import frozen
 from .text import one_line
 
 
-@dataclass(frozen=True)
+@frozen
 class Outline:
     """What a body's Markdown says about itself."""
 

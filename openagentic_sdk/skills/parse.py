@@ -7,9 +7,10 @@ has YAML frontmatter before the body. Both may be mixed. Nothing is refused: wha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from ..frozen import frozen
 from .fields import Fields
 from .frontmatter import Diagnostic, Frontmatter, read_frontmatter
 from .names import name_diagnostics
@@ -20,7 +21,7 @@ MAX_DESCRIPTION_CHARS = 1024
 MAX_COMPATIBILITY_CHARS = 500
 
 
-@dataclass(frozen=True)
+@frozen
 class SkillDoc:
     """One SKILL.md.
 

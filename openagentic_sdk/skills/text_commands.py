@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ..frozen import frozen
 from .render import fill_command, first_number
 
 MAX_COMMANDS = 20
@@ -19,7 +19,7 @@ _FENCE = re.compile(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})[ \t]*(.*)")
 _GAP = re.compile("\0(\\d+)\0")
 
 
-@dataclass(frozen=True)
+@frozen
 class Draft:
     """A text with a gap for the output of each of its `commands`, which have not run.
 

@@ -14,8 +14,8 @@ import os
 import random
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..frozen import frozen
 from ..sessions.log.disk import Disk, SystemDisk
 
 # What can go wrong. The first group is raised as an OSError before anything happens; `short` and `torn` write half.
@@ -109,7 +109,7 @@ class FaultyOS:
         raise OSError(getattr(errno, self.fault), f"injected {self.fault}")
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One thing that happened to a recorded file: `data` written at `offset`, cut at `offset`, or put on disk."""
 

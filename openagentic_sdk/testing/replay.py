@@ -25,6 +25,7 @@ from ..events import (
     ToolResult,
     ToolUse,
 )
+from ..frozen import frozen
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
 from ..sessions.folds.audit import rebuild_requests
 from ..sessions.request import RequestDigest
@@ -107,7 +108,7 @@ def _add_answer(step: RecordedStep, event: Event) -> None:
         step.calls.append(event)
 
 
-@dataclass(frozen=True)
+@frozen
 class RequestDifference:
     """A request that is not the recorded one; `diff` shows both as JSON lines, recorded first."""
 

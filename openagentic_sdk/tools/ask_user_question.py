@@ -6,10 +6,10 @@ An answer is one of the choices or free text. Nobody to ask is an error that the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
+from ..frozen import frozen
 from .base import Tool, ToolContext
 
 MAX_QUESTIONS = 4
@@ -55,7 +55,7 @@ _SCHEMA: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class Question:
     """One question as it will be asked."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import OpenAgentSdkError, ToolInputError
+from ..frozen import frozen
 from .base import SubagentResult, Tool, ToolContext
 
 RESOURCE_KEY = "tasks"
@@ -18,7 +18,7 @@ MAX_WAIT_S = 600.0
 END_LIMIT_S = 30.0
 
 
-@dataclass(frozen=True)
+@frozen
 class BackgroundTask:
     """One subagent at work."""
 

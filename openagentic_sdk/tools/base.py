@@ -10,10 +10,11 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from ..events import Event, SkillActivated, ToolUse
+from ..frozen import frozen
 from ..skills.text_commands import Draft
 from ..threads import run_in_thread
 from .schema import validate
@@ -21,7 +22,7 @@ from .schema import validate
 Effect = Literal["read", "idempotent", "unsafe"]
 
 
-@dataclass(frozen=True)
+@frozen
 class SubagentResult:
     """What a subagent gave back: its last text, where its session is, and why it ended (see `Result.stop_reason`)."""
 
@@ -31,7 +32,7 @@ class SubagentResult:
     error_message: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class ToolContext:
     """What one call may know and use. A tool that is run alone, in a test, needs none of it.
 
@@ -76,7 +77,7 @@ def may_read_all(path: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
+@frozen
 class ToolOutput:
     """A tool's answer when it has more to say than what the model reads: `meta` is stored and never shown to the model."""
 

@@ -7,11 +7,11 @@ bytes outside the replaced places come back as they were, byte order mark and li
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
+from ..frozen import frozen
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.encoding import Encoding, binary_kind, decode, encode, is_binary
@@ -49,7 +49,7 @@ _EDIT_FIELDS: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class _Change:
     """One replacement. `count` is how many places at most, 0 for all, None for exactly one."""
 

@@ -11,11 +11,11 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ..errors import ToolError
+from ..frozen import frozen
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.encoding import (
@@ -45,7 +45,7 @@ from .files.workspace import (
 _BLOB = re.compile(r"blob:([0-9a-f]{64})\Z")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Source:
     """Something with bytes: where it is in words, its size, its first bytes, and how to read it from the start."""
 
@@ -55,7 +55,7 @@ class _Source:
     chunks: Callable[[], Iterator[bytes]]
 
 
-@dataclass(frozen=True)
+@frozen
 class _Scan:
     """What one pass over a text found. `total_lines` and `sha256` are None when the pass stopped before the end."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
+from ..frozen import frozen
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
 from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
@@ -35,7 +35,7 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True)
+@frozen
 class _Answer:
     """What one address said to one request. `cut` when the body was longer than is read."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...events import Event, ModelContext, ModelRequest
+from ...frozen import frozen
 from ..rebuild import Conversation
 from ..request import RequestDigest
 
 
-@dataclass(frozen=True)
+@frozen
 class RebuiltRequest:
     """One request as the log tells it. `matches` is False when its digest is not the recorded one."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...events import (
@@ -21,6 +20,7 @@ from ...events import (
     TodoUpdated,
     UserMessage,
 )
+from ...frozen import frozen
 from ..rebuild import Conversation, Message
 
 # Without a tokenizer: what a token of mixed prose and code weighs in JSON bytes, and the bounds of a believable correction.
@@ -39,7 +39,7 @@ INSTRUCTION = (
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class ContextLimits:
     """How long a conversation may get. None is no limit; tokens are estimated, bytes are those of the messages as JSON.
 
@@ -58,7 +58,7 @@ class ContextLimits:
         return int(min(limits) * share) if limits else None
 
 
-@dataclass(frozen=True)
+@frozen
 class CompactionPlan:
     """A cut: what is in view up to `up_to_seq` goes, and stands in `messages` for the summary.
 
@@ -237,7 +237,7 @@ def transcript(messages: Sequence[Message], max_bytes: int) -> str:
     return _newest(parts, max_bytes)
 
 
-@dataclass(frozen=True)
+@frozen
 class _Part:
     head: str
     text: str

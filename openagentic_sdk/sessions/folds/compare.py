@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import SequenceMatcher
 from typing import Any
 
 from ...events import AssistantMessage, Event, ModelRequest, ModelResponse, Result, ToolResult, ToolUse
+from ...frozen import frozen
 from ..request import json_sha256
 from .view import SessionView
 
 
-@dataclass(frozen=True)
+@frozen
 class Step:
     """One model call and what came of it."""
 
@@ -28,7 +29,7 @@ class Step:
         return tuple(name for name, _ in self.calls)
 
 
-@dataclass(frozen=True)
+@frozen
 class Difference:
     """One difference. `kind` is `tool_added`, `tool_missing`, `tools_reordered`, `arguments`, `outcome`, `text`,
     `step_added`, `step_missing`, `stop_reason`, `tokens`, `cost` or `time`; `a` and `b` are both sides' values."""
@@ -42,7 +43,7 @@ class Difference:
         return {"kind": self.kind, "step": self.step, "a": self.a, "b": self.b}
 
 
-@dataclass(frozen=True)
+@frozen
 class Thresholds:
     """How much two sessions may differ in numbers before it is a difference: shares of A's value, None is any amount."""
 
@@ -52,7 +53,7 @@ class Thresholds:
     ignore_text: bool = False
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionDiff:
     """All differences, in the order of the steps. Empty when the sessions are the same."""
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest
+from ...frozen import frozen
 from ..rebuild import Conversation, Origin
 from .audit import RebuiltRequest, rebuild_requests
 
 _PREVIEW_CHARS = 100
 
 
-@dataclass(frozen=True)
+@frozen
 class PromptSlice:
     """A slice of the system prompt: `kind` and `source` (a file or skill) say who put it there."""
 
@@ -29,7 +29,7 @@ class PromptSlice:
     preview: str
 
 
-@dataclass(frozen=True)
+@frozen
 class MessagePart:
     """One message: its role, where it is from, its size as JSON in bytes, and its beginning."""
 
@@ -42,7 +42,7 @@ class MessagePart:
     preview: str
 
 
-@dataclass(frozen=True)
+@frozen
 class PrefixReport:
     """How the request continues the one before: `kept_messages` are the same, `broke_at` is the first that is not.
 
@@ -55,7 +55,7 @@ class PrefixReport:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
+@frozen
 class StepExplanation:
     """One request, taken apart. `matches` says whether its digest is the recorded one."""
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...errors import LogCorruptError, StorageError
 from ...events import SessionForked
+from ...frozen import frozen
 from ..store import FileSessionStore
 from .disk import BINARY, NO_FOLLOW, SystemDisk
 from .folder import LOG_NAME
@@ -29,7 +29,7 @@ _WRONG: Mapping[str, str] = {
 _HARMLESS = frozenset({"torn-tail"})
 
 
-@dataclass(frozen=True)
+@frozen
 class Problem:
     """One thing that is wrong. `seq` and `offset` say where in the log; both are 0 for a blob, whose digest is `blob`."""
 
@@ -49,7 +49,7 @@ class Problem:
         return f"{where}: {_WRONG[self.kind]} ({self.kind}); {self.todo}"
 
 
-@dataclass(frozen=True)
+@frozen
 class SessionReport:
     """What a check found: `events` good events take `good_bytes` of the log's `size`.
 
@@ -69,7 +69,7 @@ class SessionReport:
         return all(problem.is_harmless for problem in self.problems)
 
 
-@dataclass(frozen=True)
+@frozen
 class Salvage:
     """What was saved: `session_id` is the new session, `report` what the check of the old one found."""
 

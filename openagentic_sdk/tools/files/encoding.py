@@ -6,12 +6,13 @@ A byte order mark decides, else UTF-8, else Latin-1: every file can be decoded, 
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+
+from ...frozen import frozen
 
 HEAD_BYTES = 8_192
 
 
-@dataclass(frozen=True)
+@frozen
 class Encoding:
     """A codec's name, the byte order mark before the text, and a sentence when a reader should know about it."""
 

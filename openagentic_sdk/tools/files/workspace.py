@@ -15,9 +15,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from ...errors import ToolError
+from ...frozen import frozen
 from ..base import ToolContext
 
 # O_PATH needs no permission to list a folder, only to pass through it.
@@ -33,7 +33,7 @@ CHUNK_BYTES = 1 << 20
 change_lock = threading.Lock()
 
 
-@dataclass(frozen=True)
+@frozen
 class ResolvedPath:
     """What a path means: `lexical` is absolute with `.` and `..` taken out, `real` has every link followed too.
 
@@ -199,7 +199,7 @@ def _similar_names(folder: str, name: str) -> list[str]:
 # --- reading and replacing a whole file -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class FileSnapshot:
     """A file as it was read: its bytes, their digest, and what must be the same when it is replaced."""
 

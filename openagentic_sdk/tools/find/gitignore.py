@@ -8,14 +8,14 @@ nothing below them can be taken back in.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from ...frozen import frozen
 from .pattern import SPECIAL, Fits, folder_regex, name_regex, split_path
 
 MAX_RULES = 10_000
 
 
-@dataclass(frozen=True)
+@frozen
 class _Rule:
     """One pattern: what it says of names, in folders that `in_folder` accepts (None: in every folder)."""
 

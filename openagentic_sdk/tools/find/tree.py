@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...frozen import frozen
 from ..base import ToolContext
 from ..files.workspace import LIST_FLAGS, READ_FLAGS, ResolvedPath, check_cancelled, open_folder
 from .gitignore import IgnoreFile
@@ -27,7 +27,7 @@ _by_name = attrgetter("name")
 _Level = tuple[IgnoreFile, str, int]
 
 
-@dataclass(frozen=True)
+@frozen
 class WalkOptions:
     """What a walk leaves out. `enters` says whether a folder, by its relative path, is worth entering."""
 

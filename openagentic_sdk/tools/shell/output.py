@@ -10,12 +10,13 @@ import atexit
 import os
 import re
 import threading
-from dataclasses import dataclass
+
+from ...frozen import frozen
 
 _CONTINUATION = range(0x80, 0xC0)
 
 
-@dataclass(frozen=True)
+@frozen
 class KeptText:
     """The text of one stream; `omitted_bytes` is 0 when it is whole."""
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
+
+from ...frozen import frozen
 
 COMPARE_BYTES = 1024 * 1024
 
 Kind = Literal["created", "changed", "deleted"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Effect:
     """One path, relative to the workspace folder, that a command created, changed or deleted."""
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ToolError
+from ...frozen import frozen
 
 CANCEL_CHECK_S = 0.05
 REPORT_LIMIT_S = 15.0
@@ -42,7 +43,7 @@ serve(int(sys.argv[1]))
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class CommandSpec:
     """What to run and how much of its output to keep; `shell/helper.py` says what each field means."""
 
@@ -60,7 +61,7 @@ class CommandSpec:
         return marshal.dumps(fields, 2)
 
 
-@dataclass(frozen=True)
+@frozen
 class StreamReport:
     """One stream of a command: its first and last bytes, how many there were, and whether its file holds all of them."""
 
@@ -70,7 +71,7 @@ class StreamReport:
     is_spooled: bool
 
 
-@dataclass(frozen=True)
+@frozen
 class CommandReport:
     """How a command ended. `ended_by` is `timeout`, `cancel`, `output_limit` or empty when it ended by itself.
 

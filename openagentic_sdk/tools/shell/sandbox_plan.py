@@ -10,10 +10,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ToolError
+from ...frozen import frozen
 from .process import CommandSpec, run_command
 
 # In a workspace these decide what other programs run, so no command changes them: missing folders cannot be made either.
@@ -38,7 +38,7 @@ _USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", 
 PLACEHOLDER_MODE = 0o1500
 
 
-@dataclass(frozen=True)
+@frozen
 class SandboxReport:
     """What works here, best rung first. `reasons` says for each rung that does not work why."""
 

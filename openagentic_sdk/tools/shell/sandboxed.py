@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...errors import OptionsError, ToolError
+from ...frozen import frozen
 from .overlay import Effect, apply_effects, read_effects
 from .sandbox_plan import (
     PROTECTED_FILES,
@@ -46,7 +47,7 @@ class Confinement:
         return [(folder, upper, read_effects(folder, upper)) for folder, upper in self.layers]
 
 
-@dataclass(frozen=True)
+@frozen
 class BashSandbox:
     """What is wanted of the sandbox. `writable` are folders besides workspace and temp, `protected` paths besides the usual.
 

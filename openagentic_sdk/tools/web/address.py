@@ -10,10 +10,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from ...errors import AddressRefusedError
+from ...frozen import frozen
 
 MAX_URL_CHARS = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -99,7 +99,7 @@ _PRIVATE = tuple(
 _METADATA = frozenset({ipaddress.ip_address("100.100.100.200"), ipaddress.ip_address("fd00:ec2::254")})
 
 
-@dataclass(frozen=True)
+@frozen
 class WebUrl:
     """A URL of the one accepted form. `host` is lower case without brackets, `target` path and query or empty."""
 

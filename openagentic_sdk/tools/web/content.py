@@ -9,9 +9,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...errors import ToolError
+from ...frozen import frozen
 
 MAX_BODY_BYTES = 5 * 1024 * 1024
 _SNIFF_BYTES = 2048
@@ -30,7 +30,7 @@ _ALIASES = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "latin1": "
             "unicode": "utf-16", "utf-16le": "utf-16-le", "utf-16be": "utf-16-be"}  # fmt: skip
 
 
-@dataclass(frozen=True)
+@frozen
 class PageText:
     """A body as text. `is_cut` when it was too long to be taken whole."""
 

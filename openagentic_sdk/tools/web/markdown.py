@@ -12,6 +12,8 @@ from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
+from ...frozen import frozen
+
 MAX_HTML_CHARS = 2_000_000
 MAX_TAGS = 150_000
 MAX_DEPTH = 24
@@ -48,7 +50,7 @@ _UNENDED = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@frozen
 class Page:
     """A page as text: its title, empty when it has none, and its body in Markdown; `is_cut` when it was too long."""
 
