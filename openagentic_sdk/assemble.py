@@ -150,7 +150,7 @@ class _Assembly:
             *(SystemNotice("settings.hook", text) for text in hook_problems),
             *(SystemNotice("settings.mode", text) for text in mode_notes),
         ]
-        self._tools = self._all_tools()
+        self._tools = self.all_tools()
 
     def agent(self) -> Agent:
         """The agent that the caller talks to."""
@@ -160,14 +160,14 @@ class _Assembly:
             raise OptionsError(
                 'model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)'
             )
-        provider, wanted, tools = self._final_answer(options)
+        provider, wanted, tools = self.final_answer(options)
         base = DEFAULT_BASE if options.system_prompt is None else options.system_prompt
         about_answer = final_answer_prompt(wanted) if wanted else ""
         guidance = ProjectGuidance(
             project,
             base="\n\n".join(part for part in (base, about_answer) if part),
             may_read=self._gate.read_filter(project.cwd, project.workspace_roots),
-            notices=self._notices,
+            notices=self.notices,
         )
         return Agent(
             provider=provider,
@@ -193,10 +193,10 @@ class _Assembly:
             on_storage_error=options.on_storage_error,
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             redact=_redact(options.redact),
-            session_dir=self._session_dir,
+            session_dir=self.session_dir,
         )
 
-    def _final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
+    def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
         """Whom to ask, how the final answer is asked for, and the tools that are offered for it."""
         asked = _guarded(options, self._clock)
         tools = self._tools.only(self._gate.offered_tools(self._tools.names()))
@@ -237,7 +237,7 @@ class _Assembly:
             max_steps=definition.max_steps or parent.max_steps,
         )
 
-    def _all_tools(self) -> ToolRegistry:
+    def all_tools(self) -> ToolRegistry:
         options = self._options
         if isinstance(options.tools, ToolRegistry):
             return options.tools
@@ -252,7 +252,7 @@ class _Assembly:
         )
         return default_tools(agents, library=self._project.library, bash=bash)
 
-    def _notices(self) -> list[SystemNotice]:
+    def notices(self) -> list[SystemNotice]:
         """What a run says at its start of itself: how far its store can be trusted, what its sandbox gives."""
         options = self._options
         durability = self._store.durability_notice()
@@ -262,7 +262,7 @@ class _Assembly:
             notices.append(SystemNotice("sandbox.level", sandbox.says(probe_sandbox())))
         return [*notices, *self._notes]
 
-    def _session_dir(self, session_id: str) -> str | None:
+    def session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
 
 

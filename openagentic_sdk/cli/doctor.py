@@ -135,43 +135,43 @@ class _Examination:
         self._reasoning = False
 
     async def findings(self) -> list[Finding]:
-        answer = await self._try("plain answer", self._plain, needed=True)
+        answer = await self.finding_of("plain answer", self.plain, needed=True)
         if not answer.works:
             return [answer]
-        found = [answer, await self._try("streaming", self._streaming, needed=True)]
-        found.append(await self._try("tool call", self._tool_call, needed=True))
-        found.append(await self._try("tool result", self._tool_result))
-        found.append(await self._try("parallel calls", self._parallel))
-        found.append(await self._try("usage in streams", self._usage))
-        found.append(await self._try("structured output", self._structured))
-        found.append(self._reasoning_finding())
+        found = [answer, await self.finding_of("streaming", self.streaming, needed=True)]
+        found.append(await self.finding_of("tool call", self.tool_call, needed=True))
+        found.append(await self.finding_of("tool result", self.tool_result))
+        found.append(await self.finding_of("parallel calls", self.parallel))
+        found.append(await self.finding_of("usage in streams", self.usage))
+        found.append(await self.finding_of("structured output", self.structured))
+        found.append(self.reasoning_finding())
         return found
 
-    async def _try(self, name: str, question: Callable[[], Awaitable[Finding]], needed: bool = False) -> Finding:
+    async def finding_of(self, name: str, question: Callable[[], Awaitable[Finding]], needed: bool = False) -> Finding:
         try:
             return replace(await question(), name=name, needed=needed)
         except OpenAgentSdkError as error:
             return Finding(name, False, str(error), _advice(name, error), needed)
 
-    async def _ask(self, text: str, **more: Any) -> ModelOutput:
-        return await self._complete([{"role": "user", "content": text}], **more)
+    async def ask(self, text: str, **more: Any) -> ModelOutput:
+        return await self.complete([{"role": "user", "content": text}], **more)
 
-    async def _complete(self, messages: list[dict[str, Any]], tools: Any = (), **settings: Any) -> ModelOutput:
+    async def complete(self, messages: list[dict[str, Any]], tools: Any = (), **settings: Any) -> ModelOutput:
         provider = self._provider.with_settings(**settings)
         output = await provider.complete(model=self._model, messages=messages, tools=tools)
         self._reasoning = self._reasoning or bool(output.reasoning)
         return output
 
-    async def _plain(self) -> Finding:
+    async def plain(self) -> Finding:
         began = time.perf_counter()
-        output = await self._ask("Answer with the word: ready")
+        output = await self.ask("Answer with the word: ready")
         said = on_one_line(output.assistant_text or "", 40)
         detail = f"{said!r} after {time.perf_counter() - began:.1f} s, finish reason {output.finish_reason!r}"
         return Finding(
             "", bool(output.assistant_text), detail, "" if said else "the model said nothing: try another one"
         )
 
-    async def _streaming(self) -> Finding:
+    async def streaming(self) -> Finding:
         began, first, pieces = time.perf_counter(), 0.0, 0
         async for event in self._provider.stream(model=self._model, messages=_user("Count from 1 to 20.")):
             if isinstance(event, TextDelta):
@@ -180,8 +180,8 @@ class _Examination:
         advice = "the endpoint sends its answers in one piece" if pieces == 1 else ""
         return Finding("", pieces > 0, f"{pieces} pieces, the first after {first:.2f} s", advice)
 
-    async def _tool_call(self) -> Finding:
-        output = await self._ask("What is 2 + 3? Use the tool add.", tools=[_ADD])
+    async def tool_call(self) -> Finding:
+        output = await self.ask("What is 2 + 3? Use the tool add.", tools=[_ADD])
         if not output.tool_calls:
             advice = "use a model and a chat template that are made for tools (vLLM: --enable-auto-tool-choice)"
             return Finding("", False, "the model answered without calling the tool", advice)
@@ -190,31 +190,31 @@ class _Examination:
             return Finding("", False, f"arguments that are no JSON: {on_one_line(call.raw_arguments, 60)}")
         return Finding("", call.name == "add", f"{call.name}({json.dumps(call.arguments)})")
 
-    async def _tool_result(self) -> Finding:
+    async def tool_result(self) -> Finding:
         call = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"a": 2, "b": 3}'}}
         messages = [
             *_user("What is 2 + 3? Use the tool add."),
             {"role": "assistant", "content": None, "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "call_1", "content": "5"},
         ]
-        output = await self._complete(messages, [_ADD])
+        output = await self.complete(messages, [_ADD])
         said = output.assistant_text or ("another call" if output.tool_calls else "")
         return Finding("", bool(said), f"{on_one_line(said, 40)!r}")
 
-    async def _parallel(self) -> Finding:
-        output = await self._ask("Use the tool add twice, in one answer: for 1 + 2, and for 3 + 4.", tools=[_ADD])
+    async def parallel(self) -> Finding:
+        output = await self.ask("Use the tool add twice, in one answer: for 1 + 2, and for 3 + 4.", tools=[_ADD])
         count = len(output.tool_calls)
         advice = "" if count > 1 else "the agent works, one call at a time"
         return Finding("", count > 1, f"{count} calls in one answer", advice)
 
-    async def _usage(self) -> Finding:
+    async def usage(self) -> Finding:
         async for event in self._provider.stream(model=self._model, messages=_user("Say: ok")):
             if isinstance(event, Done) and event.usage:
                 return Finding("", True, json.dumps(event.usage)[:80])
         return Finding("", False, "none was sent", "token budgets cannot be held there: usage stays unknown")
 
-    async def _structured(self) -> Finding:
-        output = await self._ask("Name a city and its country, as JSON.", response_format=_CITY)
+    async def structured(self) -> Finding:
+        output = await self.ask("Name a city and its country, as JSON.", response_format=_CITY)
         try:
             value = json.loads(output.assistant_text or "")
         except ValueError:
@@ -229,7 +229,7 @@ class _Examination:
         )
         return Finding("", works, on_one_line(output.assistant_text or "", 60), advice)
 
-    def _reasoning_finding(self) -> Finding:
+    def reasoning_finding(self) -> Finding:
         detail = "sent in a field of its own or in tags" if self._reasoning else "none was sent"
         return Finding("reasoning", self._reasoning or None, detail)
 

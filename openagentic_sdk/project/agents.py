@@ -65,7 +65,7 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
     front = read_frontmatter(text)
     fields = Fields(front)
     name = one_line(fields.text("name"))
-    reason = _unusable(name, fields) if name else ""
+    turns = fields.text("maxTurns")
     agent = AgentFile(
         name=name,
         description=one_line(fields.text("description")),
@@ -76,25 +76,16 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
         disallowed_tools=fields.rules("disallowedTools"),
         model="" if fields.text("model") == "inherit" else fields.text("model"),
         skills=fields.words("skills"),
-        max_turns=_max_turns(fields),
+        max_turns=(int(turns) or None) if turns.isascii() and turns.isdigit() and len(turns) < 10 else None,
         permission_mode=fields.text("permissionMode"),
     )
     notes = [*front.diagnostics, *fields.diagnostics]
+    reason = ""
+    if name.startswith("-") or ":" in name:
+        reason = f"the name {name[:80]!r} begins with a hyphen or has a colon: use letters, digits and hyphens"
+    elif name and not agent.description:
+        reason = f"the agent {name[:80]!r} has no description: say when it is to be used"
     if reason:
         notes.append(Diagnostic("agent-left-out", reason, fields.line("name"), is_error=True))
     located = [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
     return (None if reason or not name else agent), located
-
-
-def _unusable(name: str, fields: Fields) -> str:
-    if name.startswith("-") or ":" in name:
-        return f"the name {name[:80]!r} begins with a hyphen or has a colon: use letters, digits and hyphens"
-    if not fields.text("description"):
-        return f"the agent {name[:80]!r} has no description: say when it is to be used"
-    return ""
-
-
-def _max_turns(fields: Fields) -> int | None:
-    text = fields.text("maxTurns")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    return number or None

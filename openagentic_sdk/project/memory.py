@@ -107,7 +107,7 @@ class _Reading:
 
     def add(self, path: str, scope: str, boundary: str | None, hops: int = 0) -> None:
         """Read one file, then what it imports."""
-        text = self._read(path, boundary) if os.path.lexists(path) else None
+        text = self.read(path, boundary) if os.path.lexists(path) else None
         if text is None:
             return
         text = without_comments(printable(text))
@@ -115,7 +115,7 @@ class _Reading:
             self.files.append(MemoryFile(path, scope, text.strip("\n")))
         for target in import_targets(text, os.path.dirname(path)):
             if hops >= MAX_IMPORT_HOPS:
-                self._leave_out(target, f"imported over more than {MAX_IMPORT_HOPS} files, last by {path}")
+                self.leave_out(target, f"imported over more than {MAX_IMPORT_HOPS} files, last by {path}")
             else:
                 self.add(target, scope, None if self.allow_outside else boundary, hops + 1)
 
@@ -123,38 +123,38 @@ class _Reading:
         """The rule files below `root`; those with `paths` apply to files below `folder`."""
         boundary = boundary if scope == "project" else os.path.realpath(os.path.dirname(root))
         for file in markdown_below(root, scope, boundary, self.problems):
-            text = self._read(file.path, boundary)
+            text = self.read(file.path, boundary)
             if text is not None:
-                self._add_rule(file, text, folder)
+                self.add_rule(file, text, folder)
 
-    def _add_rule(self, file: MarkdownFile, text: str, folder: str) -> None:
+    def add_rule(self, file: MarkdownFile, text: str, folder: str) -> None:
         front = read_frontmatter(text)
         fields = Fields(front)
         paths = fields.globs("paths")
         body = without_comments(printable(front.body)).strip("\n")
         for pattern in paths:
             if expand_braces(pattern) is None:
-                self._leave_out(file.path, f"the pattern {pattern[:80]!r} has too many braces and fits nothing")
+                self.leave_out(file.path, f"the pattern {pattern[:80]!r} has too many braces and fits nothing")
         if body.strip():
             (self.rules if paths else self.files).append(
                 MemoryFile(file.path, file.scope, body, paths=paths, folder=folder)
             )
 
-    def _read(self, path: str, boundary: str | None) -> str | None:
+    def read(self, path: str, boundary: str | None) -> str | None:
         real = os.path.realpath(path)
         if real in self.seen:
             return None
         self.seen.add(real)
         if len(self.files) + len(self.rules) >= MAX_MEMORY_FILES:
-            self._leave_out(path, f"more than {MAX_MEMORY_FILES} files of memory")
+            self.leave_out(path, f"more than {MAX_MEMORY_FILES} files of memory")
             return None
         try:
             return read_text(path, boundary=boundary, max_bytes=MAX_MEMORY_BYTES)
         except OSError as error:
-            self._leave_out(path, str(error))
+            self.leave_out(path, str(error))
             return None
 
-    def _leave_out(self, path: str, reason: str) -> None:
+    def leave_out(self, path: str, reason: str) -> None:
         self.problems.append(Diagnostic("memory-left-out", reason, path=path, is_error=True))
 
 

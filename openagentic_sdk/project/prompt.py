@@ -61,16 +61,21 @@ def build_system_prompt(
     """The prompt for these facts; the same facts give the same bytes. `active` is as `active_skills` gives it."""
     sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
     if memory is not None:
-        sections += [("memory", file.path, _memory_block(file.path, file.scope, file.text)) for file in memory.files]
-        sections += [("rules", "", _rules_block(memory))] if memory.rules else []
+        for file in memory.files:
+            opening = f'<memory path="{_attribute(file.path)}" scope="{file.scope}">'
+            sections.append(("memory", file.path, f"{opening}\n{contain(file.text)}\n</memory>"))
+        if memory.rules:
+            listing = "\n".join(
+                f"- {contain(one_line(', '.join(rule.paths)))}: {_attribute(rule.path)}" for rule in memory.rules
+            )
+            text = f"<rules-for-some-files>\n{_RULES_INTRO}\n{listing}\n</rules-for-some-files>"
+            sections.append(("rules", "", text))
     listed = [skill for skill in skills if skill.model_invocable]
     if listed:
-        sections.append(("skill-index", "", _index_block(listed, index_budget_chars)))
+        text = f"<skill-index>\n{_INDEX_INTRO}\n{index_text(listed, index_budget_chars)}\n</skill-index>"
+        sections.append(("skill-index", "", text))
     sections += [("active-skill", skill.path or skill.name, _active_block(skill)) for skill in active]
-    return _join([section for section in sections if section[2]])
-
-
-def _join(sections: Sequence[tuple[str, str, str]]) -> SystemPrompt:
+    sections = [section for section in sections if section[2]]
     parts: list[PromptPart] = []
     start = 0
     for kind, source, text in sections:
@@ -88,25 +93,16 @@ def _attribute(value: str) -> str:
     return one_line(value).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _memory_block(path: str, scope: str, text: str) -> str:
-    return f'<memory path="{_attribute(path)}" scope="{scope}">\n{contain(text)}\n</memory>'
-
-
 def rule_message(rule: MemoryFile) -> str:
     """A rule for some files as the model gets it, once it has seen such a file."""
     about = _attribute(", ".join(rule.paths))
     return f'<rule path="{_attribute(rule.path)}" for="{about}">\n{contain(rule.text)}\n</rule>'
 
 
-def _rules_block(memory: Memory) -> str:
-    lines = [f"- {contain(one_line(', '.join(rule.paths)))}: {_attribute(rule.path)}" for rule in memory.rules]
-    listing = "\n".join(lines)
-    return (
-        "<rules-for-some-files>\nThe rules beside a pattern come to you when you read a file that fits it. "
-        "Read them yourself before you create such a file:\n"
-        f"{listing}\n</rules-for-some-files>"
-    )
-
+_RULES_INTRO = (
+    "The rules beside a pattern come to you when you read a file that fits it. "
+    "Read them yourself before you create such a file:"
+)
 
 # --- the index of skills ---------------------------------------------------------------------------------------------
 
@@ -114,10 +110,6 @@ _INDEX_INTRO = (
     "Skills are instructions for particular tasks. When one fits the task, read it with SkillLoad or activate it with "
     "SkillActivate before you begin."
 )
-
-
-def _index_block(skills: Sequence[SkillInfo], budget_chars: int) -> str:
-    return f"<skill-index>\n{_INDEX_INTRO}\n{index_text(skills, budget_chars)}\n</skill-index>"
 
 
 def index_text(skills: Sequence[SkillInfo], budget_chars: int = INDEX_BUDGET_CHARS) -> str:

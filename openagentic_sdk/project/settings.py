@@ -158,27 +158,27 @@ class _Entries:
     def settings(self, data: Mapping[str, Any]) -> Settings:
         permissions = self._map(data, "permissions")
         return Settings(
-            allow=self._rules(permissions, "allow"),
-            ask=self._rules(permissions, "ask"),
-            deny=self._rules(permissions, "deny"),
-            additional_dirs=self._rules(permissions, "additionalDirectories"),
-            hooks=tuple(self._hooks(self._map(data, "hooks"))),
-            env=self._env(self._map(data, "env")),
-            model=self._text(data, "model"),
-            default_mode=self._text(permissions, "defaultMode"),
+            allow=self.rules(permissions, "allow"),
+            ask=self.rules(permissions, "ask"),
+            deny=self.rules(permissions, "deny"),
+            additional_dirs=self.rules(permissions, "additionalDirectories"),
+            hooks=tuple(self.hooks(self._map(data, "hooks"))),
+            env=self.env(self._map(data, "env")),
+            model=self.text(data, "model"),
+            default_mode=self.text(permissions, "defaultMode"),
             bypass_disabled=permissions.get("disableBypassPermissionsMode") in ("disable", True),
-            agents_md=self._choice(data, "agentsMd", ("fallback", "both", "never")),
-            outside_imports=self._flag(data, "allowOutsideImports"),
-            skill_precedence=self._choice(data, "skillPrecedence", ("project", "user")),
-            enforce_allowed_tools=self._flag(data, "enforceAllowedTools"),
-            text_commands=self._flag(data, "enableSkillShellExecution"),
-            text_commands_disabled=self._flag(data, "disableSkillShellExecution"),
+            agents_md=self.choice(data, "agentsMd", ("fallback", "both", "never")),
+            outside_imports=self.flag(data, "allowOutsideImports"),
+            skill_precedence=self.choice(data, "skillPrecedence", ("project", "user")),
+            enforce_allowed_tools=self.flag(data, "enforceAllowedTools"),
+            text_commands=self.flag(data, "enableSkillShellExecution"),
+            text_commands_disabled=self.flag(data, "disableSkillShellExecution"),
             values={key: value for key, value in data.items() if key not in _READ_KEYS},
             sources=(self.file.path,),
             diagnostics=tuple(self.notes),
         )
 
-    def _skip(self, where: str, expected: str) -> None:
+    def skip(self, where: str, expected: str) -> None:
         message = f"{where} is left out: {expected} is expected"
         self.notes.append(Diagnostic("settings-entry", message, path=self.file.path))
 
@@ -186,73 +186,73 @@ class _Entries:
         value = data.get(key, {})
         if isinstance(value, dict):
             return value
-        self._skip(key, "an object")
+        self.skip(key, "an object")
         return {}
 
-    def _text(self, data: Mapping[str, Any], key: str) -> str | None:
+    def text(self, data: Mapping[str, Any], key: str) -> str | None:
         value = data.get(key)
         if value is None or isinstance(value, str):
             return value
-        self._skip(key, "text")
+        self.skip(key, "text")
         return None
 
-    def _choice(self, data: Mapping[str, Any], key: str, choices: Sequence[str]) -> str | None:
+    def choice(self, data: Mapping[str, Any], key: str, choices: Sequence[str]) -> str | None:
         value = data.get(key)
         if value is None or value in choices:
             return value
-        self._skip(key, f"one of {', '.join(choices)}")
+        self.skip(key, f"one of {', '.join(choices)}")
         return None
 
-    def _flag(self, data: Mapping[str, Any], key: str) -> bool:
+    def flag(self, data: Mapping[str, Any], key: str) -> bool:
         value = data.get(key, False)
         if isinstance(value, bool):
             return value
-        self._skip(key, "true or false")
+        self.skip(key, "true or false")
         return False
 
-    def _list(self, data: Mapping[str, Any], key: str, where: str) -> list[Any]:
+    def list(self, data: Mapping[str, Any], key: str, where: str) -> list[Any]:
         value = data.get(key, [])
         if isinstance(value, list):
             return value
-        self._skip(where, "a list")
+        self.skip(where, "a list")
         return []
 
-    def _rules(self, permissions: Mapping[str, Any], key: str) -> tuple[SettingsRule, ...]:
+    def rules(self, permissions: Mapping[str, Any], key: str) -> tuple[SettingsRule, ...]:
         where = f"permissions.{key}"
         rules: list[SettingsRule] = []
-        for i, rule in enumerate(self._list(permissions, key, where)):
+        for i, rule in enumerate(self.list(permissions, key, where)):
             if isinstance(rule, str) and rule.strip():
                 rules.append(SettingsRule(rule.strip(), self.file.path, self.file.scope))
             else:
-                self._skip(f"{where}[{i}]", "text")
+                self.skip(f"{where}[{i}]", "text")
         return tuple(rules)
 
-    def _env(self, env: Mapping[str, Any]) -> dict[str, str]:
+    def env(self, env: Mapping[str, Any]) -> dict[str, str]:
         usable: dict[str, str] = {}
         for name, value in env.items():
             if _is_env_name(name) and isinstance(value, str | int | float) and "\0" not in str(value):
                 usable[name] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
-                self._skip(f"env.{name}", "a name with a text")
+                self.skip(f"env.{name}", "a name with a text")
         return usable
 
-    def _hooks(self, hooks: Mapping[str, Any]) -> Iterator[CommandHook]:
+    def hooks(self, hooks: Mapping[str, Any]) -> Iterator[CommandHook]:
         for event in hooks:
-            for i, group in enumerate(self._list(hooks, event, f"hooks.{event}")):
+            for i, group in enumerate(self.list(hooks, event, f"hooks.{event}")):
                 where = f"hooks.{event}[{i}]"
                 if not isinstance(group, dict) or not isinstance(group.get("matcher", ""), str):
-                    self._skip(where, "an object with matcher and hooks")
+                    self.skip(where, "an object with matcher and hooks")
                     continue
-                for j, entry in enumerate(self._list(group, "hooks", f"{where}.hooks")):
-                    hook = self._hook(event, group.get("matcher", ""), entry)
+                for j, entry in enumerate(self.list(group, "hooks", f"{where}.hooks")):
+                    hook = self.hook(event, group.get("matcher", ""), entry)
                     if hook is not None:
                         yield hook
                     else:
-                        self._skip(
+                        self.skip(
                             f"{where}.hooks[{j}]", "an object with type command, a command and a timeout in seconds"
                         )
 
-    def _hook(self, event: str, matcher: str, entry: Any) -> CommandHook | None:
+    def hook(self, event: str, matcher: str, entry: Any) -> CommandHook | None:
         if not isinstance(entry, dict) or entry.get("type") != "command":
             return None
         command, timeout = entry.get("command"), entry.get("timeout")

@@ -82,12 +82,17 @@ def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpa
     is_first = True
     for event in events:
         if _begins_turn(event):
-            found = [earlier for earlier in found if is_first and _is_brought_along(earlier)]
+            found = [
+                earlier
+                for earlier in found
+                if is_first and isinstance(earlier, SkillActivated) and earlier.requested_by == "config"
+            ]
             is_first = False
         elif isinstance(event, CommandExpanded | SkillActivated):
             found.append(event)
         elif isinstance(event, SkillDrifted):
-            found = [earlier for earlier in found if not _is_skill(earlier, event.name)]
+            drifted = name_key(event.name)
+            found = [e for e in found if not (isinstance(e, SkillActivated) and name_key(e.name) == drifted)]
     # of a skill that became active twice, only the last time counts
     last = {name_key(event.name): event for event in found if isinstance(event, SkillActivated)}
     return [
@@ -95,14 +100,6 @@ def _of_this_turn(events: Sequence[Event], active: set[str]) -> list[CommandExpa
         for e in found
         if isinstance(e, CommandExpanded) or (last[name_key(e.name)] is e and name_key(e.name) in active)
     ]
-
-
-def _is_brought_along(event: Event) -> bool:
-    return isinstance(event, SkillActivated) and event.requested_by == "config"
-
-
-def _is_skill(event: Event, name: str) -> bool:
-    return isinstance(event, SkillActivated) and name_key(event.name) == name_key(name)
 
 
 def _begins_turn(event: Event) -> bool:
@@ -135,15 +132,13 @@ _INTERACTIVE = frozenset({"askuserquestion"})
 
 def grantable(rules: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The rules that a trusted skill may bring, and those that it may not because they are too wide."""
-    granted = tuple(rule for rule in rules if not _is_withheld(rule))
-    return granted, tuple(rule for rule in rules if _is_withheld(rule))
-
-
-def _is_withheld(rule: str) -> bool:
-    plain = "".join(rule.split()).casefold()
-    return (
-        plain in _TOO_WIDE or plain.split("(")[0] in _INTERACTIVE or (plain.endswith("(*)") and plain[:-3] in _TOO_WIDE)
-    )
+    granted: list[str] = []
+    withheld: list[str] = []
+    for rule in rules:
+        plain = "".join(rule.split()).casefold()
+        is_wide = plain in _TOO_WIDE or plain.removesuffix("(*)") in _TOO_WIDE
+        (withheld if is_wide or plain.split("(")[0] in _INTERACTIVE else granted).append(rule)
+    return tuple(granted), tuple(withheld)
 
 
 def activation_event(

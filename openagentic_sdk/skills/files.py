@@ -34,37 +34,33 @@ def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise FileRefusedError(f"{path} is not a regular file")
         if boundary is not None:
-            _check_place(path, boundary, handle, status)
-        data = _read_at_most(handle, max_bytes + 1, status.st_size + 1)
+            real = _place_of(path, handle, status)
+            if not is_within(real, boundary):
+                raise FileRefusedError(f"{path} leads to {real}, outside of {boundary}")
+        # asking for no more than is expected spares a buffer of the greatest size for every small file
+        data = bytearray()
+        while len(data) <= max_bytes:
+            part = os.read(handle, min(max_bytes + 1 - len(data), status.st_size + 1))
+            data += part
+            if len(part) < status.st_size + 1:
+                break
     finally:
         os.close(handle)
     if len(data) > max_bytes:
         raise FileRefusedError(f"{path} is larger than {max_bytes} bytes")
-    return data
+    return bytes(data)
 
 
-def _check_place(path: str, boundary: str, handle: int, opened: os.stat_result) -> None:
+def _place_of(path: str, handle: int, opened: os.stat_result) -> str:
+    """The real path of the file that was opened, which the path may lead to no more."""
     try:
-        real = os.readlink(f"/proc/self/fd/{handle}")  # Linux knows what was opened
+        return os.readlink(f"/proc/self/fd/{handle}")  # Linux knows what was opened
     except OSError:
         real = os.path.realpath(path)
         now = os.lstat(real)
         if (now.st_dev, now.st_ino) != (opened.st_dev, opened.st_ino):
             raise FileRefusedError(f"{path} was exchanged while it was read") from None
-    if not is_within(real, boundary):
-        raise FileRefusedError(f"{path} leads to {real}, outside of {boundary}")
-
-
-def _read_at_most(handle: int, max_bytes: int, expected_bytes: int) -> bytes:
-    """Up to `max_bytes`; asking for no more than is expected spares a buffer of the greatest size for every small file."""
-    parts: list[bytes] = []
-    while max_bytes > 0:
-        part = os.read(handle, min(max_bytes, expected_bytes))
-        parts.append(part)
-        max_bytes -= len(part)
-        if len(part) < expected_bytes:
-            break
-    return b"".join(parts)
+        return real
 
 
 def read_text(path: str, *, boundary: str | None, max_bytes: int) -> str:
@@ -174,25 +170,18 @@ def _list_folder(
                 is_whole = is_whole and not is_link
                 where = os.path.realpath(entry.path) if is_link else entry.path
                 found = FoundFile(entry.name, f"{folder}{os.sep}{entry.name}", where)
-                if not _is_folder(entry):
+                try:
+                    is_folder = entry.is_dir()
+                except OSError:  # a link that leads to itself
+                    is_folder = False
+                if not is_folder:
                     files.append(found)
-                elif not _is_skipped(entry.name, bounds):
+                elif entry.name not in SKIPPED_FOLDERS and (entry.name[:1] != "." or entry.name in bounds.hidden):
                     folders.append(found)
     except OSError as error:
         problems.append((folder, f"cannot be listed: {error.strerror}"))
         is_whole = False
     return sorted(folders), sorted(files), is_whole
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads to itself
-        return False
-
-
-def _is_skipped(name: str, bounds: Bounds) -> bool:
-    return name in SKIPPED_FOLDERS or (name.startswith(".") and name not in bounds.hidden)
 
 
 MAX_TREE_FILES = 5000
@@ -206,7 +195,12 @@ def tree_sha256(folder: str) -> str:
     """
     digest = hashlib.sha256()
     for name, path in sorted(_list_tree(folder)):
-        digest.update(f"{name}\0".encode("utf-8", "surrogateescape") + _digest_of(path))
+        digest.update(f"{name}\0".encode("utf-8", "surrogateescape"))
+        if os.path.islink(path):
+            digest.update(b"link " + hashlib.sha256(os.fsencode(os.readlink(path))).digest())
+        else:
+            with open(path, "rb") as file:
+                digest.update(b"file " + hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
 
@@ -227,13 +221,6 @@ def _list_tree(folder: str) -> list[tuple[str, str]]:
                 if len(found) > MAX_TREE_FILES or total > MAX_TREE_BYTES:
                     raise FileRefusedError(f"{folder} holds more than {MAX_TREE_FILES} files or {MAX_TREE_BYTES} bytes")
     return found
-
-
-def _digest_of(path: str) -> bytes:
-    if os.path.islink(path):
-        return b"link " + hashlib.sha256(os.fsencode(os.readlink(path))).digest()
-    with open(path, "rb") as file:
-        return b"file " + hashlib.file_digest(file, "sha256").digest()
 
 
 def list_resources(folder: str, most: int) -> tuple[list[str], int]:

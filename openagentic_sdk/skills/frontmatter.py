@@ -110,7 +110,11 @@ def _split(text: str) -> _Split | None:
         notes = (
             Diagnostic("text-before-frontmatter", "the frontmatter should open the file: remove what is above", 1),
         )
-    closer = _find_closer(text, opener.end())
+    if "\n" in text:
+        mark = text.find("\n---", opener.end() - 1)
+        closer = _CLOSER.search(text, mark) if mark >= 0 else None
+    else:
+        closer = _CLOSER_BARE_CR.search(text, opener.end())
     line = _count_lines(text, 0, opener.end()) + 1
     if closer is None:
         return _split_unclosed(text, opener.end(), line, notes)
@@ -119,13 +123,6 @@ def _split(text: str) -> _Split | None:
     if "\r" in yaml or "\x85" in yaml:
         yaml = _LINE_BREAKS.sub("\n", yaml)
     return _Split(yaml, line, text[closer.end() :], body_line, notes)
-
-
-def _find_closer(text: str, start: int) -> re.Match[str] | None:
-    if "\n" not in text:
-        return _CLOSER_BARE_CR.search(text, start)
-    mark = text.find("\n---", start - 1)
-    return _CLOSER.search(text, mark) if mark >= 0 else None
 
 
 _UNCLOSED = re.compile(

@@ -211,7 +211,14 @@ class SkillIndex:
             found.extend((root, info) for info in self._below(root, seen, problems))
         winners, shadowed = _settle(found)
         notes = [replace(note, path=info.path) for info in winners for note in info.diagnostics]
-        clashes = [_clash(pair) for pair in shadowed]
+        clashes = [
+            Diagnostic(
+                "skill-shadowed",
+                f"{pair.loser.name!r} is hidden behind {pair.winner.path}: {pair.reason}",
+                path=pair.loser.path,
+            )
+            for pair in shadowed
+        ]
         return IndexResult(tuple(winners), tuple(shadowed), (*problems, *notes, *clashes))
 
     def find(self, name: str) -> SkillInfo:
@@ -304,19 +311,12 @@ def _settle(found: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInf
             winners[key] = (root, info)
             continue
         winning_root, winner = winners[key]
-        shadowed.append(Shadowed(info, winner, _reason(winning_root, root)))
+        if winning_root.scope != root.scope:
+            reason = f"skills of scope {winning_root.scope} come before those of scope {root.scope}"
+        elif winning_root.folder != root.folder:
+            reason = f"{winning_root.folder} comes before {root.folder}"
+        else:
+            reason = "its path sorts first in the same folder of skills"
+        shadowed.append(Shadowed(info, winner, reason))
     skills = sorted((info for _, info in winners.values()), key=lambda info: (info.name, info.path))
     return skills, shadowed
-
-
-def _reason(winner: SkillRoot, loser: SkillRoot) -> str:
-    if winner.scope != loser.scope:
-        return f"skills of scope {winner.scope} come before those of scope {loser.scope}"
-    if winner.folder != loser.folder:
-        return f"{winner.folder} comes before {loser.folder}"
-    return "its path sorts first in the same folder of skills"
-
-
-def _clash(pair: Shadowed) -> Diagnostic:
-    message = f"{pair.loser.name!r} is hidden behind {pair.winner.path}: {pair.reason}"
-    return Diagnostic("skill-shadowed", message, path=pair.loser.path)

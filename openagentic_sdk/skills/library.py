@@ -102,6 +102,10 @@ class SkillLibrary:
         """
         doc = load_skill(info)
         trusted = self.trusts(info)
+        try:
+            digest = tree_sha256(os.path.dirname(info.path))
+        except FileRefusedError:
+            digest = None
         event = activation_event(
             info,
             doc,
@@ -109,13 +113,23 @@ class SkillLibrary:
             requested_by=requested_by,
             trusted=trusted,
             enforce=self.enforce,
-            tree_sha256=_digest_folder(info),
+            tree_sha256=digest,
             variables=_variables(project_dir, session_id),
         )
         before = [*events, UserMessage("")] if requested_by == "user" else events
         if _is_in_force(event, before):
             return Activation(doc)
-        return Activation(doc, event, _draft_of(event, doc) if trusted and self.runs_commands else None)
+        if not (trusted and self.runs_commands):
+            return Activation(doc, event)
+        draft = draft_of(
+            event.body,
+            name=f"skill {event.name}",
+            path=event.path,
+            grants=event.grants,
+            arguments=event.arguments or "",
+            argument_names=doc.arguments,
+        )
+        return Activation(doc, event, draft)
 
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None
@@ -130,17 +144,6 @@ class SkillLibrary:
         return found
 
 
-def _draft_of(event: SkillActivated, doc: SkillDoc) -> Draft | None:
-    return draft_of(
-        event.body,
-        name=f"skill {event.name}",
-        path=event.path,
-        grants=event.grants,
-        arguments=event.arguments or "",
-        argument_names=doc.arguments,
-    )
-
-
 def _is_in_force(event: SkillActivated, events: Sequence[Event]) -> bool:
     same = [skill for skill in active_skills(events) if name_key(skill.name) == name_key(event.name)]
     is_active = [(skill.body_sha256, skill.arguments) for skill in same] == [(event.body_sha256, event.arguments)]
@@ -151,13 +154,6 @@ def _is_in_force(event: SkillActivated, events: Sequence[Event]) -> bool:
 def _variables(project_dir: str | None, session_id: str | None) -> dict[str, str]:
     values = {"CLAUDE_PROJECT_DIR": project_dir, "CLAUDE_SESSION_ID": session_id}
     return {name: value for name, value in values.items() if value}
-
-
-def _digest_folder(info: SkillInfo) -> str | None:
-    try:
-        return tree_sha256(os.path.dirname(info.path))
-    except FileRefusedError:
-        return None
 
 
 def _body_now(skill: SkillActivated, variables: dict[str, str]) -> str | None:

@@ -34,16 +34,14 @@ def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:
     if not os.path.exists(start):
         raise FileNotFoundError(f"there is nothing at {start}: name a SKILL.md, or a folder with skills")
     problems: list[tuple[str, str]] = []
-    files = [start] if os.path.isfile(start) else list(_skill_files(start, problems))
+    files = [start]
+    if os.path.isdir(start):
+        bounds = Bounds(max_depth=12, max_folders=20_000, hidden=frozenset({".claude", ".agents"}))
+        walked = walk_files(start, boundary=os.path.realpath(start), bounds=bounds, problems=problems)
+        files = [file.path for _, found in walked for file in found if file.name.casefold() == "skill.md"]
     found = [note for file in files for note in check_file(file)]
     found += [Diagnostic("skill-left-out", reason, path=where, is_error=True) for where, reason in problems]
     return sorted(found, key=lambda note: (note.path, note.line, note.code)), len(files)
-
-
-def _skill_files(root: str, problems: list[tuple[str, str]]) -> Iterator[str]:
-    bounds = Bounds(max_depth=12, max_folders=20_000, hidden=frozenset({".claude", ".agents"}))
-    for _, files in walk_files(root, boundary=os.path.realpath(root), bounds=bounds, problems=problems):
-        yield from (file.path for file in files if file.name.casefold() == "skill.md")
 
 
 def check_file(path: str) -> list[Diagnostic]:
@@ -53,14 +51,11 @@ def check_file(path: str) -> list[Diagnostic]:
     except OSError as error:
         return [Diagnostic("skill-left-out", str(error), path=path, is_error=True)]
     doc = parse_skill_markdown(text, folder=os.path.basename(os.path.dirname(path)))
-    notes = [*doc.diagnostics, *_check_file_name(path), *_check_fields(doc), *_check_body(doc, os.path.dirname(path))]
-    return [Diagnostic(note.code, note.message, note.line or 1, path, note.is_error) for note in notes]
-
-
-def _check_file_name(path: str) -> Iterator[Diagnostic]:
+    notes = [*doc.diagnostics, *_check_fields(doc), *_check_body(doc, os.path.dirname(path))]
     name = os.path.basename(path)
     if name != "SKILL.md":
-        yield Diagnostic("file-name", f"the file is called {name}: many clients only find SKILL.md")
+        notes.append(Diagnostic("file-name", f"the file is called {name}: many clients only find SKILL.md"))
+    return [Diagnostic(note.code, note.message, note.line or 1, path, note.is_error) for note in notes]
 
 
 def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
@@ -83,7 +78,7 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
         message = f"{key!r} is no field that clients know: put it under metadata"
         yield Diagnostic("field-unknown", message, doc.lines.get(key, 0))
     if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != printable(doc.raw):
-        yield Diagnostic("hidden-characters", "the file has characters that nobody sees: remove them", is_error=True)
+        yield Diagnostic("hidden-characters", "the file has invisible characters: remove them", is_error=True)
 
 
 def _too_long(doc: SkillDoc, field: str, text: str, most: int) -> Iterator[Diagnostic]:
@@ -106,11 +101,7 @@ def _check_body(doc: SkillDoc, folder: str) -> Iterator[Diagnostic]:
             )
     for number, line in enumerate(lines_outside_fences(doc.body), doc.body_line):
         for match in _LINK.finditer(_CODE_SPAN.sub("", line)):
-            yield from _check_link(match[1], folder, number)
-
-
-def _check_link(target: str, folder: str, line: int) -> Iterator[Diagnostic]:
-    if ":" in target or target.startswith("/"):
-        return
-    if not os.path.exists(os.path.join(folder, target)):
-        yield Diagnostic("link-broken", f"{target} is linked and is not there: add it or remove the link", line)
+            target = match[1]
+            if ":" in target or target.startswith("/") or os.path.exists(os.path.join(folder, target)):
+                continue
+            yield Diagnostic("link-broken", f"{target} is linked and is not there: add it or remove the link", number)

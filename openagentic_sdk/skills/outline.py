@@ -48,17 +48,19 @@ class _OutlineReading:
     def take(self, line: str) -> None:
         heading = _HEADING.match(line)
         if heading:
-            self._take_heading(len(heading[1]), _without_closing_marks(line[heading.end() :].strip()))
+            text = line[heading.end() :].strip()
+            bare = text.rstrip("#")  # `Title ##` is `Title`; `C#` keeps its mark
+            self.take_heading(len(heading[1]), bare.rstrip() if not bare or bare[-1] in " \t" else text)
         elif self._checklist_level:
             self._listed.add(line, any_item=True)
         else:
             self._boxes.add(line, any_item=False)
-            self._take_text(line)
+            self.take_text(line)
 
     def outline(self) -> Outline:
         return Outline(self._title, one_line(" ".join(self._paragraph)), self._listed.texts() or self._boxes.texts())
 
-    def _take_heading(self, level: int, text: str) -> None:
+    def take_heading(self, level: int, text: str) -> None:
         if level == 1 and not self._title:
             self._title = one_line(text)
         if not self._checklist_level or level <= self._checklist_level:
@@ -67,18 +69,12 @@ class _OutlineReading:
         self._listed.close()
         self._boxes.close()
 
-    def _take_text(self, line: str) -> None:
+    def take_text(self, line: str) -> None:
         is_code = not self._paragraph and line.startswith(("    ", "\t"))
         if not line.strip() or _NO_TEXT.match(line) or is_code:
             self._paragraph_ended = bool(self._paragraph)
         elif not self._paragraph_ended:
             self._paragraph.append(line)
-
-
-def _without_closing_marks(text: str) -> str:
-    """`Title ##` as `Title`; `C#` keeps its mark."""
-    bare = text.rstrip("#")
-    return bare.rstrip() if not bare or bare[-1] in " \t" else text
 
 
 class _Items:

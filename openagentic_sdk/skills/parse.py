@@ -12,7 +12,7 @@ from typing import Any
 
 from ..frozen import frozen
 from .fields import Fields
-from .frontmatter import Diagnostic, Frontmatter, read_frontmatter
+from .frontmatter import Diagnostic, read_frontmatter
 from .names import name_diagnostics
 from .outline import Outline, read_outline
 from .text import one_line
@@ -98,27 +98,23 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
         rung=front.rung,
     )
     if not head_only:
-        doc = _with_other_fields(doc, front, fields)
+        doc = replace(
+            doc,
+            disallowed_tools=fields.rules("disallowed-tools"),
+            license=fields.text("license"),
+            compatibility=fields.text("compatibility"),
+            metadata=fields.map("metadata"),
+            version=fields.text("version"),
+            model=fields.text("model"),
+            arguments=fields.words("arguments"),
+            context=fields.text("context"),
+            agent=fields.text("agent"),
+            hooks=front.data.get("hooks"),
+            extra={key: value for key, value in front.data.items() if key not in KNOWN_FIELDS},
+            lines={key: source.line for key, source in front.sources.items()},
+        )
     notes = (*front.diagnostics, *fields.diagnostics, *name_diagnostics(declared, folder, fields.line("name")))
     return replace(doc, diagnostics=notes) if notes else doc
-
-
-def _with_other_fields(doc: SkillDoc, front: Frontmatter, fields: Fields) -> SkillDoc:
-    return replace(
-        doc,
-        disallowed_tools=fields.rules("disallowed-tools"),
-        license=fields.text("license"),
-        compatibility=fields.text("compatibility"),
-        metadata=fields.map("metadata"),
-        version=fields.text("version"),
-        model=fields.text("model"),
-        arguments=fields.words("arguments"),
-        context=fields.text("context"),
-        agent=fields.text("agent"),
-        hooks=front.data.get("hooks"),
-        extra={key: value for key, value in front.data.items() if key not in KNOWN_FIELDS},
-        lines={key: source.line for key, source in front.sources.items()},
-    )
 
 
 def without_effect(doc: SkillDoc) -> list[tuple[str, str]]:

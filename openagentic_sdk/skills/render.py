@@ -34,12 +34,7 @@ def split_words(arguments: str) -> list[str]:
     words = _WORD.findall(arguments)
     if any(word in ("'", '"', "\\") for word in words):
         return arguments.split()
-    return [_MARKED.sub(_without_marks, word) for word in words]
-
-
-def _without_marks(part: re.Match[str]) -> str:
-    letter, single, double = part.groups()
-    return letter or single or _ESCAPED.sub(r"\1", double or "")
+    return [_MARKED.sub(lambda part: part[1] or part[2] or _ESCAPED.sub(r"\1", part[3] or ""), word) for word in words]
 
 
 def fill_variables(text: str, variables: Mapping[str, str]) -> str:
@@ -76,19 +71,19 @@ class _Filling:
         if variable or base:
             return self.variables.get(variable or "CLAUDE_SKILL_DIR", match[0])
         if index is not None or number is not None:
-            return self._word(int(index) if index else int(number) - self.first, match[0])
+            return self.word(int(index) if index else int(number) - self.first, match[0])
         if name is not None:
-            return self._named(name, match[0])
+            return self.named(name, match[0])
         self.used = True
         return self.arguments
 
-    def _word(self, position: int, placeholder: str) -> str:
+    def word(self, position: int, placeholder: str) -> str:
         if not 0 <= position < len(self.words):
             return placeholder
         self.used = True
         return self.words[position]
 
-    def _named(self, name: str, placeholder: str) -> str:
+    def named(self, name: str, placeholder: str) -> str:
         if name not in self.names:
             return placeholder
         self.used = True

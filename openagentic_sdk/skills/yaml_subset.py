@@ -103,210 +103,200 @@ class _Reader:
         self.repeated: list[tuple[str, int]] = []
 
     def read_document(self) -> dict[str, Value]:
-        self._refuse_foreign_text()
-        self._skip_gap()
-        if self.pos >= len(self.text):
-            return {}
-        data = self._flow_document() if self._peek() == "{" else self._block_map(self._column(), depth=1)
-        if self.pos < len(self.text):
-            self._fail("text to the left of the first key")
-        return data
-
-    def _flow_document(self) -> dict[str, Value]:
-        """A document that is one flow map, as JSON is."""
-        self.pos += 1
-        data = self._flow_map(1)
-        self._finish_line()
-        self._skip_gap()
-        return data
-
-    def _refuse_foreign_text(self) -> None:
         # What nearly every text passes at once spares it the search with a pattern.
         if not (self.text.isascii() and self.text.replace("\n", "").isprintable()):
-            self._refuse(_UNPRINTABLE, "a control character")
+            self.refuse(_UNPRINTABLE, "a control character")
         if "---" in self.text or "..." in self.text:
-            self._refuse(_DOCUMENT_MARK, "a document mark")
+            self.refuse(_DOCUMENT_MARK, "a document mark")
+        self.skip_gap()
+        if self.pos >= len(self.text):
+            return {}
+        if self.peek() == "{":  # one flow map, as JSON is
+            self.pos += 1
+            data = self.flow_map(1)
+            self.finish_line()
+            self.skip_gap()
+        else:
+            data = self.block_map(self.column(), depth=1)
+        if self.pos < len(self.text):
+            self.fail("text to the left of the first key")
+        return data
 
-    def _refuse(self, pattern: re.Pattern[str], reason: str) -> None:
+    def refuse(self, pattern: re.Pattern[str], reason: str) -> None:
         if match := pattern.search(self.text):
             self.pos = match.start()
-            self._fail(reason)
+            self.fail(reason)
 
     # --- where we are ---
 
-    def _fail(self, reason: str) -> NoReturn:
-        raise Unreadable(reason, self._line())
+    def fail(self, reason: str) -> NoReturn:
+        raise Unreadable(reason, self.line())
 
-    def _line(self) -> int:
+    def line(self) -> int:
         # Counted from where the last count ended: a text of many keys is gone through once.
         pos, line = self.counted if self.counted[0] <= self.pos else (0, self.first_line)
         self.counted = (self.pos, line + self.text.count("\n", pos, self.pos))
         return self.counted[1]
 
-    def _peek(self) -> str:
+    def peek(self) -> str:
         return self.text[self.pos : self.pos + 1]
 
-    def _column(self) -> int:
+    def column(self) -> int:
         return self.pos - self.line_start
 
-    def _skip_gap(self) -> None:
+    def skip_gap(self) -> None:
         """Go to the next token of the block structure, over blank lines and comments."""
         while True:
             gap = _GAP.match(self.text, self.pos)
             assert gap is not None  # it matches the empty text too
             self.pos = gap.end()
-            if self._peek() != "\t":
+            if self.peek() != "\t":
                 break
             blank = _BLANK_WITH_TAB.match(self.text, self.pos)
             if blank is None:
-                self._fail("a tab where spaces are needed")
+                self.fail("a tab where spaces are needed")
             self.pos = blank.end()
         self.line_start = self.text.rfind("\n", 0, self.pos) + 1
 
-    def _finish_line(self) -> None:
+    def finish_line(self) -> None:
         """Behind a quoted or flow value only a comment may follow."""
         self.end = self.pos
         rest = _LINE_END.match(self.text, self.pos)
         if rest is None:
-            self._fail("text behind a value that had ended")
+            self.fail("text behind a value that had ended")
         self.pos = rest.end()
 
     # --- block structure ---
 
-    def _block_map(self, column: int, depth: int) -> dict[str, Value]:
-        self._check_depth(depth)
+    def block_map(self, column: int, depth: int) -> dict[str, Value]:
+        self.check_depth(depth)
         data: dict[str, Value] = {}
         while True:
             if depth == 1 and column == 0:
-                self._simple_pairs(data)
+                self.simple_pairs(data)
                 if data and self.pos >= len(self.text):
                     return data
-            line = self._line() if depth == 1 else 0
-            key = self._key()
+            line = self.line() if depth == 1 else 0
+            key = self.key()
             if key is None:
-                self._fail("no key where one is needed")
+                self.fail("no key where one is needed")
             value_start = self.pos
-            value = self._block_value(column, depth, compact=False)
+            value = self.block_value(column, depth, compact=False)
             if depth == 1:
-                self._note_source(key, value_start, line, repeated=key in data)
+                if key in data:
+                    self.repeated.append((key, line))
+                self.sources[key] = Source(self.text[value_start : max(self.end, value_start)].strip(), line)
             data[key] = value
-            if not self._continues_at(column):
+            if not self.continues_at(column):
                 return data
 
-    def _simple_pairs(self, data: dict[str, Value]) -> None:
+    def simple_pairs(self, data: dict[str, Value]) -> None:
         """Read the lines that one pattern can read; what is read is what the rest of this class would read."""
         while match := _SIMPLE_PAIR.match(self.text, self.pos):
             key, value = match[1], match[2].rstrip(" \t")
-            line = self._line()
+            line = self.line()
             if key in data:
                 self.repeated.append((key, line))
             self.sources[key] = Source(value, line)
             data[key] = value
             self.pos = self.line_start = match.end()
 
-    def _note_source(self, key: str, value_start: int, line: int, *, repeated: bool) -> None:
-        if repeated:
-            self.repeated.append((key, line))
-        self.sources[key] = Source(self.text[value_start : max(self.end, value_start)].strip(), line)
-
-    def _block_list(self, column: int, depth: int) -> list[Value]:
-        self._check_depth(depth)
+    def block_list(self, column: int, depth: int) -> list[Value]:
+        self.check_depth(depth)
         items: list[Value] = []
         while True:
             self.pos += 1
-            items.append(self._block_value(column, depth, compact=True))
-            if not self._continues_at(column) or not _DASH.match(self.text, self.pos):
+            items.append(self.block_value(column, depth, compact=True))
+            if not self.continues_at(column) or not _DASH.match(self.text, self.pos):
                 return items
 
-    def _continues_at(self, column: int) -> bool:
+    def continues_at(self, column: int) -> bool:
         """Go to the next line of a block; False when it lies left of the block or the text ends."""
-        self._skip_gap()
-        if self.pos >= len(self.text) or self._column() < column:
+        self.skip_gap()
+        if self.pos >= len(self.text) or self.column() < column:
             return False
-        if self._column() > column:
-            self._fail("a line that is indented more than its neighbours")
+        if self.column() > column:
+            self.fail("a line that is indented more than its neighbours")
         return True
 
-    def _check_depth(self, depth: int) -> None:
+    def check_depth(self, depth: int) -> None:
         if depth > MAX_DEPTH:
-            self._fail(f"more than {MAX_DEPTH} levels")
+            self.fail(f"more than {MAX_DEPTH} levels")
 
-    def _block_value(self, parent: int, depth: int, *, compact: bool) -> Value:
+    def block_value(self, parent: int, depth: int, *, compact: bool) -> Value:
         """What stands behind `key:` or (compact) `- `, on this line or deeper than `parent` on the next ones."""
         self.end = self.pos
         line_start = self.line_start
         before = self.pos
-        self._skip_gap()
+        self.skip_gap()
         if self.pos >= len(self.text):
             return ""
         inline = self.line_start == line_start
         if inline and self.pos == before:
-            self._fail("no space behind an indicator")
-        column = self._column()
+            self.fail("no space behind an indicator")
+        column = self.column()
         dash = _DASH.match(self.text, self.pos) is not None
         # A list may stand in the column of its key, and so, in PyYAML, may the header of a block scalar.
-        beside_key = column == parent and (self._peek() in ("|", ">") or (dash and not compact))
+        beside_key = column == parent and (self.peek() in ("|", ">") or (dash and not compact))
         if not inline and column <= parent and not beside_key:
             return ""
         if dash:
             if inline and not compact:
-                self._fail("a list that begins on the line of its key")
-            return self._block_list(column, depth + 1)
-        if (compact or not inline) and self._key_follows():
-            return self._block_map(column, depth + 1)
-        return self._scalar(parent, depth)
+                self.fail("a list that begins on the line of its key")
+            return self.block_list(column, depth + 1)
+        if compact or not inline:
+            start = self.pos
+            is_key = self.key() is not None
+            self.pos = start
+            if is_key:
+                return self.block_map(column, depth + 1)
+        return self.scalar(parent, depth)
 
-    def _key_follows(self) -> bool:
-        pos = self.pos
-        found = self._key() is not None
-        self.pos = pos
-        return found
-
-    def _key(self) -> str | None:
+    def key(self) -> str | None:
         """Read `key:`; None, and nothing read, when there is no key here."""
         start = self.pos
-        if self._peek() in ("'", '"'):
+        if self.peek() in ("'", '"'):
             match = _QUOTED_KEY.match(self.text, start)
-            key = self._quoted() if match else ""
+            key = self.quoted() if match else ""
         else:
             match = _PLAIN_KEY.match(self.text, start)
             key = match[0].rstrip(" ") if match else ""
         if match is None:
             return None
         if match.end() - start > _MAX_KEY_CHARS:
-            self._fail(f"a key of more than {_MAX_KEY_CHARS} characters")
+            self.fail(f"a key of more than {_MAX_KEY_CHARS} characters")
         self.pos = match.end() + 1
         return key
 
     # --- scalars ---
 
-    def _scalar(self, parent: int, depth: int) -> Value:
-        start = self._peek()
+    def scalar(self, parent: int, depth: int) -> Value:
+        start = self.peek()
         if start in ("'", '"'):
-            value: Value = self._quoted()
+            value: Value = self.quoted()
         elif start in ("[", "{"):
-            value = self._flow_node(depth)
+            value = self.flow_node(depth)
         elif start in ("|", ">"):
-            return self._block_scalar(parent)
+            return self.block_scalar(parent)
         else:
-            return self._plain(parent + 1)
-        self._finish_line()
+            return self.plain(parent + 1)
+        self.finish_line()
         return value
 
-    def _plain(self, indent: int) -> str:
+    def plain(self, indent: int) -> str:
         if not _PLAIN_START.match(self.text, self.pos):
-            self._fail(f"a value cannot begin with {self._peek()!r}: put it in quotes")
+            self.fail(f"a value cannot begin with {self.peek()!r}: put it in quotes")
         parts: list[str] = []
         while True:
-            parts.append(self._plain_line(_PLAIN_LINE))
-            if self._peek() == ":":
-                self._fail("a colon inside a value: put it in quotes")
-            fold = self._fold_before_next_line(indent)
+            parts.append(self.plain_line(_PLAIN_LINE))
+            if self.peek() == ":":
+                self.fail("a colon inside a value: put it in quotes")
+            fold = self.fold_before_next_line(indent)
             if fold is None:
                 return "".join(parts)
             parts.append(fold)
 
-    def _plain_line(self, pattern: re.Pattern[str]) -> str:
+    def plain_line(self, pattern: re.Pattern[str]) -> str:
         match = pattern.match(self.text, self.pos)
         assert match is not None  # it matches the empty text too
         text = match[0].rstrip(" \t")
@@ -314,7 +304,7 @@ class _Reader:
         self.pos = match.end()
         return text
 
-    def _fold_before_next_line(self, indent: int) -> str | None:
+    def fold_before_next_line(self, indent: int) -> str | None:
         """Go to the next line of a plain scalar and return what stands for the break; None, not moved, when it is over."""
         match = _PLAIN_BREAK.match(self.text, self.pos)
         if match is None:
@@ -327,52 +317,52 @@ class _Reader:
         self.pos = match.end()
         return _fold(breaks)
 
-    def _quoted(self) -> str:
-        double = self._peek() == '"'
+    def quoted(self) -> str:
+        double = self.peek() == '"'
         match = (_DOUBLE_QUOTED if double else _SINGLE_QUOTED).match(self.text, self.pos)
         if match is None:
-            self._fail("a quote that is never closed")
+            self.fail("a quote that is never closed")
         text = match[1]
         if double and "\\" in text:
-            text = _ESCAPE_OR_SPACE.sub(self._unescape, text)
+            text = _ESCAPE_OR_SPACE.sub(self.unescape, text)
         elif "\n" in text:
             text = _SPACE_RUN.sub(lambda run: _fold(run[0]), text)
         self.pos = match.end()
         return text if double else text.replace("''", "'")
 
-    def _unescape(self, match: re.Match[str]) -> str:
+    def unescape(self, match: re.Match[str]) -> str:
         digits = match[1] or match[2] or match[3]
         if digits:
             code = int(digits, 16)
             if code > 0x10FFFF:
-                self._fail(f"there is no character with the number {digits}")
+                self.fail(f"there is no character with the number {digits}")
             return chr(code)
         if match[6]:
             return _fold(match[6])
         if match[4] is not None:
             return "\n" * match[4].count("\n")
         if match[5] not in _ESCAPES:
-            self._fail("an unknown escape behind a backslash")
+            self.fail("an unknown escape behind a backslash")
         return _ESCAPES[match[5]]
 
-    def _block_scalar(self, parent: int) -> str:
+    def block_scalar(self, parent: int) -> str:
         header = _BLOCK_HEADER.match(self.text, self.pos)
         if header is None:
-            self._fail("a value cannot begin with | or >: put it in quotes")
+            self.fail("a value cannot begin with | or >: put it in quotes")
         self.pos = header.end()
         chomping, digit = header[2] or header[5], header[3] or header[4]
         least = max(parent + 1, 1)
-        lines = self._block_lines(least + int(digit) - 1 if digit else self._block_indent(least))
+        if digit:
+            indent = least + int(digit) - 1
+        else:
+            lead = _BLOCK_LEAD.match(self.text, self.pos)
+            assert lead is not None  # it matches the empty text too
+            indent = max(least, *(len(line) for line in lead[1].split("\n")), len(lead[2]))
+        lines = self.block_lines(indent)
         self.end = self.pos
         return _chomp(lines, chomping, header[1] == ">", self.text[self.pos - 1 : self.pos] == "\n")
 
-    def _block_indent(self, least: int) -> int:
-        lead = _BLOCK_LEAD.match(self.text, self.pos)
-        assert lead is not None  # it matches the empty text too
-        blank = max((len(line) for line in lead[1].split("\n")), default=0)
-        return max(least, blank, len(lead[2]))
-
-    def _block_lines(self, indent: int) -> list[str]:
+    def block_lines(self, indent: int) -> list[str]:
         """The lines of a block scalar without their indentation, blank ones as ''."""
         lines: list[str] = []
         while self.pos < len(self.text):
@@ -387,84 +377,79 @@ class _Reader:
 
     # --- flow structure ---
 
-    def _flow_node(self, depth: int) -> Value:
-        start = self._peek()
+    def flow_node(self, depth: int) -> Value:
+        start = self.peek()
         if start in ("[", "{"):
-            self._check_depth(depth + 1)
+            self.check_depth(depth + 1)
             self.pos += 1
-            return self._flow_list(depth + 1) if start == "[" else self._flow_map(depth + 1)
+            return self.flow_list(depth + 1) if start == "[" else self.flow_map(depth + 1)
         if start and start in "'\"":
-            return self._quoted()
-        return self._flow_plain()
+            return self.quoted()
+        return self.flow_plain()
 
-    def _flow_list(self, depth: int) -> list[Value]:
+    def flow_list(self, depth: int) -> list[Value]:
         items: list[Value] = []
-        while self._flow_goes_on("]", first=not items):
-            item, is_key = self._flow_item(depth)
-            items.append({_as_key(item): self._flow_value(depth)} if is_key else item)
+        while self.flow_goes_on("]", first=not items):
+            item, is_key = self.flow_item(depth)
+            items.append({str(item): self.flow_value(depth)} if is_key else item)
         return items
 
-    def _flow_map(self, depth: int) -> dict[str, Value]:
+    def flow_map(self, depth: int) -> dict[str, Value]:
         data: dict[str, Value] = {}
-        while self._flow_goes_on("}", first=not data):
-            key, has_value = self._flow_item(depth)
+        while self.flow_goes_on("}", first=not data):
+            key, has_value = self.flow_item(depth)
             if not isinstance(key, str):
-                self._fail("a key that is no text")
-            data[key] = self._flow_value(depth) if has_value else ""
+                self.fail("a key that is no text")
+            data[key] = self.flow_value(depth) if has_value else ""
         return data
 
-    def _flow_goes_on(self, closer: str, *, first: bool) -> bool:
+    def flow_goes_on(self, closer: str, *, first: bool) -> bool:
         """Step over the comma to the next item; False, and past it, at the closing bracket."""
-        self._skip_flow_gap()
-        if not first and self._peek() == ",":
+        self.skip_flow_gap()
+        if not first and self.peek() == ",":
             self.pos += 1
-            self._skip_flow_gap()
-        elif not first and self._peek() != closer:
-            self._fail(f"{closer} or a comma is missing")
-        if self._peek() != closer:
+            self.skip_flow_gap()
+        elif not first and self.peek() != closer:
+            self.fail(f"{closer} or a comma is missing")
+        if self.peek() != closer:
             return True
         self.pos += 1
         return False
 
-    def _flow_item(self, depth: int) -> tuple[Value, bool]:
+    def flow_item(self, depth: int) -> tuple[Value, bool]:
         """One item, and whether it is a key: a colon follows it on the same line."""
-        item = self._flow_node(depth)
+        item = self.flow_node(depth)
         colon = _FLOW_COLON.match(self.text, self.pos)
         if colon is None:
             return item, False
         if not isinstance(item, str):
-            self._fail("a key that is no text")
+            self.fail("a key that is no text")
         self.pos = colon.end()
         return item, True
 
-    def _flow_value(self, depth: int) -> Value:
-        self._skip_flow_gap()
-        return "" if self._peek() in (",", "]", "}") else self._flow_node(depth)
+    def flow_value(self, depth: int) -> Value:
+        self.skip_flow_gap()
+        return "" if self.peek() in (",", "]", "}") else self.flow_node(depth)
 
-    def _flow_plain(self) -> str:
+    def flow_plain(self) -> str:
         if not _FLOW_PLAIN_START.match(self.text, self.pos):
-            self._fail(f"an item cannot begin with {self._peek()!r}: put it in quotes")
-        parts = [self._plain_line(_FLOW_PLAIN_LINE)]
+            self.fail(f"an item cannot begin with {self.peek()!r}: put it in quotes")
+        parts = [self.plain_line(_FLOW_PLAIN_LINE)]
         while True:
             stop = self.end
-            fold = self._fold_before_next_line(0)
-            part = self._plain_line(_FLOW_PLAIN_LINE) if fold else ""
+            fold = self.fold_before_next_line(0)
+            part = self.plain_line(_FLOW_PLAIN_LINE) if fold else ""
             if not fold or not part:
                 self.pos = self.end = stop
                 return "".join(parts)
             parts += [fold, part]
 
-    def _skip_flow_gap(self) -> None:
-        if self._peek() not in " \t\n#":
+    def skip_flow_gap(self) -> None:
+        if self.peek() not in " \t\n#":
             return  # most items have no gap before them
         gap = _FLOW_GAP.match(self.text, self.pos)
         assert gap is not None  # it matches the empty text too
         self.pos = gap.end()
-
-
-def _as_key(item: Value) -> str:
-    assert isinstance(item, str)  # `_flow_item` refused everything else
-    return item
 
 
 def _fold(run: str) -> str:
