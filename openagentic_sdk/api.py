@@ -2,36 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import field, fields
+from reprlib import Repr
 from typing import Any
 
 from .assemble import build_agent, run_request
-from .events import Event, Result
+from .errors import EventLoopError
+from .events import Event, Result, StopReason
 from .frozen import frozen
 from .options import OpenAgenticOptions
 from .runtime.compact import compact_closed_session
 from .runtime.loop import Prompt
 from .runtime.task import RunTask
+from .sessions.folds.metrics import RunMetrics, run_metrics
 
 
 @frozen
 class RunResult:
     """What came of a run. `events` are all events that were shown but deltas, those of subagents included.
 
-    `stop_reason`, `usage`, `cost_usd` and the error fields are those of the `result` event, see `events.Result`.
+    `stop_reason`, `usage`, `cost_usd` and the error fields are those of the `result` event, see `events.Result`. `metrics`
+    are the figures of this run alone, subagents included.
     """
 
     final_text: str
     session_id: str
     events: Sequence[Event]
-    usage: Any
+    usage: Mapping[str, Any] | None
     cost_usd: float | None
-    stop_reason: str
+    stop_reason: StopReason
     steps: int = 0
     duration_s: float | None = None
     error_type: str | None = None
     error_message: str | None = None
     structured_output: Any = None
+    metrics: RunMetrics = field(default_factory=RunMetrics)
+
+    def __repr__(self) -> str:
+        """One short line per field: long texts are cut, events are counted."""
+        short = Repr()
+        short.maxstring, short.maxother, short.maxdict = 300, 300, 8
+        values = {known.name: short.repr(vars(self)[known.name]) for known in fields(self)}
+        values |= {"events": f"<{len(self.events)} events>", "metrics": repr(self.metrics)}
+        return f"RunResult({', '.join(f'{name}={value}' for name, value in values.items())})"
 
     @property
     def ok(self) -> bool:
@@ -81,7 +96,17 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
         error_type=result.error_type,
         error_message=result.error_message,
         structured_output=result.structured_output,
+        metrics=run_metrics(events),
     )
+
+
+def run_sync(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
+    """`run()` for plain code, in an event loop of its own. Raises what it raises, and `EventLoopError` in a coroutine."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(run(prompt=prompt, options=options))
+    raise EventLoopError("run_sync() is for plain code, and an event loop runs here: write `await run(...)`")
 
 
 async def compact_session(*, options: OpenAgenticOptions) -> bool:

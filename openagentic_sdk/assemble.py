@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .clock import Clock, SystemClock
 from .errors import OptionsError, SessionNotFoundError, ToolInputError
@@ -18,6 +18,7 @@ from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
 from .options import AgentDefinition, OpenAgenticOptions
 from .permissions.gate import PermissionGate
+from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .permissions.rules import parse_rule
 from .project.agents import AgentFile
@@ -44,6 +45,7 @@ from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
 from .tools.shell.sandbox_plan import probe_sandbox
 from .tools.shell.sandboxed import BashSandbox
+from .tools.task import TaskTool
 
 TASK = "Task"
 _GENERAL = AgentDefinition("", DEFAULT_BASE)
@@ -239,10 +241,8 @@ class _Assembly:
 
     def all_tools(self) -> ToolRegistry:
         options = self._options
-        if isinstance(options.tools, ToolRegistry):
-            return options.tools
         if options.tools is not None:
-            return ToolRegistry(options.tools)
+            return _with_task(ToolRegistry(options.tools), options.agents)
         agents = {name: definition.description for name, definition in self._agents.items()}
         bash = BashTool(
             environment=self._project.settings.env,
@@ -266,6 +266,13 @@ class _Assembly:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None
 
 
+def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> ToolRegistry:
+    """The caller's own tools, and the Task tool when the caller named subagents too."""
+    if agents and TASK not in tools:
+        tools.register(TaskTool({name: definition.description for name, definition in agents.items()}))
+    return tools
+
+
 def _store(named: SessionStore | str | None) -> SessionStore:
     if named is None:
         return default_store()
@@ -280,7 +287,7 @@ def _definition(file: AgentFile) -> AgentDefinition:
         model=served_model(file.model),
         disallowed_tools=file.disallowed_tools,
         max_steps=file.max_turns,
-        permission_mode=file.permission_mode or None,
+        permission_mode=cast(PermissionMode | None, file.permission_mode or None),  # the gate checks it
         skills=file.skills,
         source=file.path,
     )

@@ -18,30 +18,14 @@ from typing import Literal
 
 from .assemble import build_agent, run_request
 from .errors import OptionsError
-from .events import Event, ModelResponse, ModelRetry, Result, ToolResult, ToolUse, UserMessage
-from .frozen import frozen
+from .events import Event
 from .options import OpenAgenticOptions
+from .permissions.gate import PermissionGate
+from .permissions.policy import PermissionMode
 from .runtime.task import RunTask
+from .sessions.folds.metrics import RunMetrics
 
 State = Literal["created", "connected", "running", "closed", "failed"]
-
-
-@frozen
-class ClientMetrics:
-    """What a client has seen since it was created. `cost_usd` is None when the price of a call is not known.
-
-    `errors` counts failed tool calls and failed runs, `retries` model calls that were tried again, `seconds` the time that
-    turns took. Subagents are included.
-    """
-
-    messages: int = 0
-    tool_calls: int = 0
-    errors: int = 0
-    retries: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost_usd: float | None = 0.0
-    seconds: float = 0.0
 
 
 class AgentClient:
@@ -57,7 +41,7 @@ class AgentClient:
         self._options = options
         self._prompts: deque[str] = deque()
         self._turn: RunTask | None = None
-        self._metrics = ClientMetrics()
+        self._metrics = RunMetrics()
 
     async def __aenter__(self) -> AgentClient:
         await self.connect()
@@ -95,7 +79,7 @@ class AgentClient:
         self.state = "running"
         try:
             while (event := await turn.next_event()) is not None:
-                self._count(event)
+                self._metrics = self._metrics.after(event)
                 yield event
         finally:
             await turn.close()
@@ -113,14 +97,14 @@ class AgentClient:
         self._options = replace(self._options, model=model)
         self._change_running_agent()
 
-    def set_permission_mode(self, mode: str) -> None:
+    def set_permission_mode(self, mode: PermissionMode) -> None:
         """Another permission mode, from the next call on. Raises what `PermissionGate` raises for an unknown mode."""
-        gate = build_agent(self._options).gate.with_mode(mode)
-        self._options = replace(self._options, permission_gate=gate)
+        gate = self._options.permission_gate or PermissionGate(clock=self._options.clock)
+        self._options = replace(self._options, permission_gate=gate.with_mode(mode))
         self._change_running_agent()
 
-    def metrics(self) -> ClientMetrics:
-        """What happened so far."""
+    def metrics(self) -> RunMetrics:
+        """What this client's turns did and cost so far."""
         return self._metrics
 
     async def close(self) -> None:
@@ -146,27 +130,12 @@ class AgentClient:
     def _change_running_agent(self) -> None:
         if self._turn is not None:
             run, agent = self._turn.run, build_agent(self._options)
-            run.agent = replace(run.agent, model=agent.model, gate=agent.gate)
+            # The gate that runs keeps what people allowed for this session; settings may forbid the mode that was wished.
+            run.agent = replace(run.agent, model=agent.model, gate=run.agent.gate.with_mode(agent.gate.mode))
 
     def _require(self, *states: State) -> None:
         if self.state not in states:
             raise OptionsError(f"this client is {self.state}: {_ADVICE[self.state]}")
-
-    def _count(self, event: Event) -> None:
-        seen = self._metrics
-        if isinstance(event, UserMessage):
-            self._metrics = replace(seen, messages=seen.messages + 1)
-        elif isinstance(event, ToolUse):
-            self._metrics = replace(seen, tool_calls=seen.tool_calls + 1)
-        elif isinstance(event, ModelRetry):
-            self._metrics = replace(seen, retries=seen.retries + 1)
-        elif isinstance(event, ToolResult) and event.is_error:
-            self._metrics = replace(seen, errors=seen.errors + 1)
-        elif isinstance(event, ModelResponse):
-            self._metrics = _with_response(seen, event)
-        elif isinstance(event, Result) and event.parent_tool_use_id is None:
-            failed = event.stop_reason == "error"
-            self._metrics = replace(seen, errors=seen.errors + failed, seconds=seen.seconds + (event.duration_s or 0.0))
 
 
 _ADVICE: dict[State, str] = {
@@ -176,16 +145,3 @@ _ADVICE: dict[State, str] = {
     "closed": "create another one; `resume` continues its session",
     "failed": "create another one; `resume` continues its session",
 }
-
-
-def _with_response(seen: ClientMetrics, event: ModelResponse) -> ClientMetrics:
-    usage = event.usage or {}
-    known = seen.cost_usd is not None and event.cost_usd is not None
-    cost = (seen.cost_usd or 0.0) + (event.cost_usd or 0.0) if known else None
-    return replace(
-        seen,
-        messages=seen.messages + 1,
-        input_tokens=seen.input_tokens + int(usage.get("input_tokens") or 0),
-        output_tokens=seen.output_tokens + int(usage.get("output_tokens") or 0),
-        cost_usd=cost if event.complete else seen.cost_usd,
-    )

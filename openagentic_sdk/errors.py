@@ -2,6 +2,7 @@
 
     OpenAgentSdkError
     |- OptionsError (ValueError)             a setting that cannot be used
+    |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
     |- EventError
     |  |- UnknownEventTypeError              a strict reader met a type it does not know
     |  |- InvalidEventError (ValueError)     not an event: no JSON, a field missing or of the wrong kind
@@ -45,6 +46,10 @@ class OpenAgentSdkError(Exception):
 
 class OptionsError(OpenAgentSdkError, ValueError):
     """A setting that cannot be used; the text names the setting, its value and what is accepted."""
+
+
+class EventLoopError(OpenAgentSdkError, RuntimeError):
+    """Called where no asyncio event loop runs, as under trio, or plain code called where one does."""
 
 
 class EventError(OpenAgentSdkError):

@@ -11,9 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .frozen import frozen
+
+StopReason = Literal[
+    "end",
+    "max_steps",
+    "timeout",
+    "budget",
+    "interrupted",
+    "waiting",
+    "error",
+    "blocked:session_start",
+    "blocked:user_prompt_submit",
+    "blocked:before_model_call",
+    "blocked:after_model_call",
+]
+Outcome = Literal["ok", "error", "denied", "cancelled", "unknown"]
 
 
 @frozen
@@ -76,7 +91,7 @@ class Result(Event):
     type: ClassVar[str] = "result"
     final_text: str
     session_id: str
-    stop_reason: str
+    stop_reason: StopReason
     usage: Mapping[str, Any] | None = None
     cost_usd: float | None = None
     steps: int = 0
@@ -325,7 +340,7 @@ class ToolResult(Event):
     is_error: bool = False
     error_type: str | None = None
     error_message: str | None = None
-    outcome: str = "ok"
+    outcome: Outcome = "ok"
     duration_s: float | None = None
     meta: Mapping[str, Any] | None = None
 

@@ -16,6 +16,7 @@ from .clock import Clock
 from .frozen import frozen
 from .hooks.engine import HookEngine
 from .permissions.gate import PermissionGate
+from .permissions.policy import PermissionMode
 from .project.claude import find_project_root
 from .providers.base import Provider
 from .providers.fallback import Fallback
@@ -47,7 +48,7 @@ class AgentDefinition:
     model: str | None = None
     disallowed_tools: Sequence[str] = ()
     max_steps: int | None = None
-    permission_mode: str | None = None
+    permission_mode: PermissionMode | None = None
     skills: Sequence[str] = ()
     source: str | None = None
 

@@ -27,6 +27,8 @@ _JSON = (str, int, float, bool, list, dict, _NONE)
 _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "Any": None,
     "str": (str,),
+    "StopReason": (str,),  # a word that this version does not know is kept as it is
+    "Outcome": (str,),
     "int": (int,),
     "float": _NUMBER,
     "bool": (bool,),

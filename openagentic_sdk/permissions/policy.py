@@ -12,6 +12,8 @@ from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .subject import Access, Subject
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny"]
+# What people write for a mode: Claude Code's name for "bypass" too.
+PermissionMode = Literal[Mode, "bypassPermissions"]
 MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny")
 
 # The modes that let reading inside the workspace, and work on the session itself, pass without a rule.

@@ -10,36 +10,24 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
-from ..events import Event, ModelRetry, Result, ToolResult, ToolUse, UserAnswer, UserQuestion
+from ..events import Event, Result, StopReason, UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
 from ..runtime.loop import Prompt
 from ..runtime.recorder import off_loop
-from ..runtime.task import RunTask
+from ..runtime.task import RunTask, require_event_loop
 from ..sessions.base import SessionStore
+from ..sessions.folds.metrics import RunMetrics
 from ..sessions.folds.view import SessionView
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
-
-
-@frozen
-class BackgroundMetrics:
-    """What a run did and cost. `usage` and `cost_usd` are those of the `result` event."""
-
-    steps: int = 0
-    tool_calls: int = 0
-    tool_errors: int = 0
-    retries: int = 0
-    usage: Any = None
-    cost_usd: float | None = None
-    seconds: float = 0.0
 
 
 @frozen
@@ -53,19 +41,20 @@ class BackgroundResult:
     success: bool
     session_id: str
     state: State
-    stop_reason: str
+    stop_reason: StopReason
     data: Any = None
     error: str | None = None
     question: UserQuestion | None = None
-    metrics: BackgroundMetrics = BackgroundMetrics()
+    metrics: RunMetrics = field(default_factory=RunMetrics)
 
 
 def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaphore | None = None) -> BackgroundRun:
     """Start a run and come back at once. `slots` bounds how many run at the same time; the others wait as `queued`.
 
     With `options.resume` the run goes on with an old session; a `prompt` of None then adds none, which is how a parked run
-    goes on after its question was answered. Must be called in a running event loop.
+    goes on after its question was answered. Raises `EventLoopError` where asyncio does not run.
     """
+    require_event_loop("submit()")
     session_id = options.resume or options.session_id or uuid.uuid4().hex
     if options.resume is None:
         options = replace(options, session_id=session_id)
@@ -97,7 +86,7 @@ class BackgroundRun:
         self._agent: Agent | None = None
         self._stored = 0
         self._news = asyncio.Event()
-        self._metrics = BackgroundMetrics()
+        self._metrics = RunMetrics()
         self._question: UserQuestion | None = None
         self._driver = asyncio.create_task(self._drive(prompt))
 
@@ -169,28 +158,14 @@ class BackgroundRun:
             await task.close()
 
     def _see(self, event: Event) -> None:
-        seen = self._metrics
-        if isinstance(event, ToolUse):
-            self._metrics = replace(seen, tool_calls=seen.tool_calls + 1)
-        elif isinstance(event, ToolResult) and event.is_error:
-            self._metrics = replace(seen, tool_errors=seen.tool_errors + 1)
-        elif isinstance(event, ModelRetry):
-            self._metrics = replace(seen, retries=seen.retries + 1)
-        elif isinstance(event, UserQuestion):
+        self._metrics = self._metrics.after(event)
+        if isinstance(event, UserQuestion):
             self._question = event
         if event.seq is not None and event.parent_tool_use_id is None:
             self._stored = event.seq
             self._news.set()
 
     def _result(self, result: Result) -> BackgroundResult:
-        seen = self._metrics
-        self._metrics = replace(
-            seen,
-            steps=seen.steps + result.steps,
-            usage=result.usage,
-            cost_usd=result.cost_usd,
-            seconds=seen.seconds + (result.duration_s or 0.0),
-        )
         success = result.stop_reason == "end"
         return BackgroundResult(
             success,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..clock import Clock
-from ..events import Event, SkillActivated, UserAnswer, UserMessage, UserQuestion
+from ..events import Event, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
@@ -279,7 +279,7 @@ _SKILL_TOOLS = ("SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate")
 class RunStopped(Exception):
     """The run ends here, in order: `reason` is its `stop_reason`, the text says why."""
 
-    def __init__(self, reason: str, message: str = "") -> None:
+    def __init__(self, reason: StopReason, message: str = "") -> None:
         super().__init__(message or reason)
-        self.reason = reason
+        self.reason: StopReason = reason
         self.message = message

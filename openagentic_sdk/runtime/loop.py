@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, OptionsError, StorageError
-from ..events import HookEvent, Result, SystemInit, SystemNotice, ToolResult, UserMessage
+from ..events import Result, SystemInit, SystemNotice, ToolResult, UserMessage
 from ..threads import run_in_thread
 from ..version import __version__
 from .agent import AnswerSoFar, Run, RunStopped
@@ -80,7 +80,12 @@ def _failure(error: Exception) -> RunStopped:
 
 async def _converse(run: Run, prompt: Prompt) -> None:
     await run.record(_init(run), *run.agent.guidance.opening_events(run.view, run.session_id))
-    await _hooks_at(run, "session_start", await run.agent.hooks.run_session_start(context=run.hook_context()))
+    events, decision = await run.agent.hooks.run_session_start(context=run.hook_context())
+    await run.record(*events)
+    if decision is not None and decision.block:
+        raise RunStopped("blocked:session_start", decision.block_reason or "")
+    if decision is not None and decision.additional_context:
+        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
     await settle_open_calls(run)
     if prompt is None:
         await run_turn(run)
@@ -206,15 +211,6 @@ async def _may_stop(run: Run, reply: Reply) -> bool:
     run.answer = AnswerSoFar()  # the model was sent back to work: what was accepted is no answer to that
     await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
     return False
-
-
-async def _hooks_at(run: Run, point: str, outcome: tuple[Sequence[HookEvent], Any]) -> None:
-    events, decision = outcome
-    await run.record(*events)
-    if decision is not None and decision.block:
-        raise RunStopped(f"blocked:{point}", decision.block_reason or "")
-    if decision is not None and decision.additional_context:
-        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ..errors import EventLoopError
 from ..events import Event, Result
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
@@ -11,6 +12,17 @@ from .loop import Prompt, run_session
 from .opening import open_run
 from .recorder import settled
 from .subagent import run_subagent
+
+
+def require_event_loop(what: str) -> None:
+    """Raise `EventLoopError` where asyncio does not run, before anything has happened."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise EventLoopError(
+            f"{what} needs asyncio's event loop, and none runs here (trio and curio have loops of another kind): start with "
+            "asyncio.run(), or call run_sync() in a thread"
+        ) from None
 
 
 class RunTask:
@@ -25,6 +37,7 @@ class RunTask:
     @classmethod
     async def start(cls, agent: Agent, request: RunRequest, prompt: Prompt) -> RunTask:
         """Open the session and begin. Raises what `open_run` raises, and then nothing has happened."""
+        require_event_loop("a run")
         channel = EventChannel()
         return cls(await open_run(agent, request, channel, run_subagent), channel, prompt)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import StorageError, ToolError
-from ..events import HookEvent, ToolResult, ToolUse, UserMessage
+from ..events import HookEvent, Outcome, ToolResult, ToolUse, UserMessage
 from ..tools.base import ToolOutput
 from .agent import Run, RunStopped
 from .file_rules import note_rules
@@ -130,7 +130,7 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
         result = error_result(use_id, error)
     else:
         if isinstance(output, ToolOutput):
-            outcome = "error" if output.is_error else "ok"
+            outcome: Outcome = "error" if output.is_error else "ok"
             result = ToolResult(use_id, output.output, is_error=output.is_error, outcome=outcome, meta=output.meta)
         else:
             result = ToolResult(use_id, output)

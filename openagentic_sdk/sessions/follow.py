@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from functools import partial
 
+from ..errors import EventLoopError
 from ..events import Event, Result
 from ..threads import in_daemon_thread
 from .base import SessionStore
@@ -20,8 +22,15 @@ async def follow(
     """The events with `seq > after_seq`, those that are there at once and the others as they come.
 
     Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. Raises
-    `SessionNotFoundError` when there is no such session, or when it is deleted.
+    `SessionNotFoundError` when there is no such session, or when it is deleted, and `EventLoopError` where asyncio does
+    not run.
     """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise EventLoopError(
+            "follow() needs asyncio's event loop, and none runs here: start with asyncio.run()"
+        ) from None
     while True:
         batch = await in_daemon_thread(partial(store.read_events, session_id, after_seq=after_seq), _THREAD)
         for event in batch:

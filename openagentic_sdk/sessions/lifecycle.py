@@ -15,6 +15,7 @@ from ..errors import OptionsError, SessionError, SessionNotFoundError
 from ..events import (
     Event,
     ModelRequest,
+    Outcome,
     SessionCompacted,
     SessionForked,
     SessionMeta,
@@ -330,7 +331,7 @@ def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[E
 
 def _ended_by_fork(call_id: str, was_started: bool) -> ToolResult:
     text = FORKED_IN_THE_MIDDLE if was_started else FORKED_BEFORE_START
-    outcome = "unknown" if was_started else "cancelled"
+    outcome: Outcome = "unknown" if was_started else "cancelled"
     return ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)
 
 

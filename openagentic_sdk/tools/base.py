@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from ..events import Event, SkillActivated, ToolUse
+from ..events import Event, SkillActivated, StopReason, ToolUse
 from ..frozen import frozen
 from ..skills.text_commands import Draft
 from ..threads import run_in_thread
@@ -28,7 +28,7 @@ class SubagentResult:
 
     final_text: str
     child_session_id: str
-    stop_reason: str
+    stop_reason: StopReason
     error_message: str | None = None
 
 

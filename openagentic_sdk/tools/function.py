@@ -18,7 +18,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Union, get_args, get_origin, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from ..errors import OptionsError
 from ..threads import run_in_thread
@@ -38,20 +38,24 @@ _SIMPLE: Mapping[Any, dict[str, Any]] = {
 }
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, effect: Effect = "unsafe"
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
-    function: Callable[..., Any] | None = None,
+    function: Callable[P, R] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
     effect: Effect = "unsafe",
-) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn a function, async or not, into a tool; a function that is not async runs in a thread of its own.
 
     `name` is the function's and `description` its docstring unless given. `effect`: `read` when it changes nothing,
@@ -63,10 +67,10 @@ def tool(
     return lambda wrapped: FunctionTool(wrapped, name, description, effect)
 
 
-class FunctionTool(Tool):
-    """A function as a tool; calling it calls the function."""
+class FunctionTool(Tool, Generic[P, R]):
+    """A function as a tool; calling it calls the function, and type checkers see its parameters and what it returns."""
 
-    def __init__(self, function: Callable[..., Any], name: str | None, description: str | None, effect: Effect) -> None:
+    def __init__(self, function: Callable[P, R], name: str | None, description: str | None, effect: Effect) -> None:
         self.function = function
         self.name = name or function.__name__
         self.description = description or inspect.getdoc(function) or self.name
@@ -74,17 +78,18 @@ class FunctionTool(Tool):
         self._context_name, self._types = _parameters(function)
         self.input_schema = _parameters_schema(function, self._types)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         arguments = {name: _to_python(value, self._types.get(name, Any)) for name, value in input.items()}
         if self._context_name is not None:
             arguments[self._context_name] = ctx
-        if inspect.iscoroutinefunction(self.function):
-            result = await self.function(**arguments)
+        function: Callable[..., Any] = self.function
+        if inspect.iscoroutinefunction(function):
+            result = await function(**arguments)
         else:
-            result = await run_in_thread(lambda: self.function(**arguments), ctx.cancelled)
+            result = await run_in_thread(lambda: function(**arguments), ctx.cancelled)
         return _to_json(result)
 
 

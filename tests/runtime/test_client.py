@@ -5,6 +5,7 @@ import unittest
 
 from openagentic_sdk.client import AgentClient
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
 from .support import assert_closed, options_for, result_of
@@ -97,6 +98,38 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         await asyncio.sleep(0)  # the generator's own end, which Python puts into a task
         self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
         assert_closed(self, options.session_store, client.session_id)
+
+    async def test_changing_the_mode_leaves_the_rules_as_they_are(self):
+        options = options_for(
+            [{"tool_calls": [ECHO]}, "one", {"tool_calls": [ECHO]}, "two"],
+            allowed_tools=["Read", "echo"],
+            permission_gate=PermissionGate(),
+        )
+        async with AgentClient(options) as client:
+            digests = []
+            for prompt in ("one", "two"):
+                await client.send(prompt)
+                decision = next(e for e in await received(client) if e.type == "permission.decision")
+                digests.append(decision.policy_sha256)
+                for _ in range(3):
+                    client.set_permission_mode("default")
+        self.assertEqual(digests[0], digests[1])
+
+    async def test_a_mode_that_changes_while_a_turn_runs_forgets_nothing_that_a_person_allowed(self):
+        asked = []
+
+        async def always(question):
+            asked.append(question)
+            return "always"
+
+        gate = PermissionGate(permission_mode="prompt", user_answerer=always)
+        call = {"tool_calls": [{"name": "fail"}]}
+        async with AgentClient(options_for([call, call, "done"], permission_gate=gate)) as client:
+            await client.send("go")
+            async for event in client.receive():
+                if event.type == "tool.result":
+                    client.set_permission_mode("default")
+        self.assertEqual(len(asked), 1)
 
 
 if __name__ == "__main__":

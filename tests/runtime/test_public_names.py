@@ -1,0 +1,213 @@
+"""What `openagentic_sdk` offers: exactly these names, importable without reaching into its rooms, and typed for checkers."""
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+import subprocess
+import sys
+import tempfile
+import typing
+import unittest
+from pathlib import Path
+
+import openagentic_sdk
+from openagentic_sdk import (
+    AgentDefinition,
+    EventLoopError,
+    RunResult,
+    StopReason,
+    follow,
+    query,
+    run,
+    run_sync,
+    submit,
+    tool,
+)
+from openagentic_sdk.events import SystemInit
+from openagentic_sdk.sessions.memory import MemorySessionStore
+
+from .support import echo, options_for
+
+NAMES = [
+    "AgentClient",
+    "AgentDefinition",
+    "AnthropicProvider",
+    "ApprovalResult",
+    "BackgroundResult",
+    "BackgroundRun",
+    "Done",
+    "Event",
+    "EventLoopError",
+    "Fallback",
+    "FileSessionStore",
+    "HookDecision",
+    "HookEngine",
+    "HookMatcher",
+    "MemorySessionStore",
+    "ModelOutput",
+    "OpenAICompatibleProvider",
+    "OpenAIProvider",
+    "OpenAIResponsesProvider",
+    "OpenAgentSdkError",
+    "OpenAgenticOptions",
+    "OptionsError",
+    "Outcome",
+    "PermissionGate",
+    "PermissionMode",
+    "Redactor",
+    "Result",
+    "RetryPolicy",
+    "RunMetrics",
+    "RunResult",
+    "SessionStore",
+    "StopReason",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolCallReady",
+    "ToolContext",
+    "ToolError",
+    "ToolOutput",
+    "ToolRegistry",
+    "UserQuestion",
+    "__version__",
+    "answer_question",
+    "compact_session",
+    "default_tools",
+    "dumps_event",
+    "errors",
+    "events",
+    "follow",
+    "fork_session",
+    "loads_event",
+    "open_store",
+    "query",
+    "query_forked",
+    "rebuild_messages",
+    "replay_events",
+    "run",
+    "run_sync",
+    "submit",
+    "tool",
+    "what_if",
+]
+
+TYPED = """
+from typing import Annotated, assert_type
+from openagentic_sdk import AgentDefinition, PermissionGate, Result, StopReason, ToolContext, run_sync, tool
+
+@tool
+def add(a: int, b: Annotated[int, "the second"] = 1) -> int:
+    "Add."
+    return a + b
+
+@tool(effect="read")
+async def look(name: str, ctx: ToolContext) -> str:
+    "Look."
+    return name
+
+assert_type(add(1, b=2), int)
+add("one")  # error
+AgentDefinition("d", "p", permission_mode="acceptEdits")
+AgentDefinition("d", "p", permission_mode="anything")  # error
+
+def is_parked(result: Result) -> bool:
+    if result.stop_reason == "parked":  # error
+        return True
+    return result.stop_reason == "waiting" or result.stop_reason == "blocked:session_start"
+"""
+
+
+class PublicNamesTest(unittest.TestCase):
+    def test_the_public_names_are_exactly_these(self):
+        self.assertEqual(openagentic_sdk.__all__, NAMES)
+
+    def test_every_name_is_what_its_home_holds(self):
+        for name, home in openagentic_sdk._HOMES.items():
+            with self.subTest(name):
+                module = importlib.import_module(f"openagentic_sdk.{home or name}")
+                self.assertIs(getattr(openagentic_sdk, name), getattr(module, name) if home else module)
+
+    def test_star_import_gives_all_of_them(self):
+        space = {}
+        exec("from openagentic_sdk import *", space)
+        self.assertEqual(set(NAMES) - set(space), set())
+
+    @unittest.skipIf(importlib.util.find_spec("mypy") is None, "mypy is not installed: pip install -e .[dev]")
+    def test_type_checkers_see_the_signature_of_a_tool_and_the_closed_words(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "typed.py")
+            path.write_text(TYPED)
+            command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", f"{folder}/cache", str(path)]
+            done = subprocess.run(
+                command, capture_output=True, text=True, cwd=Path(openagentic_sdk.__file__).parents[1]
+            )
+        wrong = [number for number, line in enumerate(TYPED.splitlines(), 1) if line.endswith("# error")]
+        said = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+        self.assertEqual(sorted(said), wrong, done.stdout)
+
+    def test_the_closed_words_are_typed(self):
+        self.assertIn("waiting", typing.get_args(StopReason))
+        self.assertIn("blocked:before_model_call", typing.get_args(StopReason))
+
+
+class FrontDoorTest(unittest.TestCase):
+    def test_run_sync_runs_a_prompt_from_plain_code(self):
+        self.assertEqual(run_sync(prompt="hi", options=options_for(["hello"])).final_text, "hello")
+
+    def test_run_sync_in_a_coroutine_says_to_await_run(self):
+        async def inside():
+            run_sync(prompt="hi", options=options_for([]))
+
+        with self.assertRaisesRegex(EventLoopError, "await run"):
+            asyncio.run(inside())
+
+    def test_without_asyncio_every_front_door_says_so_before_anything_has_happened(self):
+        store = MemorySessionStore()
+        options = options_for(["hello"], session_store=store)
+        for start in (
+            lambda: anext(query(prompt="hi", options=options)),
+            lambda: run(prompt="hi", options=options),
+            lambda: submit("hi", options),
+            lambda: anext(follow(store, "any")),
+        ):
+            with self.subTest(inspect.getsource(start)), self.assertRaisesRegex(EventLoopError, "asyncio"):
+                start().send(None)  # what trio's loop does with a coroutine
+        self.assertEqual(store.list_sessions(), [])
+
+    def test_the_repr_of_a_result_fits_on_a_screen(self):
+        turns = [{"tool_calls": [{"name": "echo", "arguments": {"text": "x" * 20_000}}]}, "word " * 20_000]
+        result = run_sync(prompt="hi", options=options_for(turns))
+        self.assertIsInstance(result, RunResult)
+        self.assertLess(len(repr(result)), 24 * 80)
+        self.assertIn(f"events=<{len(result.events)} events>", repr(result))
+
+    def test_the_figures_of_a_run_stand_in_its_result(self):
+        turns = [{"tool_calls": [{"name": "fail"}, {"name": "echo", "arguments": {"text": "x"}}]}, "done"]
+        metrics = run_sync(prompt="hi", options=options_for(turns)).metrics
+        figures = (metrics.steps, metrics.messages, metrics.tool_calls, metrics.tool_errors, metrics.failed_runs)
+        self.assertEqual(figures, (2, 3, 2, 1, 0))
+
+    def test_own_tools_and_subagents_together_offer_the_task_tool(self):
+        helper = {"helper": AgentDefinition("helps", "You help")}
+        turns = [
+            {"tool_calls": [{"name": "Task", "arguments": {"agent": "helper", "prompt": "help"}}]},
+            {"agent": "You help", "text": "Helped."},
+            "Done.",
+        ]
+        result = run_sync(prompt="hi", options=options_for(turns, tools=[echo], agents=helper))
+        offered = next(event.tools for event in result.events if isinstance(event, SystemInit))
+        self.assertEqual((offered, result.final_text), (["echo", "Task"], "Done."))
+
+    def test_a_tool_made_of_a_function_is_still_that_function(self):
+        @tool
+        def add(a: int, b: int = 1) -> int:
+            """Add."""
+            return a + b
+
+        self.assertEqual(add(1, b=4), 5)
+
+
+if __name__ == "__main__":
+    unittest.main()
