@@ -271,18 +271,7 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
         word = words.pop(0)
         if word in ("-e", "--expression") and words:
             scripts.append(words.pop(0))
-        elif word.startswith("-") and word not in (
-            "-n",
-            "-E",
-            "-r",
-            "-u",
-            "-z",
-            "-nE",
-            "-nr",
-            "-En",
-            "--quiet",
-            "--silent",
-        ):
+        elif word.startswith("-") and word not in tuple("-n -E -r -u -z -nE -nr -En --quiet --silent".split()):
             return f"sed {word} can write a file or read its script from one"
         elif not word.startswith("-"):
             operands.append(word)

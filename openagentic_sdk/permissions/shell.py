@@ -24,10 +24,9 @@ IS_GLOB = re.compile(r"[*?\[]")
 _NESTED_BRACKET = re.compile(r"\[[^\]]*\[")
 
 RESERVED_WORDS = frozenset(
-    {
-        *("!", "[[", "]]", "{", "}", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while"),
-        *("until", "do", "done", "in", "function", "time", "coproc"),
-    }
+    """
+    ! [[ ]] { } if then else elif fi case esac for select while until do done in function time coproc
+""".split()
 )
 
 
