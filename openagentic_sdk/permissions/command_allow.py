@@ -82,27 +82,27 @@ class _Part:
     reads_only: bool
 
     def judge(self) -> Judged:
-        judged = self._cd() if self.command.argv[0] == "cd" else self._program()
+        judged = self.cd() if self.command.argv[0] == "cd" else self.program()
         if not judged.allowed:
             return judged
         for redirect in self.command.redirects:
-            refused = self._redirect(redirect)
+            refused = self.redirect(redirect)
             if refused is not None:
                 return refused
         return judged
 
-    def _cd(self) -> Judged:
+    def cd(self) -> Judged:
         argv = self.command.argv
         if len(argv) != 2 or argv[1].startswith("-") or self.command.globs or len(self.cwds) > MAX_FOLDERS:
             return Judged(False, "this cd leads where only the shell knows")
-        return self._reading(Reads((argv[1],)), "cd inside the workspace")
+        return self.reading(Reads((argv[1],)), "cd inside the workspace")
 
-    def _program(self) -> Judged:
+    def program(self) -> Judged:
         argv = self.command.argv
         refused: Judged | None = None
         reads = read_only(argv, trusted=self.subject.workspace.trusted)
         if reads is not None and self.policy.mode in READING_MODES:
-            judged = self._reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
+            judged = self.reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
             if judged.allowed or self.reads_only:
                 return judged
             refused = judged
@@ -113,51 +113,51 @@ class _Part:
             return refused or Judged(False, f"no rule allows: {' '.join(argv)}")
         if rule.exact and not self.command.globs:
             return Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
-        problem = self._problem(rule)
+        problem = self.problem(rule)
         if problem is not None:
             return Judged(False, f"{rule.text} does not cover it: {problem}")
         return Judged(True, f"the allow rule {rule.text} ({rule.source}) covers it", rule)
 
-    def _problem(self, rule: Rule) -> str | None:
+    def problem(self, rule: Rule) -> str | None:
         """Why a prefix rule does not cover this call after all."""
         argv = self.command.argv
         if min(self.command.globs, default=len(argv)) < len(rule.words):
             return "the wildcard stands where the rule has a word"
-        found = self._could_be_option() or hazard(argv, len(rule.words))
+        found = self.could_be_option() or hazard(argv, len(rule.words))
         if found is not None:
             return found
-        return self._writes_elsewhere() if argv[0] in WRITERS else self._reads_forbidden_tree()
+        return self.writes_elsewhere() if argv[0] in WRITERS else self.reads_forbidden_tree()
 
-    def _writes_elsewhere(self) -> str | None:
+    def writes_elsewhere(self) -> str | None:
         """A program that writes what it names stays in the workspace, and off what is protected."""
         if self.policy.mode == "bypass":
             return None
         writing = Policy("acceptEdits", RuleBook(()), self.policy.ask, self.policy.deny)
         for word in self.command.argv[1:]:
             for text in path_like(word):
-                for access in self._accesses(text, write=True):
+                for access in self.accesses(text, write=True):
                     verdict = permits_access(writing, access, self.subject)
                     if verdict.outcome != "allow":
                         return verdict.reason
         return None
 
-    def _reads_forbidden_tree(self) -> str | None:
+    def reads_forbidden_tree(self) -> str | None:
         reads = read_only(self.command.argv, trusted=True)
         if reads is not None and reads.recursive and (self.policy.deny.paths or self.policy.ask.paths):
             return "it reads a whole folder, and rules forbid a part of one: use Grep or Glob, which obey them"
         return None
 
-    def _reading(self, reads: Reads, reason: str) -> Judged:
+    def reading(self, reads: Reads, reason: str) -> Judged:
         """A reading program: every path that it names must be one that may be read."""
         if reads.recursive:
-            problem = self._reads_forbidden_tree()
+            problem = self.reads_forbidden_tree()
             if problem is not None:
                 return Judged(False, problem)
-        problem = self._wildcard_problem(reads)
+        problem = self.wildcard_problem(reads)
         if problem is not None:
             return Judged(False, problem)
-        for path in (*reads.paths, *self._listed_folders()):
-            for access in self._accesses(path, write=False):
+        for path in (*reads.paths, *self.listed_folders()):
+            for access in self.accesses(path, write=False):
                 verdict = permits_access(self.policy, access, self.subject)
                 if verdict.outcome != "allow":
                     return Judged(False, verdict.reason)
@@ -165,12 +165,12 @@ class _Part:
                     return Judged(False, "diff also reads what the links in a folder lead to")
         return Judged(True, reason)
 
-    def _listed_folders(self) -> tuple[str, ...]:
+    def listed_folders(self) -> tuple[str, ...]:
         """The folders whose names the wildcards of an echo tell."""
         argv = self.command.argv
         return tuple(os.path.dirname(argv[index]) or "." for index in self.command.globs if argv[0] == "echo")
 
-    def _wildcard_problem(self, reads: Reads) -> str | None:
+    def wildcard_problem(self, reads: Reads) -> str | None:
         """A wildcard in a reading call must stand for paths that are looked at."""
         argv = self.command.argv
         for index in self.command.globs:
@@ -178,16 +178,16 @@ class _Part:
                 return f"the wildcard {argv[index]} does not stand for a path"
             if argv[0] == "uniq":
                 return "a wildcard could give uniq a file to write"
-        return self._could_be_option()
+        return self.could_be_option()
 
-    def _could_be_option(self) -> str | None:
+    def could_be_option(self) -> str | None:
         argv = self.command.argv
         for index in self.command.globs:
             if argv[index][0] in GLOB_LETTERS and argv[0] not in WILDCARD_PROOF:
                 return f"the wildcard {argv[index]} could become an option: write ./{argv[index]}"
         return None
 
-    def _accesses(self, text: str, *, write: bool) -> Iterator[Access]:
+    def accesses(self, text: str, *, write: bool) -> Iterator[Access]:
         """The paths that a word may stand for, from every folder that the command may run in."""
         workspace = self.subject.workspace
         argv = self.command.argv
@@ -203,7 +203,7 @@ class _Part:
                 places = workspace.follow(literal(name), cwd)
                 yield Access(replace(places, problem=OPTION_NAME) if name.startswith("-") else places, write)
 
-    def _redirect(self, redirect: Redirect) -> Judged | None:
+    def redirect(self, redirect: Redirect) -> Judged | None:
         """None when the redirection may happen."""
         if redirect.is_descriptor or redirect.target == "/dev/null":
             return None

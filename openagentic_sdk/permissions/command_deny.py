@@ -1,7 +1,7 @@
 """What keeps a command line from running: the deny and ask rules that some part of it is, or could be.
 
-The law of this file: it is enough that a part could be what a rule names. What is not understood, or may reach a program
-that runs text, is guessed at widely.
+It is enough that a part could be what a rule names. What is not understood, or may reach a program that runs text, is
+guessed at widely.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from .shell import (
     CommandLine,
     LooseWord,
     NotUnderstood,
-    SimpleCommand,
     could_become,
     loose_words,
     parse_command,
@@ -39,6 +38,12 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
     return first_forbidding_path(book, subject, subject.possible_accesses) if book.paths else None
 
 
+# A shell that runs what another program writes.
+_FED_SHELL = re.compile(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
+# What writes nothing but the words of the line, and those of files.
+_SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
+
+
 def could_be_anything(subject: Subject) -> bool:
     """Whether a command of the line has a name that only bash can work out, so that no rule about names can be excluded."""
     command, line = subject.command or "", subject.line
@@ -46,22 +51,12 @@ def could_be_anything(subject: Subject) -> bool:
         return len(command) > MAX_COMMAND_CHARS or _FED_SHELL.search(command) is not None or _has_open_command(command)
     if not subject.runs_text:
         return False
-    if any(map(_feeds_shell, line.commands, line.commands[1:])):
-        return True
+    for before, part in zip(line.commands, line.commands[1:], strict=False):
+        is_fed = part.joined_by in ("|", "|&") and before.argv[0] not in _SHOWS_ITS_TEXT
+        inner = _all_commands(part.argv, 0) if is_fed else ()
+        if any(program_of(argv[0]) in SHELLS and hazard(argv) is not None for argv in inner):
+            return True
     return any(_has_open_command(word) for part in line.commands if takes_code(part.argv) for word in part.argv[1:])
-
-
-# A shell that runs what another program writes.
-_FED_SHELL = re.compile(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
-# What writes nothing but the words of the line, and those of files.
-_SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
-
-
-def _feeds_shell(before: SimpleCommand, command: SimpleCommand) -> bool:
-    """Whether a command runs, as a shell, what the one before it has worked out."""
-    if command.joined_by not in ("|", "|&") or before.argv[0] in _SHOWS_ITS_TEXT:
-        return False
-    return any(program_of(argv) in SHELLS and hazard(argv) is not None for argv in _all_commands(command.argv, 0))
 
 
 def _has_open_command(text: str) -> bool:
@@ -86,21 +81,14 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
                 rule = book.forbidding_command((name, *argv[1:]))
             if rule is not None:
                 return rule
-        rule = _by_input(book, command.argv)
-        if rule is not None:
-            return rule
-    return None
-
-
-def _by_input(book: RuleBook, argv: Sequence[str]) -> Rule | None:
-    """For programs that put words of their input behind, or for `{}` into, the command that they are given."""
-    if argv[0].rpartition("/")[2] not in ("xargs", "parallel"):
-        return None
-    for inner in inner_commands(argv):
-        known = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
-        rule = book.for_beginning(known) if known and known[0] else None
-        if rule is not None:
-            return rule
+        if command.argv[0].rpartition("/")[2] not in ("xargs", "parallel"):
+            continue
+        # These put words of their input behind, or for `{}` into, the command that they are given.
+        for inner in inner_commands(command.argv):
+            known = inner[: next((index for index, word in enumerate(inner) if "{" in word), len(inner))]
+            rule = book.for_beginning(known) if known and known[0] else None
+            if rule is not None:
+                return rule
     return None
 
 
@@ -123,10 +111,17 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
 
 def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     """Look for the words of rules anywhere in what was not understood, or may reach a program that runs text."""
-    doubtful = _doubtful(subject)
+    line = subject.line
+    doubtful = subject.command or ""
+    if isinstance(line, CommandLine) and not subject.runs_text:
+        doubtful = "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
     words = loose_words(doubtful) if doubtful else []
     for index, word in enumerate(words):
-        rules = _rules_for(book, word)
+        name = word.text.rpartition("/")[2] or word.text
+        if IS_GLOB.search(name):
+            rules = [rule for known, rules in book.commands.items() if could_become(name, known) for rule in rules]
+        else:
+            rules = [rule for known in dict.fromkeys((name, word.text)) for rule in book.commands.get(known, ())]
         behind = words[index + 1 : index + MAX_GUESSED_WORDS] if rules else []
         is_certain = not any(word.open or IS_GLOB.search(word.text) for word in behind)
         texts = {word.text for word in behind}
@@ -135,21 +130,6 @@ def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
             if not is_out and _could_follow(rule.words[1:], behind):
                 return rule
     return None
-
-
-def _doubtful(subject: Subject) -> str:
-    """The part of a line that may hold commands which its words do not show: all, nothing, or some of its commands."""
-    line = subject.line
-    if subject.runs_text or not isinstance(line, CommandLine):
-        return subject.command or ""
-    return "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
-
-
-def _rules_for(book: RuleBook, word: LooseWord) -> Sequence[Rule]:
-    text = word.text.rpartition("/")[2] or word.text
-    if not IS_GLOB.search(text):
-        return (*book.commands.get(text, ()), *(book.commands.get(word.text, ()) if text != word.text else ()))
-    return [rule for name, rules in book.commands.items() if could_become(text, name) for rule in rules]
 
 
 def _could_follow(wanted: Sequence[str], words: Sequence[LooseWord]) -> bool:

@@ -52,34 +52,6 @@ def judge_by_rule(facts: Facts) -> Verdict:
 
 def decide(policy: Policy, subject: Subject) -> Verdict:
     """Whether the call may run under this policy."""
-    denied = _denied(policy, subject)
-    if denied is not None:
-        return denied
-    asked = forbidding_rule(policy.ask, subject)
-    if asked is not None:
-        return Verdict("ask", f"the ask rule {asked.text} ({asked.source}) covers it", "ask_rule", asked, firm=True)
-    doubt = _doubt(policy, subject) if subject.command is not None else None
-    if doubt is not None:
-        return Verdict("ask", doubt, "ask_rule", firm=True)
-    if policy.mode == "bypass":
-        return Verdict("allow", "mode bypass allows what no rule denies", "mode")
-    if subject.problem is not None:
-        return Verdict("ask", subject.problem, "path")
-    return _permitted(policy, subject)
-
-
-def _doubt(policy: Policy, subject: Subject) -> str | None:
-    """Why it cannot be excluded that a rule which forbids covers this command."""
-    if (policy.deny.commands or policy.ask.commands) and could_be_anything(subject):
-        return "only the shell can say which command this runs, and rules forbid some"
-    if (policy.deny.paths or policy.ask.paths) and any(
-        access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses
-    ):
-        return f"{TOO_MANY_PATHS}, and rules forbid some"
-    return None
-
-
-def _denied(policy: Policy, subject: Subject) -> Verdict | None:
     rule = forbidding_rule(policy.deny, subject)
     if rule is not None:
         return Verdict("deny", f"the deny rule {rule.text} ({rule.source}) forbids it", "deny_rule", rule)
@@ -88,21 +60,33 @@ def _denied(policy: Policy, subject: Subject) -> Verdict | None:
         return Verdict("deny", f"{subject.tool} is not among what may be used here ({names})", "tools")
     if policy.mode == "deny":
         return Verdict("deny", "mode deny allows no call", "mode")
-    if policy.mode == "plan" and not _is_harmless(policy, subject):
+    if policy.mode == "plan" and not _changes_nothing(policy, subject):
         return Verdict("deny", "mode plan only reads: describe the change instead of making it", "mode")
-    return None
+    asked = forbidding_rule(policy.ask, subject)
+    if asked is not None:
+        return Verdict("ask", f"the ask rule {asked.text} ({asked.source}) covers it", "ask_rule", asked, firm=True)
+    if subject.command is not None:
+        if (policy.deny.commands or policy.ask.commands) and could_be_anything(subject):
+            doubt = "only the shell can say which command this runs, and rules forbid some"
+            return Verdict("ask", doubt, "ask_rule", firm=True)
+        if (policy.deny.paths or policy.ask.paths) and any(
+            access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses
+        ):
+            return Verdict("ask", f"{TOO_MANY_PATHS}, and rules forbid some", "ask_rule", firm=True)
+    if policy.mode == "bypass":
+        return Verdict("allow", "mode bypass allows what no rule denies", "mode")
+    if subject.problem is not None:
+        return Verdict("ask", subject.problem, "path")
+    return _permitted(policy, subject)
 
 
-def _is_harmless(policy: Policy, subject: Subject) -> bool:
+def _changes_nothing(policy: Policy, subject: Subject) -> bool:
     """Whether the call changes nothing outside of the session, wherever it reads."""
     if subject.tool == "Bash":
         return permits_command(policy, subject, reads_only=True).allowed
     if subject.tool in SESSION_TOOLS or subject.tool in NETWORK_TOOLS or subject.tool in READ_TOOLS:
         return True
     return subject.effect == "read" and not subject.tool.startswith("mcp__") and subject.tool not in EDIT_TOOLS
-
-
-# --- rules that forbid ---------------------------------------------------------------------------------------------------
 
 
 def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
@@ -113,7 +97,8 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
     if rule is None and book.names and subject.name is not None:
         rule = book.for_name(subject.tool, (subject.name, *subject.other_names))
     if rule is None and book.domains and subject.tool == "WebFetch":
-        rule = _forbidding_host_rule(book, subject)
+        # A host that cannot be read from the address could be any: the first rule speaks for all of them.
+        rule = book.domains[0] if subject.host is None else book.for_host(subject.host)
     if rule is None and book.paths:
         rule = first_forbidding_path(book, subject, subject.accesses)
     if rule is None and subject.command is not None:
@@ -121,52 +106,30 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
     return rule
 
 
-def _forbidding_host_rule(book: RuleBook, subject: Subject) -> Rule | None:
-    # A host that cannot be read from the address could be any: the first rule speaks for all of them.
-    return book.domains[0] if subject.host is None else book.for_host(subject.host)
-
-
-# --- modes and rules that permit ------------------------------------------------------------------------------------------
-
-
 def _permitted(policy: Policy, subject: Subject) -> Verdict:
+    """What mode and allow rules say."""
+    tool = subject.tool
     if subject.command is not None:
         judged = permits_command(policy, subject)
-        if judged.allowed:
-            category = "allow_rule" if judged.rule else "mode"
-            return Verdict("allow", judged.reason, category, judged.rule)
-        return Verdict("ask", judged.reason, "unsettled")
+        if not judged.allowed:
+            return Verdict("ask", judged.reason, "unsettled")
+        return Verdict("allow", judged.reason, "allow_rule" if judged.rule else "mode", judged.rule)
     if subject.accesses:
-        return _permitted_paths(policy, subject)
-    by_mode = _mode_reason(policy, subject)
-    if by_mode is not None:
-        return Verdict("allow", by_mode, "mode")
+        verdicts = [permits_access(policy, access, subject) for access in subject.accesses]
+        refused = next((verdict for verdict in verdicts if verdict.outcome != "allow"), None)
+        return refused or next((verdict for verdict in reversed(verdicts) if verdict.rule), verdicts[0])
+    reads = policy.mode in READING_MODES
+    if tool == "AskUserQuestion":
+        if policy.mode != "dontAsk":
+            return Verdict("allow", "a question to the person is its own permission", "mode")
+    elif reads and tool in SESSION_TOOLS:
+        return Verdict("allow", f"mode {policy.mode} allows {tool}, which acts on the session only", "mode")
+    elif reads and subject.effect == "read" and tool not in NETWORK_TOOLS and not tool.startswith("mcp__"):
+        return Verdict("allow", f"mode {policy.mode} allows {tool}, which only reads", "mode")
     rule = _allow_rule(policy.allow, policy, subject)
     if rule is not None:
         return Verdict("allow", f"the allow rule {rule.text} ({rule.source}) covers it", "allow_rule", rule)
-    return Verdict("ask", f"mode {policy.mode} does not allow {subject.tool} by itself", "unsettled")
-
-
-def _mode_reason(policy: Policy, subject: Subject) -> str | None:
-    if subject.tool == "AskUserQuestion" and policy.mode != "dontAsk":
-        return "a question to the person is its own permission"
-    if policy.mode not in READING_MODES or subject.tool == "AskUserQuestion":
-        return None
-    if subject.tool in SESSION_TOOLS:
-        return f"mode {policy.mode} allows {subject.tool}, which acts on the session only"
-    if subject.effect == "read" and subject.tool not in NETWORK_TOOLS and not subject.tool.startswith("mcp__"):
-        return f"mode {policy.mode} allows {subject.tool}, which only reads"
-    return None
-
-
-def _permitted_paths(policy: Policy, subject: Subject) -> Verdict:
-    verdict = Verdict("allow", "", "mode")
-    for access in subject.accesses:
-        one = permits_access(policy, access, subject)
-        if one.outcome != "allow":
-            return one
-        verdict = one if one.rule or not verdict.reason else verdict
-    return verdict
+    return Verdict("ask", f"mode {policy.mode} does not allow {tool} by itself", "unsettled")
 
 
 def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None:

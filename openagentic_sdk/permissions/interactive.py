@@ -10,8 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 from ..events import UserQuestion
 from ..threads import in_daemon_thread
@@ -49,7 +48,11 @@ def question_text(question: UserQuestion, *, colour: bool = False) -> str:
     """A question as a terminal may show it: what will happen, why it is asked, what `always` would keep, the choices."""
     details = question.details
     lines = [visible(question.prompt)]
-    lines += _lines_of(details.get("preview"), colour)
+    preview = details.get("preview")
+    if isinstance(preview, (list, tuple)):
+        # It was made safe when the question was; a question from elsewhere may not have been.
+        shown = [visible(str(line)) for line in preview]
+        lines += coloured(shown) if colour else shown
     if details.get("reason"):
         lines.append(f"asked because {visible(str(details['reason']))}")
     offers = details.get("offers")
@@ -59,11 +62,3 @@ def question_text(question: UserQuestion, *, colour: bool = False) -> str:
         lines.append("always save: that, and in the project's settings for later sessions")
     choices = "/".join(visible(str(choice)) for choice in question.choices)
     return "\n".join([*lines, f"[{choices}] " if choices else "> "])
-
-
-def _lines_of(preview: Any, colour: bool) -> Sequence[str]:
-    # The preview was made safe when the question was; a question from elsewhere may not have been.
-    if not isinstance(preview, (list, tuple)):
-        return []
-    lines = [visible(str(line)) for line in preview]
-    return coloured(lines) if colour else lines

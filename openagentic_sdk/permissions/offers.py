@@ -7,8 +7,8 @@ import re
 from .display import visible
 from .paths import Places
 from .rules import EDIT_TOOLS, TASK_TOOLS
-from .shell import CommandLine, SimpleCommand
-from .subject import Access, Subject
+from .shell import CommandLine
+from .subject import Subject
 
 MAX_OFFERS = 10
 
@@ -20,13 +20,13 @@ def offered_rules(subject: Subject) -> tuple[str, ...]:
     if subject.command is not None:
         return _command_rules(subject, subject.line) if isinstance(subject.line, CommandLine) else ()
     if subject.accesses:
-        return tuple(dict.fromkeys(_path_rule(subject.tool, access) for access in subject.accesses))
+        tool = "Edit" if subject.tool in EDIT_TOOLS else "Read"
+        return tuple(dict.fromkeys(f"{tool}(/{_literal_pattern(access.places)})" for access in subject.accesses))
     if subject.tool == "WebFetch":
         return (f"WebFetch(domain:{subject.host})",) if subject.host and ":" not in subject.host else ()
     if subject.name is not None:
-        return (
-            (f"{'Task' if subject.tool in TASK_TOOLS else 'Skill'}({subject.name})",) if _is_name(subject.name) else ()
-        )
+        tool = "Task" if subject.tool in TASK_TOOLS else "Skill"
+        return (f"{tool}({subject.name})",) if re.fullmatch(r"[\w.:/-]+", subject.name) else ()
     return (subject.tool,)
 
 
@@ -34,7 +34,12 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
     """A rule for each command, word for word, and for each file that a redirection reads or writes."""
     if len(line.commands) > MAX_OFFERS or any(command.globs or command.argv[0] == "cd" for command in line.commands):
         return ()
-    rules = [f"Bash({_quoted(command)})" for command in line.commands]
+
+    def quoted(word: str) -> str:
+        is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
+        return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
+
+    rules = [f"Bash({' '.join(map(quoted, command.argv))})" for command in line.commands]
     for redirect in (redirect for command in line.commands for redirect in command.redirects):
         if not redirect.is_descriptor and redirect.target != "/dev/null":
             places = subject.workspace.follow(redirect.target, subject.workspace.cwd)
@@ -42,26 +47,8 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(rules))
 
 
-def _quoted(command: SimpleCommand) -> str:
-    return " ".join(_quote(word) for word in command.argv)
-
-
-def _quote(word: str) -> str:
-    if re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":"):
-        return word
-    return "'" + word.replace("'", "'\\''") + "'"
-
-
-def _path_rule(tool: str, access: Access) -> str:
-    return f"{'Edit' if tool in EDIT_TOOLS else 'Read'}(/{_literal_pattern(access.places)})"
-
-
 def _literal_pattern(places: Places) -> str:
     return re.sub(r"([*?\[\]\\{])", r"\\\1", places.real)
-
-
-def _is_name(name: str) -> bool:
-    return re.fullmatch(r"[\w.:/-]+", name) is not None
 
 
 def advice(subject: Subject) -> str:

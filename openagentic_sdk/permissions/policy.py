@@ -70,7 +70,7 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
         return Verdict("ask", f"{places.written} is protected: it can change what runs later", "path")
     inside = all(is_inside(name, workspace.roots) for name in (places.real, *places.others))
     verb = "edits" if access.write else "reading"
-    if inside and _mode_permits(policy, access):
+    if inside and (policy.mode == "acceptEdits" or (not access.write and policy.mode in READING_MODES)):
         return Verdict("allow", f"mode {policy.mode} allows {verb} inside the workspace", "mode")
     rule = allow_path_rule(policy.allow, access, subject, inside=inside)
     if rule is not None:
@@ -80,10 +80,6 @@ def permits_access(policy: Policy, access: Access, subject: Subject) -> Verdict:
     if not inside:
         return Verdict("ask", f"{places.real} is outside of the workspace", "path")
     return Verdict("ask", f"mode {policy.mode} does not allow {verb} by itself", "unsettled")
-
-
-def _mode_permits(policy: Policy, access: Access) -> bool:
-    return policy.mode == "acceptEdits" or (not access.write and policy.mode in READING_MODES)
 
 
 def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside: bool) -> Rule | None:
@@ -99,14 +95,11 @@ def allow_path_rule(book: RuleBook, access: Access, subject: Subject, *, inside:
     rules = [rule for rule in book.paths if rule.covers(tool) or (not access.write and rule.tool in EDIT_TOOLS)]
     found: Rule | None = None
     for name in access.places.all:
-        found = next((rule for rule in rules if _fits(rule, base, name)), None)
+        fitting = (r for r in rules if matches(compile_pattern(r.pattern, base, r.root or base, wide=False), name))
+        found = next(fitting, None)
         if found is None:
             return None
     return found
-
-
-def _fits(rule: Rule, base: str, name: str) -> bool:
-    return matches(compile_pattern(rule.pattern, base, rule.root or base, wide=False), name)
 
 
 def together(verdicts: Sequence[Verdict]) -> Verdict:

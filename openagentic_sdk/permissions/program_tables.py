@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import cached_property
 
 from ..frozen import frozen
+from .shell import words
 
 # Programs whose arguments are, or hold, another command.
 WRAPPERS = frozenset(
-    """
+    words("""
     env sudo doas su runuser timeout nice ionice chrt taskset nohup stdbuf setsid setarch linux32 linux64 flock chroot
     unshare nsenter bwrap firejail xargs parallel watch time strace ltrace gdb perf valgrind script expect ssh sshpass
     mosh busybox toybox systemd-run pkexec at batch crontab entr command builtin exec eval trap coproc noglob unbuffer
@@ -22,7 +23,7 @@ WRAPPERS = frozenset(
     catchsegv stap chronic ifne systemd-inhibit systemd-cat caffeinate arch x86_64 i386 uname26 dumb-init tini catatonit
     watchexec nodemon concurrently cross-env env-cmd dotenv nix-shell ld-linux.so.2 ld-linux-aarch64.so.1
     ld-linux-armhf.so.3 ld-musl-x86_64.so.1 ld-musl-aarch64.so.1
-""".split()
+""")
 )
 
 # Programs that fetch a command and run it with the words behind its name.
@@ -49,19 +50,19 @@ SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "fish", "
 
 # Builtins that change what later commands mean.
 STATE_BUILTINS = frozenset(
-    """
+    words("""
     . source alias unalias export declare typeset readonly local set unset shopt enable hash read mapfile readarray let
     bind complete compgen compopt fc jobs history pushd popd dirs umask ulimit wait disown suspend getopts caller logout
     exit return break continue shift fg bg help
-""".split()
+""")
 )
 
 # Programs that run what a person types, or open files that do.
 INTERACTIVE = frozenset(
-    """
+    words("""
     vi vim nvim view ex ed red emacs nano pico joe less more most man info lldb ftp sftp telnet mail mutt top htop lynx
     w3m links elinks mc ranger nnn tig lazygit dialog whiptail rlogin rsh bc dc ghci irb
-""".split()
+""")
 )
 
 
@@ -93,18 +94,16 @@ _AWK = Options(
 )
 _NODE = Options(
     "epri",
-    tuple(
-        """
+    words("""
         eval print require import interactive loader experimental-loader env-file input-type openssl-config run
-    """.split()
-    ),
+    """),
     valued="C",
     valued_words=frozenset(
-        """
+        words("""
         --conditions --title --icu-data-dir --redirect-warnings --diagnostic-dir --watch-path --unhandled-rejections
         --trace-event-categories --dns-result-order --test-name-pattern --test-reporter --test-reporter-destination
         --max-http-header-size --stack-trace-limit
-    """.split()
+    """)
     ),
 )
 
@@ -162,19 +161,17 @@ INFORMS: dict[str, tuple[str, ...]] = {
 }
 
 SQLITE_HARMLESS = frozenset(
-    """
+    words("""
     readonly header noheader csv json column line list html markdown box table batch bail echo version help ascii quote
     safe stats tabs
-""".split()
+""")
 )
 
-GIT_ANYWHERE = tuple(
-    """
+GIT_ANYWHERE = words("""
     output ext-diff textconv upload-pack receive-pack exec open-files-in-pager config config-env template git-dir
     work-tree namespace paginate run output-directory add-file upload-archive show-signature git-completion-helper tool
     extcmd interactive edit-description unsafe-paths
-""".split()
-)
+""")
 
 # What makes a shell run something else than the script that it names.
 SHELL_OPTIONS = Options("csilO", ("rcfile", "init-file", "login", "command"), valued="o")
@@ -184,7 +181,7 @@ _COMPILER = Options("B", ("wrapper", "specs", "plugin"), frozenset({"-wrapper", 
 # Options that run a program or write a file, of programs that are otherwise what they seem.
 OPTIONS: dict[str, Options] = {
     "find": Options(
-        words=frozenset("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from".split())
+        words=frozenset(words("-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from"))
     ),
     "fd": Options("xX", ("exec", "exec-batch")),
     "fdfind": Options("xX", ("exec", "exec-batch")),
@@ -207,34 +204,28 @@ OPTIONS: dict[str, Options] = {
     "du": Options("X", ("files0-from", "exclude-from")),
     "tar": Options(
         "IFP",
-        tuple(
-            """
+        words("""
             to-command use-compress-program checkpoint-action info-script new-volume-script rsh-command rmt-command
             absolute-names index-file volno-file
-        """.split()
-        ),
+        """),
     ),
     "zip": Options("T", ("test", "unzip-command")),
     "rsync": Options("e", ("rsh", "rsync-path", "daemon", "files-from", "log-file", "write-batch", "remote-option")),
     "scp": Options("SFo"),
     "curl": Options(
         "oOJKcDTQEw",
-        tuple(
-            """
+        words("""
             output output-dir remote-name remote-name-all remote-header-name config cookie-jar dump-header upload-file
             trace trace-ascii stderr etag-save hsts alt-svc quote libcurl write-out create-dirs engine unix-socket
             ftp-create-dirs
-        """.split()
-        ),
+        """),
     ),
     "wget": Options(
         "oOaPei",
-        tuple(
-            """
+        words("""
             output-file output-document append-output execute use-askpass input-file config directory-prefix
             save-cookies post-file body-file warc-file hsts-file rejected-log
-        """.split()
-        ),
+        """),
     ),
     "make": Options("fEIC", ("file", "makefile", "eval", "include-dir", "directory")),
     "go": Options(
@@ -287,11 +278,11 @@ OPTIONS: dict[str, Options] = {
 
 # Subcommands of git that run programs, open editors or change what git runs; and short options that do.
 GIT_COMMANDS = frozenset(
-    """
+    words("""
     bisect filter-branch submodule difftool mergetool daemon shell credential send-email instaweb gui gitk help citool
     web--browse remote-ext remote-fd hook maintenance fast-import cvsserver http-backend svn p4 archimport quiltimport
     for-each-repo scalar
-""".split()
+""")
 )
 GIT_SHORT = {
     "clone": "uc",
@@ -303,24 +294,24 @@ GIT_SHORT = {
     "init": "",
 }
 GIT_GLOBAL_HARMLESS = frozenset(
-    """
+    words("""
     --no-pager --version --no-optional-locks --literal-pathspecs --no-replace-objects
-""".split()
+""")
 )
 
 # Programs that write what their operands name; a prefix rule for one of them does not reach protected files.
 WRITERS = frozenset(
-    """
+    words("""
     cp mv rm rmdir mkdir touch ln tee install chmod chown chgrp truncate unlink link mkfifo mknod rsync dd shred patch
     unzip tar gzip gunzip split csplit sponge rename setfacl xz bzip2 zstd
-""".split()
+""")
 )
 
 # Subcommands of git that write, or throw away, the files that they name.
 GIT_WRITES = frozenset({"checkout", "restore", "rm", "mv", "clean", "apply", "reset"})
 
 # Modules of Python that run code from their arguments or input.
-CODE_MODULES = frozenset("timeit pdb code cProfile profile trace runpy IPython asyncio idlelib".split())
+CODE_MODULES = frozenset(words("timeit pdb code cProfile profile trace runpy IPython asyncio idlelib"))
 
 
 # --- the set that only reads ---------------------------------------------------------------------------------------------
@@ -352,23 +343,21 @@ class Reader:
 
 # Programs of which no option writes or runs anything, so that a wildcard may become one.
 WILDCARD_PROOF = frozenset(
-    """
+    words("""
     cat head tail wc ls stat nl tac rev cut paste comm cmp diff fold expand od md5sum sha1sum sha256sum sha512sum b2sum
     cksum readlink realpath grep egrep fgrep echo basename dirname du
-""".split()
+""")
 )
 
 
 _GREP = Reader(
     "abcEFGhHiIlLnoPqsTvwxyzZr0123456789",
     "ABCem",
-    tuple(
-        """
+    words("""
         ignore-case invert-match word-regexp line-regexp count files-with-matches no-messages files-without-match
         only-matching quiet line-number with-filename no-filename recursive extended-regexp fixed-strings basic-regexp
         perl-regexp no-ignore-case text null color
-    """.split()
-    ),
+    """),
     ("after-context", "before-context", "context", "max-count", "include", "exclude", "exclude-dir", "color", "colour"),
     skip=1,
     recursive="r",
@@ -456,12 +445,10 @@ READERS: dict[str, Reader] = {
     "rg": Reader(
         "cFhHiIlnNoPsSUvwx",
         "ABCemgtT",
-        tuple(
-            """
+        words("""
             count files-with-matches files-without-match ignore-case line-number multiline no-heading no-filename
             no-line-number files hidden only-matching smart-case word-regexp json stats
-        """.split()
-        ),
+        """),
         ("after-context", "before-context", "context", "max-count", "glob", "type", "color", "max-depth", "sort"),
         skip=1,
         here=True,
@@ -471,16 +458,16 @@ READERS: dict[str, Reader] = {
 
 # What find may be told without running or writing anything; the valued ones take one word.
 FIND_WORDS = frozenset(
-    """
+    words("""
     -a -and -o -or -not ! ( ) , -print -print0 -ls -prune -empty -true -depth -mount -xdev -daystart -readable -writable
     -executable -nouser -nogroup -quit -H -P -noleaf
-""".split()
+""")
 )
 FIND_VALUED = frozenset(
-    """
+    words("""
     -name -iname -path -ipath -wholename -regex -iregex -type -xtype -size -mtime -mmin -atime -amin -ctime -cmin
     -maxdepth -mindepth -perm -user -group -links -regextype -inum -printf -uid -gid -lname -ilname
-""".split()
+""")
 )
 
 # Reading subcommands of git, for trusted projects, and the options they may have.
@@ -491,7 +478,7 @@ GIT_READS: dict[str, Reader] = {
     "log": Reader(
         "pnz0123456789",
         "nSGL",
-        tuple("oneline graph all stat decorate name-only name-status patch reverse merges no-merges".split()),
+        words("oneline graph all stat decorate name-only name-status patch reverse merges no-merges"),
         ("max-count", "since", "until", "author", "grep", "format", "pretty", "date", "after", "before", "abbrev"),
         names_only=True,
     ),

@@ -11,7 +11,6 @@ import functools
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from ..frozen import frozen
 from .program_tables import (
@@ -42,13 +41,9 @@ from .program_tables import (
 )
 
 
-def program_of(argv: Sequence[str]) -> str:
-    """The program's name without its folder and version: `/usr/bin/python3.11` is `python`."""
-    return _program(argv[0])
-
-
 @functools.lru_cache(maxsize=1024)
-def _program(word: str) -> str:
+def program_of(word: str) -> str:
+    """The program's name without its folder and version: `/usr/bin/python3.11` is `python`."""
     name = word.rpartition("/")[2]
     if name in INTERPRETERS or name in OPTIONS:
         return name
@@ -62,7 +57,7 @@ def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
     A subcommand (`docker compose`) that the rule names is meant; an option or a wrapper is a hazard even then.
     """
     name = argv[0].rpartition("/")[2]
-    program = program_of(argv)
+    program = program_of(argv[0])
     if _only_looks_up(argv):
         return None
     if name in WRAPPERS or program in WRAPPERS:
@@ -79,51 +74,37 @@ def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
     return _option_hazard(argv, named)
 
 
-def _option_hazard(argv: Sequence[str], named: int) -> str | None:
-    name = argv[0].rpartition("/")[2]
-    options = OPTIONS.get(name) or OPTIONS.get(program_of(argv))
-    words = [word for word in argv[1:named] if word.startswith("-")]
-    found = _option([*words, *argv[named:]], options) if options else None
-    return f"{name} {found} can run a program or write a file" if found else None
-
-
-def _tar_hazard(argv: Sequence[str], named: int) -> str | None:
-    # tar's first word is a bundle of options with or without a dash.
-    bundle = [f"-{word}" for word in argv[1:2] if not word.startswith("-")]
-    return _option_hazard([argv[0], *(bundle or argv[1:2]), *argv[2:]], named)
-
-
-def _second_file_hazard(argv: Sequence[str], named: int) -> str | None:
-    if len(_operands(argv)) > 1:
-        return f"{argv[0]} writes to its second file"
-    return _option_hazard(argv, named)
-
-
-def _hostname_hazard(argv: Sequence[str], named: int) -> str | None:
-    return "hostname sets the name of the machine" if _operands(argv) else _option_hazard(argv, named)
-
-
 # Values that no recipe can take for a command of its own: a name, a number, a list of switches.
 _PLAIN_VARIABLE = re.compile(
     r"(?!(?:SHELL|\.SHELLFLAGS|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES)\b)[A-Za-z_]\w*[:+?]?=[\w.,+-]*"
 )
+# Programs of whose operands the last may be written, and how many there are without it.
+_WRITES_LAST = {"uniq": (1, "writes to its second file"), "xxd": (1, "writes to its second file")}
+_WRITES_LAST["hostname"] = (0, "sets the name of the machine")
 
 
-def _make_hazard(argv: Sequence[str], named: int) -> str | None:
+def _option_hazard(argv: Sequence[str], named: int) -> str | None:
+    """The hazard of a program that is what it seems but for some options and words."""
+    name, program = argv[0].rpartition("/")[2], program_of(argv[0])
+    most, writes = _WRITES_LAST.get(program, (None, ""))
+    if most is not None and len(_operands(argv)) > most:
+        return f"{name} {writes}"
+    if program == "printf" and _sets_variable(argv):
+        return "printf sets a variable"
     for word in argv[named:]:
-        if "=" in word and not word.startswith("-") and not _PLAIN_VARIABLE.fullmatch(word):
+        if program in ("cc", "gcc", "clang") and word.startswith("@"):
+            return f"{name} takes options from a file"
+        is_variable = program in ("make", "gmake") and "=" in word and not word.startswith("-")
+        if is_variable and not _PLAIN_VARIABLE.fullmatch(word):
             return f"make {word} can put a command into a recipe"
-    return _option_hazard(argv, named)
-
-
-def _compiler_hazard(argv: Sequence[str], named: int) -> str | None:
-    if any(word.startswith("@") for word in argv[named:]):
-        return f"{argv[0]} takes options from a file"
-    return _option_hazard(argv, named)
-
-
-def _printf_hazard(argv: Sequence[str], named: int) -> str | None:
-    return "printf sets a variable" if _sets_variable(argv) else None
+    options = OPTIONS.get(name) or OPTIONS.get(program)
+    if options is None:
+        return None
+    words = [*(word for word in argv[1:named] if word.startswith("-")), *argv[named:]]
+    if program == "tar":  # its first word is a bundle of options with or without a dash
+        words = [word if word.startswith("-") else f"-{word}" for word in argv[1:2]] + list(argv[2:])
+    found = _option(words, options)
+    return f"{name} {found} can run a program or write a file" if found else None
 
 
 # printf stores how much it has written under a name that it is given, and works out what stands in the name's brackets.
@@ -162,7 +143,7 @@ _INPUT = re.compile(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
 
 def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
     """For interpreters: options count up to the script's name; without one, the code comes from elsewhere."""
-    name, program = argv[0].rpartition("/")[2], program_of(argv)
+    name, program = argv[0].rpartition("/")[2], program_of(argv[0])
     words = list(argv[1:])
     while words:
         word = words.pop(0)
@@ -172,7 +153,9 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
             continue
         if not word.startswith(("-", "+")) and word not in options.words:
             return None
-        flags, letter, value = _valued_letter(word, options)
+        # Short options in one word: the first that takes a value ends them.
+        cut = -1 if word.startswith("--") else next((i for i in range(1, len(word)) if word[i] in options.valued), -1)
+        flags, letter, value = (word, "", "") if cut < 0 else (word[:cut], word[cut], word[cut + 1 :])
         # In a shell's bundle of letters, those behind the valued one count too.
         if word.startswith("+") or _option([word if program in SHELLS else flags], options):
             return f"{name} {word} runs code"
@@ -183,15 +166,6 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
         if word in INFORMS.get(program, ("--version", "--help")):
             return None
     return f"{name} reads code from its input"
-
-
-def _valued_letter(word: str, options: Options) -> tuple[str, str, str]:
-    """A word of short options, cut at the first one that takes a value: what stands before it, its letter, its value."""
-    if not word.startswith("--"):
-        for index, letter in enumerate(word[1:], 1):
-            if letter in options.valued:
-                return word[:index], letter, word[index + 1 :]
-    return word, "", ""
 
 
 def _client_hazard(argv: Sequence[str], named: int) -> str | None:
@@ -225,7 +199,7 @@ _AWK_UNSAFE = re.compile(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PRO
 
 
 def _awk_hazard(argv: Sequence[str], named: int) -> str | None:
-    options = INTERPRETERS[program_of(argv)]
+    options = INTERPRETERS[program_of(argv[0])]
     found = _option([word for word in argv[1:] if not word.startswith(("-F", "-v"))], options)
     if found:
         return f"awk {found} can run a program or write a file"
@@ -255,6 +229,7 @@ def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
 
 # The few sed scripts that only choose or replace: line numbers with p, d or q, and s/// without its flags w and e. Its
 # delimiter ends a part wherever it stands without a backslash that escapes it.
+_SED_OPTIONS = frozenset({"-n", "-E", "-r", "-u", "-z", "-nE", "-nr", "-En", "--quiet", "--silent"})
 _SED_SCRIPT = re.compile(
     r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=](?:;(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*"
     r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.|\[[\w .^$+*?-]+\])*\1"
@@ -271,7 +246,7 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
         word = words.pop(0)
         if word in ("-e", "--expression") and words:
             scripts.append(words.pop(0))
-        elif word.startswith("-") and word not in tuple("-n -E -r -u -z -nE -nr -En --quiet --silent".split()):
+        elif word.startswith("-") and word not in _SED_OPTIONS:
             return f"sed {word} can write a file or read its script from one"
         elif not word.startswith("-"):
             operands.append(word)
@@ -283,25 +258,15 @@ def _sed_hazard(argv: Sequence[str], named: int = 1) -> str | None:
 
 _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
     "awk": _awk_hazard,
-    "cc": _compiler_hazard,
-    "clang": _compiler_hazard,
     "gawk": _awk_hazard,
-    "gcc": _compiler_hazard,
     "git": _git_hazard,
-    "hostname": _hostname_hazard,
-    "gmake": _make_hazard,
-    "make": _make_hazard,
     "mariadb": _client_hazard,
     "mawk": _awk_hazard,
     "mysql": _client_hazard,
     "nawk": _awk_hazard,
-    "printf": _printf_hazard,
     "psql": _client_hazard,
     "sed": _sed_hazard,
     "sqlite3": _sqlite_hazard,
-    "tar": _tar_hazard,
-    "uniq": _second_file_hazard,
-    "xxd": _second_file_hazard,
 }
 
 
@@ -332,37 +297,27 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
     if name == "find":
         return _find_reads(argv)
     if name == "git":
-        return _git_reads(argv)
+        words = [word for word in argv[1:] if word not in GIT_GLOBAL_HARMLESS]
+        reader = GIT_READS.get(words[0]) if words and not _git_hazard(argv) else None
+        if reader is None or any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words[1:]):
+            return None
+        return _reads(words, reader)
     if name == "sed":
-        return _sed_reads(argv)
+        return None if _sed_hazard(argv) else _sed_reads(argv)
     reader = READERS.get(name)
     return None if reader is None else _reads(argv, reader)
 
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
-    split = _split(argv, reader)
-    if split is None:
-        return None
-    options, operands = split
-    if not _fits(argv, options, operands, reader):
-        return None
-    if reader.skip and any(_has_no_pattern_operand(option) for option in options):
-        reader = replace(reader, skip=0)
-    if argv[0] == "[":
-        operands = [word for word in operands if word != "]"]
-    recursive = reader.always_recursive or "--recursive" in options or any(_has_letter(o, reader) for o in options)
-    return Reads(_paths(operands, reader, recursive), recursive)
-
-
-def _split(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[str]] | None:
-    """The options and operands of a call; None when an option is not known as harmless."""
+    """What a program reads by its table; None for an option that is not known, or operands with which it does more."""
     options: list[str] = []
     operands: list[str] = []
     words = list(argv[1:])
     while words:
         word = words.pop(0)
         if word == "--" and not reader.is_expression:
-            return options, operands + words
+            operands += words
+            break
         if word == "-" or not word.startswith("-") or reader.takes_all:
             operands.append(word)
             continue
@@ -372,37 +327,26 @@ def _split(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[str]] |
         options.append(word)
         if takes_next:
             words.pop(0)
-    return options, operands
-
-
-def _fits(argv: Sequence[str], options: Sequence[str], operands: Sequence[str], reader: Reader) -> bool:
-    """Whether options and operands are ones with which the program only reads, and only what they name."""
     name = argv[0]
-    if name == "printf" and _sets_variable(argv):
-        return False
-    if name == "strings" and any(word.startswith("@") for word in operands):
-        return False  # it takes the words of that file for its own
-    if name == "ls" and any("L" in word for word in options if word[1] != "-"):
-        return not any(word == "--recursive" or _has_letter(word, reader) for word in options)
-    if name == "date" and any(not word.startswith("+") for word in operands):
-        return False
-    return reader.most is None or len(operands) <= reader.most
-
-
-def _has_no_pattern_operand(option: str) -> bool:
-    """Whether an option of grep or rg makes a path of the operand that is a pattern without it."""
-    return option == "--files" or (option[1] != "-" and "e" in option)
-
-
-def _has_letter(word: str, reader: Reader) -> bool:
-    return word[1] != "-" and any(letter in reader.recursive for letter in word[1:])
-
-
-def _paths(operands: Sequence[str], reader: Reader, recursive: bool) -> tuple[str, ...]:
+    short = [option for option in options if option[1] != "-"]
+    is_recursive = "--recursive" in options or any(letter in reader.recursive for word in short for letter in word[1:])
+    if (
+        (name == "printf" and _sets_variable(argv))
+        or (name == "strings" and any(word.startswith("@") for word in operands))  # it takes the words of that file
+        or (name == "ls" and is_recursive and any("L" in word for word in short))
+        or (name == "date" and any(not word.startswith("+") for word in operands))
+        or (reader.most is not None and len(operands) > reader.most)
+    ):
+        return None
     if reader.names_only:
-        return ()
-    paths = tuple(word for word in operands[reader.skip :] if word != "-")
-    return paths or ((".",) if reader.here or recursive else ())
+        return Reads((), reader.always_recursive or is_recursive)
+    # With these, grep and rg have no pattern among their operands.
+    has_pattern = reader.skip and not ("--files" in options or any("e" in word for word in short))
+    if name == "[":
+        operands = [word for word in operands if word != "]"]
+    paths = tuple(word for word in operands[reader.skip if has_pattern else 0 :] if word != "-")
+    recursive = reader.always_recursive or is_recursive
+    return Reads(paths or ((".",) if reader.here or recursive else ()), recursive)
 
 
 def _harmless_option(word: str, reader: Reader) -> bool | None:
@@ -442,29 +386,18 @@ def _find_reads(argv: Sequence[str]) -> Reads | None:
     return Reads(tuple(paths) or (".",), True)
 
 
-def _git_reads(argv: Sequence[str]) -> Reads | None:
-    words = [word for word in argv[1:] if word not in GIT_GLOBAL_HARMLESS]
-    if not words or _git_hazard(argv):
-        return None
-    reader = GIT_READS.get(words[0])
-    if reader is None or any(word.startswith(("/", "~")) or ".." in word.split("/") for word in words[1:]):
-        return None
-    return _reads(words, reader)
-
-
-def _sed_reads(argv: Sequence[str]) -> Reads | None:
-    if _sed_hazard(argv):
-        return None
-    has_e = any(word in ("-e", "--expression") for word in argv)
+def _sed_reads(argv: Sequence[str]) -> Reads:
     operands: list[str] = []
+    has_script = False
     words = list(argv[1:])
     while words:
         word = words.pop(0)
         if word in ("-e", "--expression"):
+            has_script = True
             words.pop(0)
         elif not word.startswith("-"):
             operands.append(word)
-    return Reads(tuple(operands if has_e else operands[1:]))
+    return Reads(tuple(operands if has_script else operands[1:]))
 
 
 # --- what else would run -------------------------------------------------------------------------------------------------
@@ -489,10 +422,6 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 def takes_code(argv: Sequence[str]) -> bool:
     """Whether the program may run text that it gets from its arguments or its input."""
-    return _runs_text(argv[0]) and not _only_looks_up(argv)
-
-
-@functools.lru_cache(maxsize=1024)
-def _runs_text(word: str) -> bool:
-    program = _program(word)
-    return program in SHELLS or program in INTERPRETERS or word.rpartition("/")[2] in WRAPPERS
+    program = program_of(argv[0])
+    is_runner = program in SHELLS or program in INTERPRETERS or argv[0].rpartition("/")[2] in WRAPPERS
+    return is_runner and not _only_looks_up(argv)

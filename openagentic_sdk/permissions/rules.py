@@ -1,8 +1,7 @@
 """Rules in the syntax of Claude Code's settings: read once, strictly, into frozen values that answer one question each.
 
 `Tool`, `Bash(git diff:*)`, `Read(./secrets/**)`, `WebFetch(domain:*.example.com)`, `Skill(name)`, `Task(name)`,
-`mcp__server__*`. The law of this file: a rule that cannot be understood is a `PermissionRuleError`, never a rule that
-silently matches nothing.
+`mcp__server__*`. A rule that cannot be understood is a `PermissionRuleError`, never a rule that silently matches nothing.
 """
 
 from __future__ import annotations
@@ -39,11 +38,6 @@ _COVERS = {
 }
 _PATH_TOOLS = frozenset({"Read", "NotebookRead", *EDIT_TOOLS})
 
-_RULE = re.compile(r"([A-Za-z_*?][\w.*?-]*)(?:\((.*)\))?", re.DOTALL)
-_HOST = re.compile(
-    r"(?:\*\.)?(?:[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?\.)*[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?|\[[0-9a-f:.]+\]"
-)
-
 
 @frozen
 class Rule:
@@ -74,12 +68,13 @@ class Rule:
 @functools.lru_cache(maxsize=4096)
 def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root: str | None = None) -> Rule:
     """One rule from its text. Raises `PermissionRuleError`, which names the rule, the reason and the `source`."""
-    match = _RULE.fullmatch(text.strip())
+    match = re.fullmatch(r"([A-Za-z_*?][\w.*?-]*)(?:\((.*)\))?", text.strip(), re.DOTALL)
     if match is None:
         raise PermissionRuleError(text, "a rule is a tool's name, or a name and a pattern in brackets", source)
     tool, inner = match.groups()
-    problem = _tool_problem(tool, effect)
-    if problem:
+    is_open = effect == "allow" and ("*" in tool or "?" in tool)
+    if is_open and re.match(r"mcp__[A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*__", tool) is None:
+        problem = "a wildcard in the name of an allowed tool stands only behind a server: mcp__server__*"
         raise PermissionRuleError(text, problem, source)
     if inner is None or inner.strip() == "*":
         return Rule(text, tool, "tool", source, root)
@@ -98,17 +93,6 @@ def parse_rules(
     return tuple(text if isinstance(text, Rule) else parse_rule(text, effect, source, root) for text in texts)
 
 
-def _tool_problem(tool: str, effect: Effect) -> str | None:
-    if "*" not in tool and "?" not in tool:
-        return None
-    if effect != "allow":
-        return None
-    server = re.match(r"mcp__[A-Za-z0-9.-]+(?:_[A-Za-z0-9.-]+)*__", tool)
-    if server is None:
-        return "a wildcard in the name of an allowed tool stands only behind a server: mcp__server__*"
-    return None
-
-
 def _parse_inner(text: str, tool: str, inner: str, source: str, root: str | None) -> Rule:
     """The part in brackets. Raises ValueError with the reason when it cannot be understood."""
     if not inner:
@@ -124,7 +108,10 @@ def _parse_inner(text: str, tool: str, inner: str, source: str, root: str | None
     if tool == "WebFetch":
         return Rule(text, tool, "domain", source, root, pattern=_domain(inner))
     if tool in SKILL_TOOLS or tool in TASK_TOOLS:
-        return Rule(text, tool, "name", source, root, pattern=_name(inner))
+        names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]
+        if not all(names) or re.search(r"[\s()]", "".join(names)):
+            raise ValueError("a name holds no blanks and no brackets; several stand with commas between them")
+        return Rule(text, tool, "name", source, root, pattern=",".join(names))
     if tool in READ_TOOLS:
         raise ValueError(f"write Read({inner}): {tool} obeys the rules of Read")
     raise ValueError(f"{tool} takes no pattern in brackets: write {tool} alone")
@@ -155,25 +142,13 @@ def _domain(inner: str) -> str:
     if key != "domain" or not colon:
         raise ValueError("a WebFetch rule is WebFetch(domain:example.com)")
     host = host.strip().rstrip(".").lower()
-    host = host if host.isascii() else _ascii_host(host)
-    if host != "*" and not _HOST.fullmatch(host):
+    if not host.isascii():
+        wildcard = "*." if host.startswith("*.") else ""
+        host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
+    label = "[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+    if host != "*" and not re.fullmatch(rf"(?:\*\.)?(?:{label}\.)*{label}|\[[0-9a-f:.]+\]", host):
         raise ValueError(f"{host!r} is no host: write example.com, or *.example.com for all hosts below it")
     return host
-
-
-def _ascii_host(host: str) -> str:
-    wildcard, rest = ("*.", host[2:]) if host.startswith("*.") else ("", host)
-    return wildcard + rest.encode("idna").decode("ascii")
-
-
-def _name(inner: str) -> str:
-    """One name, or several with commas between them, as one text with commas."""
-    for tail in (":*", " *"):
-        inner = inner.removesuffix(tail)
-    names = [name.strip() for name in inner.split(",")]
-    if not all(names) or re.search(r"[\s()]", "".join(names)):
-        raise ValueError("a name holds no blanks and no brackets; several stand with commas between them")
-    return ",".join(names)
 
 
 def host_matches(pattern: str, host: str) -> bool:

@@ -23,10 +23,16 @@ GLOB_LETTERS = "*?["
 IS_GLOB = re.compile(r"[*?\[]")
 _NESTED_BRACKET = re.compile(r"\[[^\]]*\[")
 
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, for tables of many."""
+    return tuple(text.split())
+
+
 RESERVED_WORDS = frozenset(
-    """
+    words("""
     ! [[ ]] { } if then else elif fi case esac for select while until do done in function time coproc
-""".split()
+""")
 )
 
 
@@ -165,31 +171,31 @@ class _Reader:
     def read(self) -> CommandLine | NotUnderstood:
         joined_by = ""
         while self.refusal is None:
-            self._skip_blank(newlines=joined_by != "" or not self.commands)
+            self.skip_blank(newlines=joined_by != "" or not self.commands)
             if self.at == len(self.text):
                 break
-            command = self._command(joined_by)
+            command = self.command(joined_by)
             if command is None:
                 break
             self.commands.append(command)
-            joined_by = self._operator()
+            joined_by = self.operator()
         if self.refusal is None:
-            self.refusal = self._unfinished(joined_by)
+            self.refusal = self.unfinished(joined_by)
         if self.refusal is not None:
             return NotUnderstood(self.refusal)
         return CommandLine(tuple(self.commands), self.in_background)
 
-    def _unfinished(self, joined_by: str) -> str | None:
+    def unfinished(self, joined_by: str) -> str | None:
         if not self.commands:
             return "it holds no command"
         return f"it ends with {joined_by!r}" if joined_by in ("&&", "||", "|", "|&") else None
 
-    def _skip_blank(self, *, newlines: bool) -> None:
+    def skip_blank(self, *, newlines: bool) -> None:
         match = (_BLANK_LINES if newlines else _BLANK).match(self.text, self.at)
         if match:
             self.at = match.end()
 
-    def _operator(self) -> str:
+    def operator(self) -> str:
         """The operator after a command, empty at the end of the line."""
         match = _OPERATOR.match(self.text, self.at)
         if match is None:
@@ -200,7 +206,7 @@ class _Reader:
         self.in_background = self.in_background or match[0] == "&"
         return match[0]
 
-    def _command(self, joined_by: str) -> SimpleCommand | None:
+    def command(self, joined_by: str) -> SimpleCommand | None:
         argv: list[str] = []
         redirects: list[Redirect] = []
         globs: list[int] = []
@@ -210,29 +216,29 @@ class _Reader:
                 self.at = run.end()
                 words = ["".join(forms) for forms in _SIMPLE.findall(run[0])]
                 if not argv:
-                    self._check_first(words[0], False)
+                    self.check_first(words[0], False)
                 argv += words
                 continue
-            self._skip_blank(newlines=False)
+            self.skip_blank(newlines=False)
             if self.at == len(self.text) or _OPERATOR.match(self.text, self.at):
                 break
             redirect = _REDIRECT.match(self.text, self.at)
             if redirect:
-                self._redirect(redirect, redirects)
+                self.redirect(redirect, redirects)
                 continue
-            word, is_glob = self._word()
+            word, is_glob = self.word()
             if is_glob:
                 globs.append(len(argv))
             argv.append(word)
             if len(argv) == 1:
-                self._check_first(word, is_glob)
+                self.check_first(word, is_glob)
         if self.refusal is None and not argv:
             self.refusal = "a command is missing"
         if self.refusal is not None:
             return None
         return SimpleCommand(tuple(argv), tuple(redirects), frozenset(globs), joined_by)
 
-    def _check_first(self, word: str, is_glob: bool) -> None:
+    def check_first(self, word: str, is_glob: bool) -> None:
         if is_glob:
             self.refusal = "the name of a program is a wildcard"
         elif word in RESERVED_WORDS:
@@ -242,13 +248,13 @@ class _Reader:
         elif not word or word[0] in "%-":
             self.refusal = f"{word!r} is no name of a program"
 
-    def _redirect(self, match: re.Match[str], redirects: list[Redirect]) -> None:
+    def redirect(self, match: re.Match[str], redirects: list[Redirect]) -> None:
         operator = match[3] or match[2]
         self.at = match.end()
         if operator in ("<<", "<<-", "<<<", "<>"):
             self.refusal = f"it holds {operator!r}"
             return
-        target, is_glob = self._target(operator)
+        target, is_glob = self.target(operator)
         if self.refusal is not None:
             return
         if operator in (">&", "<&") and not _DESCRIPTOR.fullmatch(target):
@@ -257,19 +263,19 @@ class _Reader:
             self.refusal = "the target of a redirection is a wildcard or empty"
         redirects.append(Redirect(operator, target))
 
-    def _target(self, operator: str) -> tuple[str, bool]:
+    def target(self, operator: str) -> tuple[str, bool]:
         """The word that a redirection names, and whether it is a wildcard."""
         simple = _SIMPLE.match(self.text, self.at)
         if simple:
             self.at = simple.end()
             return "".join(simple.groups("")), False
-        self._skip_blank(newlines=False)
+        self.skip_blank(newlines=False)
         if self.at == len(self.text) or _OPERATOR.match(self.text, self.at) or _REDIRECT.match(self.text, self.at):
             self.refusal = f"the target of {operator!r} is missing or not plain"
             return "", False
-        return self._word()
+        return self.word()
 
-    def _word(self) -> tuple[str, bool]:
+    def word(self) -> tuple[str, bool]:
         """The next word with its quotes taken off, and whether it is a wildcard."""
         text, start = self.text, self.at
         parts: list[str] = []
@@ -278,10 +284,10 @@ class _Reader:
             self.at += 2
             return "{}", False
         while self.at < len(text):
-            piece, kind = self._piece()
+            piece, kind = self.piece()
             if kind == "end":
                 break
-            if kind == "plain" and self._is_special(piece, parts, start):
+            if kind == "plain" and self.is_special(piece, parts, start):
                 break
             plain_glob = plain_glob or kind == "glob"
             quoted_glob = quoted_glob or (kind == "quoted" and re.search(r"[*?\[\]\\]", piece) is not None)
@@ -295,7 +301,7 @@ class _Reader:
             self.refusal = self.refusal or "a word mixes a wildcard with a quoted one"
         return word, plain_glob
 
-    def _piece(self) -> tuple[str, str]:
+    def piece(self) -> tuple[str, str]:
         text = self.text
         for pattern, kind in _PIECES:
             match = pattern.match(text, self.at)
@@ -313,7 +319,7 @@ class _Reader:
         self.refusal = self.refusal or _REFUSED.get(letter) or f"it holds the unquoted character {letter!r}"
         return "", "end"
 
-    def _is_special(self, piece: str, before: list[str], start: int) -> bool:
+    def is_special(self, piece: str, before: list[str], start: int) -> bool:
         """Whether `#` or `~` of a plain piece means something to bash: a comment, a home folder."""
         whole = "".join(before) + piece
         if not before and piece[0] == "#":

@@ -25,12 +25,10 @@ NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
 Expand = Callable[[str, str], tuple[str, ...] | None]
 
 # Tools that act on nothing but the session itself; what a subagent does passes the gate call by call.
-SESSION_TOOLS = frozenset(
-    (
-        *("TodoWrite", "TodoRead", "SkillList", "SkillDeactivate", "AskUserQuestion", "BashOutput", "KillBash"),
-        *SKILL_TOOLS,
-        *TASK_TOOLS,
-    )
+SESSION_TOOLS = (
+    SKILL_TOOLS
+    | TASK_TOOLS
+    | {"TodoWrite", "TodoRead", "SkillList", "SkillDeactivate", "AskUserQuestion", "BashOutput", "KillBash"}
 )
 NETWORK_TOOLS = frozenset({"WebFetch", "WebSearch"})
 
@@ -117,7 +115,26 @@ class Subject:
     @cached_property
     def possible_accesses(self) -> tuple[Access, ...]:
         """Every path that something in a command line could be; used to forbid, so guessed widely."""
-        return tuple(_possible_accesses(self))
+        workspace, text_of_line = self.workspace, self.command or ""
+        has_substitution = not isinstance(self.line, CommandLine) and not {"(", "{", "`"}.isdisjoint(text_of_line)
+        texts: dict[tuple[str, bool, str], None] = {}
+        for text, write, cwd in _possible_paths(self):
+            texts[text, write, cwd] = None
+            here = _HERE.match(text)
+            if here:
+                texts[f".{text[here.end() :]}", write, cwd] = None
+            if has_substitution and text.startswith("/"):
+                texts[f".{text}", write, cwd] = None
+        found: list[Access] = []
+        for text, write, cwd in texts:
+            if IS_GLOB.search(text):
+                names = workspace.expand(text, cwd)
+                if names is None:
+                    found.append(Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write))
+                found += [Access(workspace.follow(path, cwd), write) for path in names or ()]
+            elif "/" in text or "." in text or os.path.lexists(f"{cwd}/{text}"):
+                found.append(Access(workspace.follow(text, cwd), write))
+        return tuple(found)
 
 
 def describe(
@@ -125,45 +142,32 @@ def describe(
 ) -> Subject:
     """What the call is about. `names_of` says what else the skill is called that a call names."""
     if tool == "Bash":
-        return _describe_command(tool, input, effect, workspace)
+        command = input.get("command")
+        if not isinstance(command, str) or not command.strip():
+            return Subject(tool, input, effect, workspace, problem="there is no command")
+        return Subject(tool, input, effect, workspace, command=command, line=parse_command(command))
     if tool in NETWORK_TOOLS:
         url = input.get("url")
         host = host_of(url) if isinstance(url, str) else None
         return Subject(tool, input, effect, workspace, host=host)
     if tool in SESSION_TOOLS:
-        names = names_of(input) if names_of is not None and tool in SKILL_TOOLS else ()
-        return Subject(tool, input, effect, workspace, name=_name(tool, input), other_names=tuple(names))
-    accesses = _accesses(tool, input, effect, workspace)
-    problem = next((access.places.problem for access in accesses if access.places.problem), None)
-    return Subject(tool, input, effect, workspace, accesses, problem=problem)
-
-
-def _describe_command(tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace) -> Subject:
-    command = input.get("command")
-    if not isinstance(command, str) or not command.strip():
-        return Subject(tool, input, effect, workspace, problem="there is no command")
-    return Subject(tool, input, effect, workspace, command=command, line=parse_command(command))
-
-
-def _name(tool: str, input: Mapping[str, Any]) -> str | None:
-    keys = ("agent", "subagent_type") if tool in TASK_TOOLS else ("name", "skill")
-    value = next((input[key] for key in keys if isinstance(input.get(key), str)), None)
-    return value if tool in TASK_TOOLS or tool in SKILL_TOOLS else None
-
-
-def _accesses(tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace) -> tuple[Access, ...]:
+        name = _text(input, "agent", "subagent_type") if tool in TASK_TOOLS else None
+        others: Sequence[str] = ()
+        if tool in SKILL_TOOLS:
+            name, others = _text(input, "name", "skill"), names_of(input) if names_of is not None else ()
+        return Subject(tool, input, effect, workspace, name=name, other_names=tuple(others))
+    paths: list[str] = []
     if tool in ("Grep", "Glob", "LS"):
         paths = [_text(input, "root", "path") or workspace.cwd, *_outside_of_pattern(tool, input)]
-        return tuple(Access(workspace.follow(path, workspace.cwd), False) for path in paths)
-    if tool in EDIT_TOOLS or tool in READ_TOOLS:
+    elif tool in EDIT_TOOLS or tool in READ_TOOLS:
         path = _text(input, "file_path", "notebook_path", "path") or ""
-        if tool == "Read" and path.startswith("blob:"):
-            return ()  # an output that this session stored itself
-        return (Access(workspace.follow(path, workspace.cwd), tool in EDIT_TOOLS),)
-    if effect == "read" and not tool.startswith("mcp__"):
+        if tool != "Read" or not path.startswith("blob:"):  # a blob is an output that this session stored itself
+            paths = [path]
+    elif effect == "read" and not tool.startswith("mcp__"):
         paths = [value for key in _PATH_KEYS if isinstance(value := input.get(key), str) and value]
-        return tuple(Access(workspace.follow(path, workspace.cwd), False) for path in paths)
-    return ()
+    accesses = tuple(Access(workspace.follow(path, workspace.cwd), tool in EDIT_TOOLS) for path in paths)
+    problem = next((access.places.problem for access in accesses if access.places.problem), None)
+    return Subject(tool, input, effect, workspace, accesses, problem=problem)
 
 
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:
@@ -219,31 +223,6 @@ _HERE = re.compile(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\
 def literal(word: str) -> str:
     """A word of the shell as a path: a tilde that was quoted is a letter, /proc/self/cwd the command's own folder."""
     return f"./{word}" if word.startswith("~") else _HERE.sub(".", word, count=1) if word.startswith("/") else word
-
-
-def _possible_accesses(subject: Subject) -> Iterator[Access]:
-    workspace = subject.workspace
-    for text, write, cwd in dict.fromkeys(_everywhere(subject)):
-        if IS_GLOB.search(text):
-            found = workspace.expand(text, cwd)
-            if found is None:
-                yield Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write)
-            yield from (Access(workspace.follow(path, cwd), write) for path in found or ())
-        elif "/" in text or "." in text or os.path.lexists(f"{cwd}/{text}"):
-            yield Access(workspace.follow(text, cwd), write)
-
-
-def _everywhere(subject: Subject) -> Iterator[tuple[str, bool, str]]:
-    """The paths of the line, and what those are that begin with another name of the folder they start from."""
-    text_of_line = subject.command or ""
-    has_substitution = not isinstance(subject.line, CommandLine) and not {"(", "{", "`"}.isdisjoint(text_of_line)
-    for text, write, cwd in _possible_paths(subject):
-        yield text, write, cwd
-        here = _HERE.match(text)
-        if here:
-            yield f".{text[here.end() :]}", write, cwd
-        if has_substitution and text.startswith("/"):
-            yield f".{text}", write, cwd
 
 
 def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
