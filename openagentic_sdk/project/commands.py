@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ..events import CommandExpanded
 from ..frozen import frozen
+from ..patterns import regex
 from ..skills.activation import grantable, skill_request
 from ..skills.fields import Fields, served_model
 from ..skills.files import is_within, read_text
@@ -28,8 +29,8 @@ from .memory import import_targets
 
 MAX_COMMAND_BYTES = 256 * 1024
 MAX_ATTACHMENTS = 20
-_PROMPT = re.compile(r"/([^\s/][^\s/]*)(?:\s+(.*))?\Z", re.DOTALL)
-_FILE_TAG = re.compile(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
+_PROMPT = regex(r"/([^\s/][^\s/]*)(?:\s+(.*))?\Z", re.DOTALL)
+_FILE_TAG = regex(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
 
 
 @frozen

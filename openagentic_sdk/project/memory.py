@@ -8,11 +8,11 @@ follow the file that names them.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..frozen import frozen
+from ..patterns import regex
 from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
@@ -160,10 +160,10 @@ class _Reading:
 
 # --- the text of one file --------------------------------------------------------------------------------------------
 
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})")
-_COMMENT = re.compile(r"[ ]{0,3}<!--")
-_CODE_SPAN = re.compile(r"`+[^`\n]*`+")
-_IMPORT = re.compile(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
+_FENCE = regex(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})")
+_COMMENT = regex(r"[ ]{0,3}<!--")
+_CODE_SPAN = regex(r"`+[^`\n]*`+")
+_IMPORT = regex(r"(?<![\w@/.`-])@((?:~|\.{1,2})?/?[\w.-][\w./-]*)")
 
 
 def without_comments(text: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ..events import SkillActivated
 from ..frozen import frozen
+from ..patterns import regex
 from ..skills.index import SkillInfo
 from ..skills.text import one_line, printable
 from .memory import Memory, MemoryFile
@@ -26,7 +27,7 @@ DEFAULT_BASE = (
 )
 
 _TAGS = ("memory", "rule", "rules-for-some-files", "skill-index", "active-skill", "arguments")
-_TAG = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
+_TAG = regex(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 
 
 @frozen

@@ -13,6 +13,7 @@ from dataclasses import field, replace
 from typing import TypeAlias
 
 from ..frozen import frozen
+from ..patterns import regex
 from .yaml_subset import Source, Unreadable, Value, read_mapping
 
 MAX_FRONTMATTER_CHARS = 64 * 1024
@@ -86,16 +87,16 @@ def _repeated_key(key: str, line: int) -> Diagnostic:
 
 # --- where the frontmatter is ----------------------------------------------------------------------------------------
 
-_LINE_BREAKS = re.compile(r"\r\n?|\x85")
+_LINE_BREAKS = regex(r"\r\n?|\x85")
 # What may stand before the opening line: blank lines, one comment, one fence or one heading.
-_BEFORE = re.compile(r"\s*+(?:(?:<!--.*?-->[ \t\r]*+|`{3,}+[^\n`]*+|#{1,6} [^\n]*+)\n\s*+)?", re.DOTALL)
-_OPENER = re.compile(r"---[ \t]*(?:\r\n?|\n)")
-_CLOSER = re.compile(r"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
-_CLOSER_BARE_CR = re.compile(r"(?:^|(?<=\r)|(?<=\n))---[ \t]*(?:\r\n?|\n|\Z)")
-_COMMENTED_KEY = re.compile(
+_BEFORE = regex(r"\s*+(?:(?:<!--.*?-->[ \t\r]*+|`{3,}+[^\n`]*+|#{1,6} [^\n]*+)\n\s*+)?", re.DOTALL)
+_OPENER = regex(r"---[ \t]*(?:\r\n?|\n)")
+_CLOSER = regex(r"^---[ \t\r]*(?:\n|\Z)", re.MULTILINE)
+_CLOSER_BARE_CR = regex(r"(?:^|(?<=\r)|(?<=\n))---[ \t]*(?:\r\n?|\n|\Z)")
+_COMMENTED_KEY = regex(
     r"""(?>(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*)[ ]*+["']?(?:name|description)["']?[ \t]*+:(?=[ \t\r\n]|\Z)"""
 )
-_KEY_LINE = re.compile(r"""["']?[^\W\d][\w.-]*["']?[ \t]*:(?=[ \t\r\n]|\Z)""")
+_KEY_LINE = regex(r"""["']?[^\W\d][\w.-]*["']?[ \t]*:(?=[ \t\r\n]|\Z)""")
 
 
 def _split(text: str) -> _Split | None:
@@ -125,9 +126,7 @@ def _split(text: str) -> _Split | None:
     return _Split(yaml, line, text[closer.end() :], body_line, notes)
 
 
-_UNCLOSED = re.compile(
-    r"""(?>(?:(?:["']?[^\W\d][\w.-]*["']?[ \t]*:(?:[ \t][^\n]*)?|[ \t]+\S[^\n]*|- [^\n]*)(?:\n|\Z))+)"""
-)
+_UNCLOSED = regex(r"""(?>(?:(?:["']?[^\W\d][\w.-]*["']?[ \t]*:(?:[ \t][^\n]*)?|[ \t]+\S[^\n]*|- [^\n]*)(?:\n|\Z))+)""")
 
 
 def _split_unclosed(text: str, start: int, line: int, notes: tuple[Diagnostic, ...]) -> _Split | None:
@@ -150,12 +149,12 @@ def _count_lines(text: str, start: int, end: int) -> int:
 
 # --- lenient: what YAML refuses becomes text -------------------------------------------------------------------------
 
-_TOP_KEY = re.compile(
+_TOP_KEY = regex(
     r"""(?:"([^"\n]*+)"[ \t]*+|'([^'\n]*+)'[ \t]*+|((?:[^\s#"'\[\]{}&*!|>%@`?,:-]|-[^\s\n:#])[^\n:#]*+)):(?=[ \t\n]|\Z)"""
 )
 _CONTINUES = ("-", "]", "}", " ", "\t")
-_CONFLICT = re.compile(r"(?:<{7}|\|{7}|={7}|>{7})(?: |$)")
-_BLOCK_MARK = re.compile(r"[|>][+-]?(?= |$)")
+_CONFLICT = regex(r"(?:<{7}|\|{7}|={7}|>{7})(?: |$)")
+_BLOCK_MARK = regex(r"[|>][+-]?(?= |$)")
 _WANTED = ("name", "description")
 
 
@@ -210,7 +209,7 @@ def _text_of(lines: list[str]) -> str:
 
 # --- line scan: the two lines that matter ----------------------------------------------------------------------------
 
-_NAMED_LINE = re.compile(
+_NAMED_LINE = regex(
     r"""^([ \t]*+)[>*_"',&`-]*+[ \t]*+(name|description)[*_"']*+[ \t]*+[:=][ \t]*+(\S[^\n]*+)$""",
     re.MULTILINE | re.IGNORECASE,
 )

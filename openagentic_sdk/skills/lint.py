@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 
+from ..patterns import regex
 from .files import Bounds, read_text, walk_files
 from .frontmatter import Diagnostic
 from .index import MAX_SKILL_BYTES
@@ -20,9 +20,9 @@ from .parse import (
 from .text import printable
 
 MAX_BODY_LINES = 500
-_LINK = re.compile(r"\]\(([^()\s#?]+)(?:#[^()\s]*)?\)")
-_CODE_SPAN = re.compile(r"`+[^`]*`+")
-_UNPINNED = re.compile(r"\b(?:npx\s+(?:-y|--yes)|uvx|pip3?\s+install)\s+(?!-)(@?[\w./-]+)(?![\w@./=<>~-])")
+_LINK = regex(r"\]\(([^()\s#?]+)(?:#[^()\s]*)?\)")
+_CODE_SPAN = regex(r"`+[^`]*`+")
+_UNPINNED = regex(r"\b(?:npx\s+(?:-y|--yes)|uvx|pip3?\s+install)\s+(?!-)(@?[\w./-]+)(?![\w@./=<>~-])")
 
 
 def check_path(path: str | os.PathLike[str]) -> tuple[list[Diagnostic], int]:

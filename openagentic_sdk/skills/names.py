@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
+from ..patterns import regex
 from .frontmatter import Diagnostic
 
 MAX_NAME_CHARS = 64
@@ -32,7 +32,7 @@ def name_diagnostics(declared: str, folder: str, line: int = 0) -> tuple[Diagnos
     return tuple(notes)
 
 
-_USUAL_NAME = re.compile(r"[a-z0-9]+(?>(?:-[a-z0-9]+)*)")
+_USUAL_NAME = regex(r"[a-z0-9]+(?>(?:-[a-z0-9]+)*)")
 
 
 def broken_name_rule(name: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import field
 
 from ..frozen import frozen
+from ..patterns import regex
 from .text import one_line
 
 
@@ -18,11 +18,11 @@ class Outline:
     checklist: list[str] = field(default_factory=list)
 
 
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})")
-_HEADING = re.compile(r"[ ]{0,3}(#{1,6})(?=[ \t]|$)")
-_ITEM = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*)|$)")
-_BOX = re.compile(r"\[[ xX]?\](?:\s+|$)")
-_NO_TEXT = re.compile(r"\s*(?:[-*+]\s|[-*_=]{3,}\s*$|\d{1,9}[.)]\s|>|\||<!--|<[/a-zA-Z])")
+_FENCE = regex(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})")
+_HEADING = regex(r"[ ]{0,3}(#{1,6})(?=[ \t]|$)")
+_ITEM = regex(r"\s*(?:[-*+]|\d{1,9}[.)])(?:\s+(.*)|$)")
+_BOX = regex(r"\[[ xX]?\](?:\s+|$)")
+_NO_TEXT = regex(r"\s*(?:[-*+]\s|[-*_=]{3,}\s*$|\d{1,9}[.)]\s|>|\||<!--|<[/a-zA-Z])")
 
 
 def read_outline(body: str) -> Outline:

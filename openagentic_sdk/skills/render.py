@@ -12,11 +12,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..patterns import regex
+
 # A long argument and a text of many placeholders would otherwise multiply.
 MAX_FILLED_CHARS = 1024 * 1024
 
-_VARIABLE = re.compile(r"\$\{([A-Z_]+)\}|\{baseDir\}")
-_PLACEHOLDER = re.compile(
+_VARIABLE = regex(r"\$\{([A-Z_]+)\}|\{baseDir\}")
+_PLACEHOLDER = regex(
     r"\\(\$(?:ARGUMENTS|\d|[A-Za-z_]\w*))|\$\{([A-Z_]+)\}|(\{baseDir\})"
     r"|\$ARGUMENTS(?:\[(\d{1,4})\]|\b)|\$(\d{1,4})(?!\w)|\$([A-Za-z_][\w-]*)"
 )
@@ -24,9 +26,9 @@ _PLACEHOLDER = re.compile(
 
 # A word of a shell's line, and the parts of it that are not simply letters; `shlex` takes a time that grows with the square
 # of a word's length.
-_WORD = re.compile(r"""(?>(?:[^ \t\r\n'"\\]++|\\.|'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)")+)|[^ \t\r\n]""", re.DOTALL)
-_MARKED = re.compile(r"""\\(.)|'([^']*+)'|"([^"\\]*+(?>(?:\\.[^"\\]*+)*))\"""", re.DOTALL)
-_ESCAPED = re.compile(r"""\\(["\\])""")
+_WORD = regex(r"""(?>(?:[^ \t\r\n'"\\]++|\\.|'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)")+)|[^ \t\r\n]""", re.DOTALL)
+_MARKED = regex(r"""\\(.)|'([^']*+)'|"([^"\\]*+(?>(?:\\.[^"\\]*+)*))\"""", re.DOTALL)
+_ESCAPED = regex(r"""\\(["\\])""")
 
 
 def split_words(arguments: str) -> list[str]:
@@ -97,11 +99,11 @@ def first_number(text: str) -> int:
 
 
 # A placeholder counts in a command only as a word of its own, so that its value stays one whatever it holds.
-_SHELL_WORD = re.compile(r'(?<!\S)("?)(\$(?:ARGUMENTS(?:\[\d{1,4}\])?|\d{1,4}|[A-Za-z_][\w-]*))\1(?!\S)')
-_SHELL_QUOTED = re.compile(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\\.""", re.DOTALL)
+_SHELL_WORD = regex(r'(?<!\S)("?)(\$(?:ARGUMENTS(?:\[\d{1,4}\])?|\d{1,4}|[A-Za-z_][\w-]*))\1(?!\S)')
+_SHELL_QUOTED = regex(r"""'[^']*+'|"[^"\\]*+(?>(?:\\.[^"\\]*+)*)"|\\.""", re.DOTALL)
 # What makes quotes begin or end in another way than they seem to: substitutions, comments, texts between two marks.
-_UNCLEAR = re.compile(r"""[`#]|\$[({'"]|<<""")
-_NEEDS_NO_QUOTES = re.compile(r"[\w@%+=:,./ -]*", re.ASCII)
+_UNCLEAR = regex(r"""[`#]|\$[({'"]|<<""")
+_NEEDS_NO_QUOTES = regex(r"[\w@%+=:,./ -]*", re.ASCII)
 
 
 def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), first: int = 1) -> str:

@@ -6,17 +6,17 @@ They are written `` !`command` `` at the start of a line or behind white space, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from ..frozen import frozen
+from ..patterns import regex
 from .render import fill_command, first_number
 
 MAX_COMMANDS = 20
 
-_SPAN_OR_COMMAND = re.compile(r"(?<!`)(`{2,})(?!`).*?(?<!`)\1(?!`)|(?<!\S)!`([^`\n]+)`")
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})[ \t]*(.*)")
-_GAP = re.compile("\0(\\d+)\0")
+_SPAN_OR_COMMAND = regex(r"(?<!`)(`{2,})(?!`).*?(?<!`)\1(?!`)|(?<!\S)!`([^`\n]+)`")
+_FENCE = regex(r"[ ]{0,3}(`{3,}+(?![^`\n]*`)|~{3,})[ \t]*(.*)")
+_GAP = regex("\0(\\d+)\0")
 
 
 @frozen

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, NoReturn, TypeAlias
 
+from ..patterns import regex
+
 MAX_DEPTH = 20
 # A key longer than this is none (YAML 1.1, section 7.4.2).
 _MAX_KEY_CHARS = 1024
@@ -45,34 +47,34 @@ def read_mapping(
     return reader.read_document(), reader.sources, reader.repeated
 
 
-_UNPRINTABLE = re.compile("[^\t\n -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_DOCUMENT_MARK = re.compile(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)
-_GAP = re.compile(r"(?>(?:[ ]*+(?:#[^\n]*+)?\n)*)[ ]*+(?:#[^\n]*+\Z)?")
-_BLANK_WITH_TAB = re.compile(r"[ \t]*+(?:#[^\n]*+)?(?:\n|\Z)")
-_LINE_END = re.compile(r"[ \t]*+(?:#[^\n]*+)?(?=\n|\Z)")
-_DASH = re.compile(r"-(?=[ \t\n]|\Z)")
+_UNPRINTABLE = regex("[^\t\n -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_DOCUMENT_MARK = regex(r"^(?:---|\.\.\.)(?=[ \t\n]|\Z)", re.MULTILINE)
+_GAP = regex(r"(?>(?:[ ]*+(?:#[^\n]*+)?\n)*)[ ]*+(?:#[^\n]*+\Z)?")
+_BLANK_WITH_TAB = regex(r"[ \t]*+(?:#[^\n]*+)?(?:\n|\Z)")
+_LINE_END = regex(r"[ \t]*+(?:#[^\n]*+)?(?=\n|\Z)")
+_DASH = regex(r"-(?=[ \t\n]|\Z)")
 
-_PLAIN_START = re.compile(r"[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n])")
-_PLAIN_LINE = re.compile(r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)")
-_PLAIN_BREAK = re.compile(r"[ \t]*+((?>(?:\n[ ]*+)+))")
-_PLAIN_KEY = re.compile(
+_PLAIN_START = regex(r"[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n])")
+_PLAIN_LINE = regex(r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)")
+_PLAIN_BREAK = regex(r"[ \t]*+((?>(?:\n[ ]*+)+))")
+_PLAIN_KEY = regex(
     r"(?:[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|[-?:](?=[^ \t\n]))"
     r"[^\n:#]*+(?>(?:(?::(?![ \t\n]|\Z)|(?<![ \t\n])#)[^\n:#]*+)*)(?=:)"
 )
-_QUOTED_KEY = re.compile(
+_QUOTED_KEY = regex(
     r"""("[^"\\\n]*+(?>(?:\\[^\n][^"\\\n]*+)*)"|'[^'\n]*+(?>(?:''[^'\n]*+)*)')[ ]*+(?=:(?:[ \t\n]|\Z))"""
 )
 
 # `key: text` in the first column, with another line of the first column, or nothing, below: most lines are like this.
-_SIMPLE_PAIR = re.compile(
+_SIMPLE_PAIR = regex(
     r"([A-Za-z_][\w-]{0,63}+):[ ]++([^ \t\n\-?:,\[\]{}#&*!|>'\"%@`][^\n:#]*+(?>(?::(?![ \t\n])[^\n:#]*+)*))\n"
     r"(?=[^ \t\n#-]|\Z)"
 )
 
-_DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?>(?:\\.[^"\\]*+)*))"', re.DOTALL)
-_SINGLE_QUOTED = re.compile(r"'([^']*+(?>(?:''[^']*+)*))'")
-_SPACE_RUN = re.compile(r"[ \t\n]++")
-_ESCAPE_OR_SPACE = re.compile(
+_DOUBLE_QUOTED = regex(r'"([^"\\]*+(?>(?:\\.[^"\\]*+)*))"', re.DOTALL)
+_SINGLE_QUOTED = regex(r"'([^']*+(?>(?:''[^']*+)*))'")
+_SPACE_RUN = regex(r"[ \t\n]++")
+_ESCAPE_OR_SPACE = regex(
     r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|\n([ \t\n]*+)|([^xuU\n]))|([ \t\n]++)|(\\)"
 )
 _ESCAPES = {
@@ -80,13 +82,13 @@ _ESCAPES = {
     " ": " ", '"': '"', "\\": "\\", "/": "/", "N": "\x85", "_": "\xa0", "L": "\u2028", "P": "\u2029",
 }  # fmt: skip
 
-_BLOCK_HEADER = re.compile(r"([|>])(?:([+-])([1-9])?|([1-9])([+-])?)?(?:[ ]++(?:#[^\n]*+)?)?(?:\n|\Z)")
-_BLOCK_LEAD = re.compile(r"((?>(?:[ ]*+\n)*))([ ]*+)")
+_BLOCK_HEADER = regex(r"([|>])(?:([+-])([1-9])?|([1-9])([+-])?)?(?:[ ]++(?:#[^\n]*+)?)?(?:\n|\Z)")
+_BLOCK_LEAD = regex(r"((?>(?:[ ]*+\n)*))([ ]*+)")
 
-_FLOW_GAP = re.compile(r"(?>(?:[ \t\n]++|#[^\n]*+)*)")
-_FLOW_PLAIN_START = re.compile(r"[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|-(?=[^ \t\n])")
-_FLOW_PLAIN_LINE = re.compile(r"[^\n:#,?\[\]{}]*+(?>(?:(?::(?![ \t\n,\[\]{}]|\Z)|(?<![ \t\n])#)[^\n:#,?\[\]{}]*+)*)")
-_FLOW_COLON = re.compile(r"[ \t]*+:")
+_FLOW_GAP = regex(r"(?>(?:[ \t\n]++|#[^\n]*+)*)")
+_FLOW_PLAIN_START = regex(r"[^ \t\n\-?:,\[\]{}#&*!|>'\"%@`]|-(?=[^ \t\n])")
+_FLOW_PLAIN_LINE = regex(r"[^\n:#,?\[\]{}]*+(?>(?:(?::(?![ \t\n,\[\]{}]|\Z)|(?<![ \t\n])#)[^\n:#,?\[\]{}]*+)*)")
+_FLOW_COLON = regex(r"[ \t]*+:")
 
 
 class _Reader:

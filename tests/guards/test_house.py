@@ -43,7 +43,7 @@ LAYERS = (
     ("sessions", "skills"),
     ("serialization",),
     ("events",),
-    ("errors", "clock", "frozen", "threads", "version"),
+    ("errors", "clock", "frozen", "patterns", "threads", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
 DRIVERS = {"redis": f"{PACKAGE}.sessions.redis", "psycopg": f"{PACKAGE}.sessions.postgres"}
