@@ -109,7 +109,8 @@ async def _ask_for_summary(run: Run, plan: CompactionPlan) -> str | None:
     limits, agent = run.agent.context_limits, run.agent
     room = limits.budget_bytes(0.7, BYTES_PER_TOKEN) or _SUMMARY_REQUEST_BYTES
     messages = summary_request(plan, room)
-    await run.record(_request(run, messages))
+    digest = request_sha256(agent.model, messages, ())
+    await run.record(ModelRequest(run.view.steps, 1, digest, len(messages), messages, purpose="compaction"))
     began = agent.clock.monotonic()
     try:
         output = await fold(
@@ -129,11 +130,6 @@ async def _ask_for_summary(run: Run, plan: CompactionPlan) -> str | None:
         return None
     await run.record(_response(run, output.usage, began))
     return output.assistant_text or None
-
-
-def _request(run: Run, messages: Sequence[Mapping[str, Any]]) -> ModelRequest:
-    digest = request_sha256(run.agent.model, messages, ())
-    return ModelRequest(run.view.steps, 1, digest, len(messages), messages, purpose="compaction")
 
 
 def _response(

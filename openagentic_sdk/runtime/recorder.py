@@ -1,7 +1,7 @@
 """The only writer of a session's log: number, stamp and store an event, then show it.
 
-The law of this file: nobody sees an event before it is stored. When the store refuses, the run stops before its next
-effect, or goes on unsaved and says so, as the options want.
+An event is shown only when it is stored. When the store refuses, the run stops before its next effect, or goes on unsaved
+and says so, as the options want.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ else the tool may know what came of it (`reconcile`); else the model is told, on
 from __future__ import annotations
 
 from ..errors import SessionError
-from ..events import SubagentFinished, SubagentStarted, ToolResult
+from ..events import SubagentFinished, SubagentStarted, ToolResult, ToolStarted
 from ..sessions.folds.view import CallRecord, SessionView
 from ..tools.base import Tool
 from .agent import Run
@@ -29,31 +29,24 @@ async def settle_open_calls(run: Run) -> None:
     for started in list(run.view.open_subagents.values()):
         await _settle_subagent(run, started)
     for record in run.view.open_calls():
-        await _settle_call(run, record)
+        name = record.use.name
+        tool = run.agent.tools.get(name) if name in run.agent.tools else None
+        if record.started is None or _may_repeat(run, record, record.started, tool):
+            await run_calls(run, [record.use])
+            continue
+        output = None
+        if tool is not None:
+            try:
+                output = await tool.reconcile(record.use, tool_context(run, record.use))
+            except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
+                output = None
+        await run.record(unknown_result(record) if output is None else ToolResult(record.use.tool_use_id, output))
 
 
-async def _settle_call(run: Run, record: CallRecord) -> None:
-    tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
-    if record.started is None or _may_repeat(run, record, tool):
-        await run_calls(run, [record.use])
-        return
-    known = None if tool is None else await _reconcile(run, record, tool)
-    await run.record(known or unknown_result(record))
-
-
-def _may_repeat(run: Run, record: CallRecord, tool: Tool | None) -> bool:
+def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: Tool | None) -> bool:
     """Whether a call in doubt may run again. One that waited for a person did not fail, so its attempts do not count."""
-    assert record.started is not None
-    harmless = tool is not None and tool.effect in REPEATABLE and record.started.effect in REPEATABLE
+    harmless = tool is not None and tool.effect in REPEATABLE and started.effect in REPEATABLE
     return harmless and (record.attempts < MAX_ATTEMPTS or run.view.has_asked(record.use.tool_use_id))
-
-
-async def _reconcile(run: Run, record: CallRecord, tool: Tool) -> ToolResult | None:
-    try:
-        output = await tool.reconcile(record.use, tool_context(run, record.use))
-    except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
-        return None
-    return None if output is None else ToolResult(record.use.tool_use_id, output)
 
 
 def unknown_result(record: CallRecord) -> ToolResult:

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidEventError, StorageError
 from ..events import Event
@@ -56,7 +56,15 @@ def archive_session(
             manifest = {"format": FORMAT, "version": VERSION, "sessions": sessions}
             file.writestr(MANIFEST_NAME, dumps_json(manifest))
         check_archive(unfinished)
-        _publish(unfinished, target)
+        with open(unfinished, "rb+") as written:
+            os.fsync(written.fileno())
+        try:
+            os.link(unfinished, target)
+        except FileExistsError:
+            raise FileExistsError(f"{target} exists already: choose another file") from None
+        except OSError:
+            # A file system without hard links: renaming is the next best, and only a racing writer could be overwritten.
+            os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
     if remove:
@@ -73,7 +81,13 @@ def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[s
     with _opened(path) as file:
         try:
             for number, entry in enumerate(_entries(file)):
-                _restore_one(store, file, number, entry)
+                store.import_session(
+                    entry["id"],
+                    _events(file, number, entry),
+                    metadata=entry["metadata"],
+                    created_at=float(entry["created_at"]),
+                    blobs=_blobs(file, number, entry),
+                )
                 done.append(entry["id"])
         except BaseException:
             take_back(store, done)
@@ -116,19 +130,6 @@ def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: 
         "sha256": digest.hexdigest(),
         "blobs": blobs,
     }
-
-
-def _publish(unfinished: Path, target: Path) -> None:
-    """Put the file on disk, and give it its name, which nobody else took meanwhile."""
-    with open(unfinished, "rb+") as file:
-        os.fsync(file.fileno())
-    try:
-        os.link(unfinished, target)
-    except FileExistsError:
-        raise FileExistsError(f"{target} exists already: choose another file") from None
-    except OSError:
-        # A file system without hard links: renaming is the next best, and only a racing writer could be overwritten.
-        os.replace(unfinished, target)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -184,44 +185,27 @@ def _is_entry(entry: Any) -> bool:
     return bool(abs(entry["created_at"]) <= LAST_TIME)
 
 
-def _restore_one(store: SessionStore, file: ZipFile, number: int, entry: Mapping[str, Any]) -> None:
-    store.import_session(
-        entry["id"],
-        _events(file, number, entry),
-        metadata=entry["metadata"],
-        created_at=float(entry["created_at"]),
-        blobs=_blobs(file, number, entry),
-    )
-
-
 def _events(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[Event]:
-    digest, count = hashlib.sha256(), 0
+    digest, count, session_id = hashlib.sha256(), 0, entry["id"]
     with file.open(f"{number}/events.jsonl") as log:
-        for line in _lines(log, entry["id"]):
-            digest.update(line)
+        while line := log.readline(MAX_LINE_BYTES):
             count += 1
-            yield _event(line, entry["id"], count)
+            if not line.endswith(b"\n"):
+                raise StorageError(f"the archive is damaged: session {session_id!r} has a line without end")
+            digest.update(line)
+            try:
+                event = loads_event(line, strict=False)
+            except InvalidEventError as error:
+                raise StorageError(
+                    f"the archive is damaged: event {count} of session {session_id!r} is none: {error}",
+                    session_id=session_id,
+                ) from error
+            yield event
     if digest.hexdigest() != entry["sha256"] or count != entry["events"]:
         raise StorageError(
             f"the archive is damaged: the events of session {entry['id']!r} are not those of its manifest",
             session_id=entry["id"],
         )
-
-
-def _lines(log: IO[bytes], session_id: str) -> Iterator[bytes]:
-    while line := log.readline(MAX_LINE_BYTES):
-        if not line.endswith(b"\n"):
-            raise StorageError(f"the archive is damaged: session {session_id!r} has a line without end")
-        yield line
-
-
-def _event(line: bytes, session_id: str, seq: int) -> Event:
-    try:
-        return loads_event(line, strict=False)
-    except InvalidEventError as error:
-        raise StorageError(
-            f"the archive is damaged: event {seq} of session {session_id!r} is none: {error}", session_id=session_id
-        ) from error
 
 
 def _blobs(file: ZipFile, number: int, entry: Mapping[str, Any]) -> Iterator[bytes]:

@@ -62,71 +62,48 @@ def events_from_messages(messages: Iterable[Mapping[str, Any]]) -> list[Event]:
     Raises `InvalidEventError` for a message without a role that is known.
     """
     events: list[Event] = []
+    waiting: dict[str, None] = {}  # calls without a result: one that names no call is that of the oldest
     for step, message in enumerate(messages, start=1):
         role = message.get("role") if isinstance(message, Mapping) else None
-        if not isinstance(role, str) or role not in _FROM_ROLE:
-            raise InvalidEventError(f"message {step} has no role that is known: {message!r:.200}")
-        events.extend(_FROM_ROLE[role](message, step))
-    return stamp_events(_with_call_ids(events), first_seq=1, now=0.0)
-
-
-def _with_call_ids(events: Iterable[Event]) -> Iterator[Event]:
-    """The same events; a result that names no call is that of the oldest one that waits."""
-    waiting: dict[str, None] = {}
-    for event in events:
-        if isinstance(event, ToolUse):
-            waiting[event.tool_use_id] = None
-        elif isinstance(event, ToolResult):
-            call_id = event.tool_use_id or next(iter(waiting), "")
+        if role in ("system", "developer"):
+            events.append(ModelContext("", "", _text(message.get("content"))))
+        elif role == "user":
+            events.append(UserMessage(_text(message.get("content"))))
+        elif role == "assistant":
+            said = _answer(message, step)
+            waiting.update({event.tool_use_id: None for event in said if isinstance(event, ToolUse)})
+            events.extend(said)
+        elif role == "tool":
+            call_id = str(message.get("tool_call_id") or "") or next(iter(waiting), "")
             waiting.pop(call_id, None)
-            event = replace(event, tool_use_id=call_id)
-        yield event
+            events.append(ToolResult(call_id, output=_text(message.get("content"))))
+        else:
+            raise InvalidEventError(f"message {step} has no role that is known: {message!r:.200}")
+    return stamp_events(events, first_seq=1, now=0.0)
 
 
-def _from_system(message: Mapping[str, Any], step: int) -> Iterator[Event]:
-    yield ModelContext("", "", _text(message.get("content")))
-
-
-def _from_user(message: Mapping[str, Any], step: int) -> Iterator[Event]:
-    yield UserMessage(_text(message.get("content")))
-
-
-def _from_assistant(message: Mapping[str, Any], step: int) -> Iterator[Event]:
+def _answer(message: Mapping[str, Any], step: int) -> list[Event]:
     # The answer before it ends here, so that two answers in a row stay two.
-    yield ModelResponse(step, 1)
+    said: list[Event] = [ModelResponse(step, 1)]
     text = _text(message.get("content")) or _text(message.get("refusal"))
     if text:
-        yield AssistantMessage(text, refusal=bool(message.get("refusal")))
+        said.append(AssistantMessage(text, refusal=bool(message.get("refusal"))))
     calls = message.get("tool_calls")
     for index, call in enumerate(calls if isinstance(calls, list | tuple) else ()):
         function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping):
-            yield _call(str(call.get("id") or f"call_{step}_{index}"), function)
-
-
-def _from_tool(message: Mapping[str, Any], step: int) -> Iterator[Event]:
-    yield ToolResult(str(message.get("tool_call_id") or ""), output=_text(message.get("content")))
-
-
-_FROM_ROLE = {
-    "system": _from_system,
-    "developer": _from_system,
-    "user": _from_user,
-    "assistant": _from_assistant,
-    "tool": _from_tool,
-}
-
-
-def _call(call_id: str, function: Mapping[str, Any]) -> ToolUse:
-    raw = function.get("arguments")
-    name = str(function.get("name") or "unknown")
-    try:
-        arguments = loads_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}
-    except InvalidEventError:
-        arguments = None
-    if isinstance(arguments, dict):
-        return ToolUse(call_id, name, arguments)
-    return ToolUse(call_id, name, {}, raw_arguments=str(raw))
+        if not isinstance(function, Mapping):
+            continue
+        call_id, name = str(call.get("id") or f"call_{step}_{index}"), str(function.get("name") or "unknown")
+        raw = function.get("arguments")
+        try:
+            arguments = loads_json(raw) if isinstance(raw, str) and raw.strip() else raw or {}
+        except InvalidEventError:
+            arguments = None
+        if isinstance(arguments, dict):
+            said.append(ToolUse(call_id, name, arguments))
+        else:
+            said.append(ToolUse(call_id, name, {}, raw_arguments=str(raw)))
+    return said
 
 
 def _text(content: Any) -> str:
@@ -135,14 +112,14 @@ def _text(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [content]
-    return "\n".join(_part_text(part) for part in parts)
-
-
-def _part_text(part: Any) -> str:
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    return part if isinstance(part, str) else f"[{part.get('type') if isinstance(part, Mapping) else 'content'}]"
+    texts = []
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, Mapping):
+            known = part.get("text")
+            texts.append(known if isinstance(known, str) else f"[{part.get('type')}]")
+        else:
+            texts.append(part if isinstance(part, str) else "[content]")
+    return "\n".join(texts)
 
 
 # --- Claude Code transcripts -----------------------------------------------------------------------------------------
@@ -198,7 +175,8 @@ def import_claude_transcript(
     done: list[str] = []
     try:
         for name, (session, parent) in sessions.items():
-            done.append(_store(store, name, session, parent))
+            known = {**session.metadata, **parent}
+            done.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
     except BaseException:
         take_back(store, done)
         raise
@@ -221,11 +199,6 @@ def _subagents_of(file: Path, main_id: str) -> dict[str, tuple[ImportedSession, 
             parent = {"parent_session_id": main_id, "parent_tool_use_id": child.stem, "agent_name": child.stem}
             found[name] = session, parent
     return found
-
-
-def _store(store: SessionStore, session_id: str, session: ImportedSession, more: Mapping[str, Any]) -> str:
-    metadata = {**session.metadata, **more}
-    return store.import_session(session_id, session.events, metadata=metadata, created_at=session.created_at)
 
 
 def _parse_lines(data: bytes) -> tuple[list[Line], int]:
@@ -253,7 +226,10 @@ def _active_branch(lines: Sequence[Line]) -> list[Line]:
     # Each block of a parallel answer has a line of its own, and the pointers only follow one of them.
     chain |= {index for index, line in enumerate(lines) if _message_id(line) in messages and not _is_aside(line)}
     calls = {name for index in chain for name in _names(lines[index], "tool_use", "id")}
-    chain |= {index for index, line in enumerate(lines) if _answers(line) & calls and not _is_aside(line)}
+    for index, line in enumerate(lines):
+        answers = _names(line, "tool_result", "tool_use_id") if line.get("type") == "user" else set()
+        if answers & calls and not _is_aside(line):
+            chain.add(index)
     chain |= {index for index, line in enumerate(lines) if str(line.get("type")) in _MARKERS}
     return [lines[index] for index in sorted(chain)]
 
@@ -266,20 +242,17 @@ def _chain(lines: Sequence[Line]) -> set[int]:
     place = ends[-1] if ends else None
     while place is not None and place not in chain:
         chain.add(place)
-        place = _parent(lines, place, places)
+        line = lines[place]
+        pointer = line.get("parentUuid") or line.get("logicalParentUuid")
+        if isinstance(pointer, str) and pointer in places:
+            place = places[pointer]
+        elif pointer is None and line.get("subtype") != "compact_boundary":
+            place = None
+        else:
+            # The pointer leads nowhere: the line before this one in the file goes on.
+            before = range(place - 1, -1, -1)
+            place = next((index for index in before if "uuid" in lines[index] and not _is_aside(lines[index])), None)
     return chain
-
-
-def _parent(lines: Sequence[Line], place: int, places: Mapping[str, int]) -> int | None:
-    """The line before this one on its branch. Where the pointer leads nowhere, the line before it in the file goes on."""
-    line = lines[place]
-    pointer = line.get("parentUuid") or line.get("logicalParentUuid")
-    if isinstance(pointer, str) and pointer in places:
-        return places[pointer]
-    if pointer is None and line.get("subtype") != "compact_boundary":
-        return None
-    before = (index for index in range(place - 1, -1, -1) if "uuid" in lines[index] and not _is_aside(lines[index]))
-    return next(before, None)
 
 
 def _is_aside(line: Line) -> bool:
@@ -299,10 +272,6 @@ def _message_id(line: Line) -> str | None:
 def _blocks(line: Line) -> list[Mapping[str, Any]]:
     content = _message(line).get("content")
     return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
-
-
-def _answers(line: Line) -> set[str]:
-    return _names(line, "tool_result", "tool_use_id") if line.get("type") == "user" else set()
 
 
 def _names(line: Line, kind: str, field_name: str) -> set[str]:
@@ -334,7 +303,10 @@ class _Reader:
 
     def read(self, lines: Sequence[Line]) -> list[Event]:
         for line in lines:
-            ts = _epoch_s(line.get("timestamp"))
+            try:
+                ts = datetime.fromisoformat(line["timestamp"]).timestamp()
+            except (KeyError, TypeError, ValueError, OverflowError):
+                ts = 0.0
             self._begin(line, ts)
             read = _READERS.get(str(line.get("type")))
             if read is not None:
@@ -357,7 +329,15 @@ class _Reader:
             yield SessionCompacted(len(self._events), _text(_message(line).get("content")), trigger=self._trigger)
             return
         results = [block for block in _blocks(line) if block.get("type") == "tool_result"]
-        yield from (_result(block) for block in results)
+        for block in results:
+            failed, text = block.get("is_error") is True, _text(block.get("content"))
+            yield ToolResult(
+                str(block.get("tool_use_id")),
+                output=None if failed else text,
+                is_error=failed,
+                error_message=text if failed else None,
+                outcome="error" if failed else "ok",
+            )
         said = [block for block in _blocks(line) if block.get("type") != "tool_result"]
         content = said if results or said else _message(line).get("content")
         if content:
@@ -379,7 +359,10 @@ class _Reader:
             model=last["model"] if isinstance(last.get("model"), str) else None,
             provider=PROVIDER,
         )
-        blocks = [block for each in lines for block in _content_blocks(each)]
+        blocks: list[Mapping[str, Any]] = []
+        for each in lines:
+            said = _message(each).get("content")
+            blocks += [{"type": "text", "text": said}] if isinstance(said, str) else _blocks(each)
         yield from (AssistantReasoning(str(b.get("thinking") or "")) for b in blocks if b.get("type") == "thinking")
         text = "\n\n".join(str(b.get("text") or "") for b in blocks if b.get("type") == "text")
         if text:
@@ -412,27 +395,3 @@ _READERS = {
     "ai-title": _Reader._title,
     "tag": _Reader._tag,
 }
-
-
-def _content_blocks(line: Line) -> list[Mapping[str, Any]]:
-    content = _message(line).get("content")
-    return [{"type": "text", "text": content}] if isinstance(content, str) else _blocks(line)
-
-
-def _result(block: Mapping[str, Any]) -> ToolResult:
-    failed = block.get("is_error") is True
-    text = _text(block.get("content"))
-    return ToolResult(
-        str(block.get("tool_use_id")),
-        output=None if failed else text,
-        is_error=failed,
-        error_message=text if failed else None,
-        outcome="error" if failed else "ok",
-    )
-
-
-def _epoch_s(timestamp: Any) -> float:
-    try:
-        return datetime.fromisoformat(timestamp).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return 0.0

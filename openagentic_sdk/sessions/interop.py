@@ -100,7 +100,9 @@ class ClaudeSessionStore:
     def _append(self, key: Key, entries: list[Entry]) -> None:
         session_id = session_id_of(key)
         for entry in entries:
-            _check_entry(entry)
+            if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
+                raise InvalidEventError(f"an entry is an object with a type of kind str, not {entry!r:.100}")
+            encode_event(UnknownEvent({"type": ENTRY_TYPE, "entry": entry}))
         if not entries:
             return
         while True:
@@ -108,7 +110,12 @@ class ClaudeSessionStore:
                 self._store.create_session(session_id=session_id, metadata=_metadata(key))
             try:
                 known = self._catch_up(session_id)
-                fresh = _without_repeats(entries, known.uuids)
+                fresh, seen = [], set(known.uuids)
+                for entry in entries:
+                    uuid = _uuid(entry)
+                    if not uuid or not seen.issuperset(uuid):
+                        fresh.append(entry)
+                    seen.update(uuid)
                 if not fresh:
                     return
                 self._store.append_events(session_id, self._events(key, known, fresh), expected_seq=known.last_seq)
@@ -154,9 +161,10 @@ class ClaudeSessionStore:
         for summary in self._store.list_session_summaries(cwd=_project(project_key)):
             last = self._last_whole_batch(summary.id, summary.events)
             if last is not None:
-                found.append(
-                    {"session_id": last["session_id"], "mtime": last["mtime"], "summary": _data_of(last["summary"])}
-                )
+                kept = last["summary"]
+                data = kept.get("data") if isinstance(kept, Mapping) else None
+                shown = dict(data) if isinstance(data, Mapping) else {}
+                found.append({"session_id": last["session_id"], "mtime": last["mtime"], "summary": shown})
         return found
 
     def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
@@ -205,12 +213,6 @@ def _metadata(key: Key) -> dict[str, Any]:
     return {**metadata, "subpath": key["subpath"], "parent_session_id": main, "parent_tool_use_id": key["subpath"]}
 
 
-def _check_entry(entry: Any) -> None:
-    if not isinstance(entry, dict) or not isinstance(entry.get("type"), str):
-        raise InvalidEventError(f"an entry is an object with a type of kind str, not {entry!r:.100}")
-    encode_event(UnknownEvent({"type": ENTRY_TYPE, "entry": entry}))
-
-
 def _entry_events(events: Iterable[Event]) -> Iterable[Mapping[str, Any]]:
     return (event.data for event in events if isinstance(event, UnknownEvent) and event.type == ENTRY_TYPE)
 
@@ -218,17 +220,6 @@ def _entry_events(events: Iterable[Event]) -> Iterable[Mapping[str, Any]]:
 def _uuid(entry: Entry) -> list[str]:
     uuid = entry.get("uuid")
     return [uuid] if isinstance(uuid, str) else []
-
-
-def _without_repeats(entries: Sequence[Entry], known: set[str]) -> list[Entry]:
-    seen = set(known)
-    fresh = []
-    for entry in entries:
-        uuid = _uuid(entry)
-        if not seen.issuperset(uuid) or not uuid:
-            fresh.append(entry)
-        seen.update(uuid)
-    return fresh
 
 
 # --- summaries by the protocol's published rules ---------------------------------------------------------------------
@@ -248,57 +239,43 @@ def fold_session_summary(
     """`{"session_id", "mtime", "data"}` after these entries; pure, and `mtime` is left to whoever stores it."""
     data = dict(previous["data"]) if previous is not None else {}
     for entry in entries:
-        _fold_entry(data, entry)
+        data.setdefault("is_sidechain", entry.get("isSidechain") is True)
+        if data.get("created_at") is None:
+            try:
+                data["created_at"] = int(datetime.fromisoformat(entry["timestamp"]).timestamp() * 1000)
+            except (KeyError, TypeError, ValueError, OverflowError):
+                data["created_at"] = None
+        if not data.get("cwd") and isinstance(entry.get("cwd"), str):
+            data["cwd"] = entry["cwd"]
+        for source, target in _LAST_WINS.items():
+            if isinstance(entry.get(source), str):
+                data[target] = entry[source]
+        if entry.get("type") == "tag":
+            data["tag"] = entry.get("tag") or None
+        if entry.get("type") == "user" and not data.get("first_prompt_locked"):
+            _fold_prompt(data, entry)
     mtime = previous["mtime"] if previous is not None else 0
     return {"session_id": key["session_id"], "mtime": mtime, "data": data}
 
 
-def _data_of(summary: Any) -> dict[str, Any]:
-    return dict(summary["data"]) if isinstance(summary, Mapping) and isinstance(summary.get("data"), Mapping) else {}
-
-
-def _fold_entry(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
-    data.setdefault("is_sidechain", entry.get("isSidechain") is True)
-    if data.get("created_at") is None:
-        data["created_at"] = _epoch_ms(entry.get("timestamp"))
-    if not data.get("cwd") and isinstance(entry.get("cwd"), str):
-        data["cwd"] = entry["cwd"]
-    for source, target in _LAST_WINS.items():
-        if isinstance(entry.get(source), str):
-            data[target] = entry[source]
-    if entry.get("type") == "tag":
-        data["tag"] = entry.get("tag") or None
-    if entry.get("type") == "user" and not data.get("first_prompt_locked"):
-        _fold_prompt(data, entry)
-
-
 def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
-    text = _prompt_text(entry)
-    if not text:
+    """The first prompt of a person, or the name of the command that stands in its place."""
+    if entry.get("isMeta") or entry.get("isCompactSummary"):
         return
+    message = entry.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
+    if any(block.get("type") == "tool_result" for block in blocks):
+        return
+    said = (
+        content
+        if isinstance(content, str)
+        else " ".join(str(b.get("text", "")) for b in blocks if b.get("type") == "text")
+    )
+    text = said.strip()
     if text.startswith("<command-name>"):
         data.setdefault("command_fallback", text.removeprefix("<command-name>").partition("<")[0].strip())
-    elif not text.startswith("<"):
+    elif text and not text.startswith("<"):
         line = text.replace("\n", " ").strip()
         data["first_prompt"] = line if len(line) <= MAX_PROMPT_CHARS else line[:MAX_PROMPT_CHARS].rstrip() + "…"
         data["first_prompt_locked"] = True
-
-
-def _prompt_text(entry: Mapping[str, Any]) -> str:
-    if entry.get("isMeta") or entry.get("isCompactSummary"):
-        return ""
-    message = entry.get("message")
-    content = message.get("content") if isinstance(message, Mapping) else None
-    if isinstance(content, str):
-        return content.strip()
-    blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
-    if any(block.get("type") == "tool_result" for block in blocks):
-        return ""
-    return " ".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text").strip()
-
-
-def _epoch_ms(timestamp: Any) -> int | None:
-    try:
-        return int(datetime.fromisoformat(timestamp).timestamp() * 1000)
-    except (TypeError, ValueError, OverflowError):
-        return None

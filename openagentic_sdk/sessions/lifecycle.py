@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from ..errors import OptionsError, SessionError, SessionNotFoundError
@@ -142,7 +143,9 @@ def get_messages(
 
     A turn is a prompt and all that follows it. Turns that were rewound do not count; compacted ones do, and are shown whole.
     """
-    standing = [event for event in standing_events(store.iter_events(session_id)) if not _changes_the_view(event)]
+    changes_the_view = SessionCompacted, SessionRewound, SystemInit
+    events = standing_events(store.iter_events(session_id))
+    standing = [event for event in events if not isinstance(event, changes_the_view)]
     starts = [event.seq or 0 for event in _prompts(standing)]
     first = starts[from_turn - 1] if 1 <= from_turn <= len(starts) else None
     if first is None or (to_turn is not None and to_turn < from_turn):
@@ -265,7 +268,14 @@ def export_session(source: SessionStore, target: SessionStore, session_id: str) 
     done: list[str] = []
     try:
         for name in names:
-            _export_one(source, target, name)
+            known = source.read_metadata(name)
+            target.import_session(
+                name,
+                source.iter_events(name),
+                metadata=known["metadata"],
+                created_at=known["created_at"],
+                blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
+            )
             done.append(name)
     except BaseException:
         take_back(target, done)
@@ -276,18 +286,6 @@ def export_session(source: SessionStore, target: SessionStore, session_id: str) 
 def import_session(target: SessionStore, source: SessionStore, session_id: str) -> list[str]:
     """`export_session`, seen from the other side."""
     return export_session(source, target, session_id)
-
-
-def _export_one(source: SessionStore, target: SessionStore, session_id: str) -> None:
-    known = source.read_metadata(session_id)
-    digests = source.list_blobs(session_id)
-    target.import_session(
-        session_id,
-        source.iter_events(session_id),
-        metadata=known["metadata"],
-        created_at=known["created_at"],
-        blobs=(source.read_blob(session_id, digest) for digest in digests),
-    )
 
 
 def take_back(store: SessionStore, names: Sequence[str]) -> None:
@@ -311,10 +309,6 @@ def _is_prompt(event: Event) -> bool:
     return isinstance(event, UserMessage) and event.origin == "user"
 
 
-def _changes_the_view(event: Event) -> bool:
-    return isinstance(event, SessionCompacted | SessionRewound | SystemInit)
-
-
 def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
     """A result for each call that is open at `at_seq`."""
     started: set[str] = set()
@@ -326,13 +320,17 @@ def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[E
             started.add(event.tool_use_id)
         elif isinstance(event, ToolResult):
             waiting.pop(event.tool_use_id, None)
-    return [_ended_by_fork(call_id, call_id in started) for call_id in waiting]
-
-
-def _ended_by_fork(call_id: str, was_started: bool) -> ToolResult:
-    text = FORKED_IN_THE_MIDDLE if was_started else FORKED_BEFORE_START
-    outcome: Outcome = "unknown" if was_started else "cancelled"
-    return ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)
+    ended: dict[bool, tuple[str, Outcome]] = {
+        True: (FORKED_IN_THE_MIDDLE, "unknown"),
+        False: (FORKED_BEFORE_START, "cancelled"),
+    }
+    results: list[Event] = []
+    for call_id in waiting:
+        text, outcome = ended[call_id in started]
+        results.append(
+            ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)
+        )
+    return results
 
 
 def _since_last_request(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:

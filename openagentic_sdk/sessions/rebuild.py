@@ -1,6 +1,6 @@
 """Fold events into the messages that a chat-completions model is sent.
 
-The law of this file: from any prefix of any log, the messages are valid. Each assistant message with calls is followed at
+From any prefix of any log, the messages are valid. Each assistant message with calls is followed at
 once by exactly one result per call; there are no orphan results, no empty messages, no lone surrogates, and arguments are
 JSON. The fold is pure, and messages that were once sent stay as they were, so that prompt caches keep working; only a
 compaction, a rewind or a cut at resume changes what came before.

@@ -178,7 +178,7 @@ class FileSessionStore(SessionStore):
         folder = self.session_dir(session_id)
         with self._guard, storage_errors(session_id, "metadata cannot be stored"), folder_lock(folder):
             meta = self._read_meta(session_id).changed(changes)
-            # A summary begins with what the metadata says. Nobody keeps another one before the lock is given back.
+            # A summary begins with what the metadata says. No other one is kept before the lock is given back.
             (folder / SUMMARY_NAME).unlink(missing_ok=True)
             write_durably(self._disk, folder / META_NAME, meta.to_json(), sync=self.durability != "flush")
 
@@ -290,10 +290,8 @@ class FileSessionStore(SessionStore):
     def _build(self, session_id: str, created_at: float, metadata: Mapping[str, Any] | None, **content: Any) -> str:
         """Make a session complete or not at all; returns its id. `content` is what `build_folder` takes."""
         self._refuse_when_read_only(session_id)
-        meta = Meta(session_id, created_at, dict(metadata or {})).to_json()
-        build_folder(
-            self._disk, self.root_dir / "sessions", session_id, sync=self.durability != "flush", meta=meta, **content
-        )
+        meta = Meta(session_id, created_at, dict(metadata or {}))
+        build_folder(self._disk, self.root_dir / "sessions", meta, sync=self.durability != "flush", **content)
         return session_id
 
     def _copied_lines(

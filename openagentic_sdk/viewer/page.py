@@ -22,9 +22,17 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 def build_page(events: Iterable[Event], *, title: str, live_address: str | None = None) -> str:
     """The page. `live_address` is where more events are to be had (`?after=SEQ`), None for a page that stands alone."""
     style, script = _asset("page.css"), _asset("page.js")
+    rules = [
+        "default-src 'none'",
+        f"style-src '{_digest(style)}'",
+        f"script-src '{_digest(script)}'",
+        "connect-src 'none'" if live_address is None else "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
     data = {"title": title, "live": live_address, "events": [event_to_dict(event) for event in events]}
     parts = {
-        "POLICY": _policy(style, script, live=live_address is not None),
+        "POLICY": "; ".join(rules),
         "TITLE": html.escape(title),
         "STYLE": style,
         "SCRIPT": script,
@@ -41,18 +49,6 @@ def dump_for_script(value: object) -> str:
     for char, escaped in _ESCAPED.items():
         text = text.replace(char, escaped)
     return text
-
-
-def _policy(style: str, script: str, *, live: bool) -> str:
-    rules = [
-        "default-src 'none'",
-        f"style-src '{_digest(style)}'",
-        f"script-src '{_digest(script)}'",
-        "connect-src 'self'" if live else "connect-src 'none'",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    return "; ".join(rules)
 
 
 def _digest(text: str) -> str:

@@ -1,7 +1,7 @@
 """Follow a running session in the browser: a server for one person on this machine.
 
 It answers on 127.0.0.1 only, to requests that name it by that address (a page elsewhere cannot reach it under a name of its
-own), and only below a path that nobody can guess.
+own), and only below a path that cannot be guessed.
 """
 
 from __future__ import annotations

@@ -51,23 +51,23 @@ SABOTAGES = (
     Sabotage(
         "a torn tail is thrown away",
         "sessions/log/file.py",
-        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
+        '        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
         "",
         (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
     ),
     Sabotage(
         "a torn tail is cut before it is kept",
         "sessions/log/file.py",
-        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n'
-        "    disk.ftruncate(fd, end.position.offset)\n",
-        "    disk.ftruncate(fd, end.position.offset)\n"
-        '    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
+        '        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n'
+        "        disk.ftruncate(fd, end.position.offset)\n",
+        "        disk.ftruncate(fd, end.position.offset)\n"
+        '        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)\n',
         (TAIL + "test_a_repair_that_is_killed_at_any_step_is_finished_by_the_next",),
     ),
     Sabotage(
         "a repair is not reported",
         "sessions/log/file.py",
-        "    if unreported:\n",
+        "    if tails:\n",
         "    if False:\n",
         (TAIL + "test_a_torn_tail_is_moved_aside_and_reported_once",),
     ),
@@ -174,15 +174,15 @@ SABOTAGES = (
     Sabotage(
         "a page that was never written is taken for damage",
         "sessions/log/scan.py",
-        "        elif _is_hole(self._disk, self._fd, here.offset):\n",
+        "        elif self._begins_with_hole():\n",
         "        elif False:\n",
         (POWER,),
     ),
     Sabotage(
         "any zero byte passes for a lost page",
         "sessions/log/scan.py",
-        "(offset + hole.end()) % SECTOR_BYTES == 0",
-        "(offset + hole.end()) % SECTOR_BYTES >= 0",
+        "(start + hole.end()) % SECTOR_BYTES == 0",
+        "(start + hole.end()) % SECTOR_BYTES >= 0",
         (CORRUPTION + "test_zeros_that_no_lost_sector_explains_are_damage",),
     ),
     Sabotage(

@@ -37,27 +37,20 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
                 conversation.set_provider(event.provider)
             context = event
         if isinstance(event, ModelRequest) and context is not None:
-            yield _rebuild(event, context, conversation, digest)
+            prompt = context.system_prompt
+            system: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
+            messages = [*system, *conversation.messages()] if event.messages is None else list(event.messages)
+            tools = context.tools if event.purpose == "turn" else ()
+            yield RebuiltRequest(
+                event.seq or 0,
+                event.step,
+                context.model,
+                tuple(messages),
+                tuple(tools),
+                event.request_sha256,
+                digest.of(context.model, messages, tools),
+            )
         conversation.apply(event)
-
-
-def _rebuild(
-    event: ModelRequest, context: ModelContext, conversation: Conversation, digest: RequestDigest
-) -> RebuiltRequest:
-    system: list[Mapping[str, Any]] = (
-        [{"role": "system", "content": context.system_prompt}] if context.system_prompt else []
-    )
-    messages = [*system, *conversation.messages()] if event.messages is None else list(event.messages)
-    tools = context.tools if event.purpose == "turn" else ()
-    return RebuiltRequest(
-        event.seq or 0,
-        event.step,
-        context.model,
-        tuple(messages),
-        tuple(tools),
-        event.request_sha256,
-        digest.of(context.model, messages, tools),
-    )
 
 
 def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:

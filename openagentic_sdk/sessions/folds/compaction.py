@@ -1,6 +1,6 @@
 """When a conversation grows too long: where to cut it, what the summary is made of, and what it must carry on.
 
-The law of this file: it is pure, it cuts only where no call is open, and it always finds a way on, without a model if need
+All of it is pure. It cuts only where no call is open, and it always finds a way on, without a model if need
 be. A compaction is one event; the log keeps everything, and a rewind to before that event takes it back. Between two
 compactions the messages before the cut do not change, so prompt caches keep working.
 """

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any
 
 from ...events import AssistantMessage, Event, ModelRequest, ModelResponse, Result, ToolResult, ToolUse
@@ -73,8 +74,18 @@ def compare_sessions(a: Iterable[Event], b: Iterable[Event], thresholds: Thresho
     left, right = list(a), list(b)
     steps_a, steps_b = steps_of(left), steps_of(right)
     found: list[Difference] = []
-    for one, other in _aligned(steps_a, steps_b):
-        found += _compare_steps(one, other, thresholds)
+    matcher = SequenceMatcher(None, [step.tools for step in steps_a], [step.tools for step in steps_b], autojunk=False)
+    for _, a1, a2, b1, b2 in matcher.get_opcodes():
+        for one, other in zip_longest(steps_a[a1:a2], steps_b[b1:b2]):
+            if one is None or other is None:
+                present: Step = one or other
+                shown = {"tools": list(present.tools), "text": present.text}
+                kind = "step_missing" if other is None else "step_added"
+                found.append(Difference(kind, present.number, shown if one else None, shown if other else None))
+                continue
+            found += _compare_calls(one, other)
+            if one.text != other.text and not thresholds.ignore_text:
+                found.append(Difference("text", one.number, one.text, other.text))
     return SessionDiff(tuple(found + _compare_ends(left, right, thresholds)))
 
 
@@ -115,30 +126,6 @@ def _close(steps: list[Step], step: dict[str, Any] | None, results: dict[str, st
     )
 
 
-def _aligned(a: Sequence[Step], b: Sequence[Step]) -> Iterable[tuple[Step | None, Step | None]]:
-    matcher = SequenceMatcher(None, [step.tools for step in a], [step.tools for step in b], autojunk=False)
-    for _, a1, a2, b1, b2 in matcher.get_opcodes():
-        length = max(a2 - a1, b2 - b1)
-        for offset in range(length):
-            yield (
-                a[a1 + offset] if a1 + offset < a2 else None,
-                b[b1 + offset] if b1 + offset < b2 else None,
-            )
-
-
-def _compare_steps(a: Step | None, b: Step | None, thresholds: Thresholds) -> list[Difference]:
-    if a is None or b is None:
-        present = a or b
-        assert present is not None
-        shown = {"tools": list(present.tools), "text": present.text}
-        kind = "step_missing" if b is None else "step_added"
-        return [Difference(kind, present.number, shown if a else None, shown if b else None)]
-    found = _compare_calls(a, b)
-    if a.text != b.text and not thresholds.ignore_text:
-        found.append(Difference("text", a.number, a.text, b.text))
-    return found
-
-
 def _compare_calls(a: Step, b: Step) -> list[Difference]:
     if a.tools != b.tools:
         if sorted(a.tools) == sorted(b.tools):
@@ -171,20 +158,17 @@ def _compare_ends(a: Sequence[Event], b: Sequence[Event], thresholds: Thresholds
     for kind, limit, values in (
         ("tokens", thresholds.tokens, [view.tokens for view in views]),
         ("cost", thresholds.cost, [view.cost_usd for view in views]),
-        ("time", thresholds.time, [_model_seconds(side) for side in (a, b)]),
+        (
+            "time",
+            thresholds.time,
+            [sum(e.total_s or 0.0 for e in side if isinstance(e, ModelResponse)) for side in (a, b)],
+        ),
     ):
-        if _differs(values[0], values[1], limit):
+        one, other = values
+        if one is None or other is None:
+            differs = one is not other
+        else:
+            differs = limit is not None and abs(other - one) > limit * abs(one)
+        if limit is not None and differs:
             found.append(Difference(kind, None, *values))
     return found
-
-
-def _differs(a: float | None, b: float | None, limit: float | None) -> bool:
-    if limit is None:
-        return False
-    if a is None or b is None:
-        return a is not b
-    return abs(b - a) > limit * abs(a)
-
-
-def _model_seconds(events: Iterable[Event]) -> float:
-    return sum(event.total_s or 0.0 for event in events if isinstance(event, ModelResponse))

@@ -7,8 +7,7 @@ message where that is not so.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from ...errors import OptionsError
 from ...events import Event, ModelContext, ModelRequest
@@ -74,7 +73,8 @@ class StepExplanation:
 def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
     """Explain the request of a step. Raises `OptionsError` when the log has no such step."""
     events = list(events)
-    rebuilt = [request for request in rebuild_requests(events) if not _is_compaction(events, request)]
+    turns = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose == "turn"}
+    rebuilt = [request for request in rebuild_requests(events) if request.seq in turns]
     at = next((index for index, request in enumerate(rebuilt) if request.step == step), None)
     if at is None:
         steps = f"1 to {rebuilt[-1].step}" if rebuilt else "none"
@@ -84,68 +84,48 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
     context = next(event for event in reversed(before) if isinstance(event, ModelContext))
     event = next(event for event in events if event.seq == request.seq)
     rewritten = isinstance(event, ModelRequest) and event.messages is not None
+    conversation = Conversation(provider=context.provider)
+    for earlier in before:
+        conversation.apply(earlier)
+    text = context.system_prompt
+    slices = context.parts or ([{"kind": "base", "source": "", "start": 0, "end": len(text)}] if text else [])
     return StepExplanation(
         step,
         request.seq,
         request.model,
         request.matches,
         rewritten,
-        _slices(context),
-        _parts(request, [] if rewritten else _origins(before, context)),
+        [
+            PromptSlice(
+                str(part["kind"]),
+                str(part["source"]),
+                part["end"] - part["start"],
+                _clip(text[part["start"] : part["end"]]),
+            )
+            for part in slices
+        ],
+        _parts(request, [] if rewritten else conversation.origins()),
         [tool["function"]["name"] for tool in request.tools],
         _prefix(previous, request, events),
         request,
     )
 
 
-def _is_compaction(events: Sequence[Event], request: RebuiltRequest) -> bool:
-    event = events[request.seq - 1] if request.seq <= len(events) else None
-    return isinstance(event, ModelRequest) and event.purpose != "turn"
-
-
-def _slices(context: ModelContext) -> list[PromptSlice]:
-    text = context.system_prompt
-    parts = context.parts or ([{"kind": "base", "source": "", "start": 0, "end": len(text)}] if text else [])
-    return [
-        PromptSlice(
-            str(part["kind"]),
-            str(part["source"]),
-            part["end"] - part["start"],
-            _clip(text[part["start"] : part["end"]]),
-        )
-        for part in parts
-    ]
-
-
-def _origins(before: Sequence[Event], context: ModelContext) -> list[Origin]:
-    conversation = Conversation(provider=context.provider)
-    for event in before:
-        conversation.apply(event)
-    return conversation.origins()
-
-
 def _parts(request: RebuiltRequest, origins: Sequence[Origin]) -> list[MessagePart]:
+    """The request's messages; `origins` are those of the conversation, which the system prompt stands in front of."""
     parts = []
     has_system = bool(request.messages) and request.messages[0].get("role") == "system"
     for index, message in enumerate(request.messages):
-        position = index - has_system
+        position, role = index - has_system, str(message.get("role"))
         origin = origins[position] if 0 <= position < len(origins) else None
-        parts.append(_part(index, message, origin))
+        known = origin.kind if origin else "system prompt" if role == "system" else "hook"
+        first, last = (origin.first_seq or None, origin.last_seq or None) if origin else (None, None)
+        content = message.get("content")
+        said = content if isinstance(content, str) else json.dumps(content) if content else ""
+        calls = [f"{c['function']['name']}({c['function']['arguments']})" for c in message.get("tool_calls") or ()]
+        shown = _clip(" ".join([said, *calls]).strip())
+        parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown))
     return parts
-
-
-def _part(index: int, message: Mapping[str, Any], origin: Origin | None) -> MessagePart:
-    role = str(message.get("role"))
-    known = origin.kind if origin else "system prompt" if role == "system" else "hook"
-    first, last = (origin.first_seq or None, origin.last_seq or None) if origin else (None, None)
-    return MessagePart(index, role, known, first, last, len(json.dumps(message)), _clip(_shown(message)))
-
-
-def _shown(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    text = content if isinstance(content, str) else json.dumps(content) if content else ""
-    calls = [f"{call['function']['name']}({call['function']['arguments']})" for call in message.get("tool_calls") or ()]
-    return " ".join([text, *calls]).strip()
 
 
 def _clip(text: str) -> str:

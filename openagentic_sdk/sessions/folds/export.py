@@ -22,6 +22,7 @@ from ...events import (
     ToolResult,
     ToolStarted,
     ToolUse,
+    UnknownEvent,
     UserMessage,
 )
 from ...serialization import event_to_dict
@@ -48,11 +49,10 @@ def to_messages(events: Iterable[Event], mask: Mask | None = None) -> list[dict[
 
 def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
     """A transcript to read. Text of people and models stands as quotes, so that it cannot become the page's own headings."""
-    parts: list[str] = []
-    for event in events:
-        write = _MARKDOWN.get(event.type)
-        if write is not None:
-            parts.append(write(_masked_event(event, mask)))
+    if mask is not None:
+        known = (event for event in events if not isinstance(event, UnknownEvent))
+        events = (type(event)(**{key: _masked(value, mask) for key, value in vars(event).items()}) for event in known)
+    parts = map(_markdown, events)
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -76,57 +76,35 @@ def _quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
-def _fenced(text: str) -> str:
-    """The text as a code block, behind a fence that is longer than any that stands in it."""
+def _json_block(value: Any) -> str:
+    """The value as a code block, behind a fence that is longer than any that stands in it."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
 
 
-def _json_block(value: Any) -> str:
-    return _fenced(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1))
-
-
-def _markdown_init(event: SystemInit) -> str:
-    return f"# Session `{event.session_id}`\n\nModel {event.model}, in `{event.cwd}`"
-
-
-def _markdown_user(event: UserMessage) -> str:
-    who = "User" if event.origin == "user" else f"Message of {event.origin}"
-    return f"## {who}\n\n{_quoted(event.text)}"
-
-
-def _markdown_assistant(event: AssistantMessage) -> str:
-    cut = " (cut short)" if event.incomplete else ""
-    return f"## Assistant{cut}\n\n{_quoted(event.text)}" if event.text else ""
-
-
-def _markdown_reasoning(event: AssistantReasoning) -> str:
-    return f"### Reasoning\n\n{_quoted(event.text)}"
-
-
-def _markdown_use(event: ToolUse) -> str:
-    return f"### {event.name}\n\n{_json_block(event.input)}"
-
-
-def _markdown_result(event: ToolResult) -> str:
-    shown = event.error_message if event.is_error and event.error_message else event.output
-    return f"{event.outcome}:\n\n{_json_block(shown)}"
-
-
-def _markdown_end(event: Result) -> str:
-    return f"---\n\nEnded: {event.stop_reason}" + (f" ({event.error_message})" if event.error_message else "")
-
-
-_MARKDOWN: Mapping[str, Callable[[Any], str]] = {
-    SystemInit.type: _markdown_init,
-    UserMessage.type: _markdown_user,
-    AssistantMessage.type: _markdown_assistant,
-    AssistantReasoning.type: _markdown_reasoning,
-    ToolUse.type: _markdown_use,
-    ToolResult.type: _markdown_result,
-    Result.type: _markdown_end,
-}
+def _markdown(event: Event) -> str:
+    """What a transcript shows of an event; empty for bookkeeping."""
+    match event:
+        case SystemInit():
+            return f"# Session `{event.session_id}`\n\nModel {event.model}, in `{event.cwd}`"
+        case UserMessage():
+            who = "User" if event.origin == "user" else f"Message of {event.origin}"
+            return f"## {who}\n\n{_quoted(event.text)}"
+        case AssistantMessage() if event.text:
+            cut = " (cut short)" if event.incomplete else ""
+            return f"## Assistant{cut}\n\n{_quoted(event.text)}"
+        case AssistantReasoning():
+            return f"### Reasoning\n\n{_quoted(event.text)}"
+        case ToolUse():
+            return f"### {event.name}\n\n{_json_block(event.input)}"
+        case ToolResult():
+            shown = event.error_message if event.is_error and event.error_message else event.output
+            return f"{event.outcome}:\n\n{_json_block(shown)}"
+        case Result():
+            return f"---\n\nEnded: {event.stop_reason}" + (f" ({event.error_message})" if event.error_message else "")
+    return ""
 
 
 # --- OpenTelemetry ---------------------------------------------------------------------------------------------------
@@ -267,15 +245,16 @@ def _nanoseconds(ts: float | None) -> str:
 
 def _attributes(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Attributes in OTLP's JSON form; what is None is left out."""
-    return [{"key": key, "value": _otlp_value(value)} for key, value in facts.items() if value is not None]
-
-
-def _otlp_value(value: Any) -> dict[str, Any]:
-    if isinstance(value, bool):
-        return {"boolValue": value}
-    if isinstance(value, int):
-        return {"intValue": str(value)}
-    return {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+    found = []
+    for key, value in facts.items():
+        if isinstance(value, bool):
+            found.append({"key": key, "value": {"boolValue": value}})
+        elif isinstance(value, int):
+            found.append({"key": key, "value": {"intValue": str(value)}})
+        elif value is not None:
+            shown = {"doubleValue": value} if isinstance(value, float) else {"stringValue": str(value)}
+            found.append({"key": key, "value": shown})
+    return found
 
 
 # --- masking ---------------------------------------------------------------------------------------------------------
@@ -289,7 +268,3 @@ def _masked(value: Any, mask: Mask | None) -> Any:
     if isinstance(value, Mapping):
         return {key: _masked(item, mask) for key, item in value.items()}
     return [_masked(item, mask) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _masked_event(event: Event, mask: Mask | None) -> Event:
-    return event if mask is None else type(event)(**{key: _masked(item, mask) for key, item in vars(event).items()})

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import OptionsError
-from ...events import Event, ModelResponse, SubagentFinished
+from ...events import Event, ModelResponse
 from .usage import normalize_usage, own_spending
 
 Price = Mapping[str, Any]
@@ -32,7 +32,7 @@ _LITELLM = {
 }
 _TOKENS_PER_PRICE = 1_000_000
 # A dated release costs what its family costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514, claude-3-5-haiku-latest.
-_RELEASE = re.compile(r"(-\d{4}-\d{2}-\d{2}|-20\d{6}|@20\d{6}|-latest)$")
+_RELEASE = r"(-\d{4}-\d{2}-\d{2}|-20\d{6}|@20\d{6}|-latest)$"
 # Routers put the maker in front. Other prefixes may well mean other prices.
 _MAKERS = ("openai/", "anthropic/", "google/", "deepseek/", "mistralai/", "x-ai/", "moonshotai/")
 
@@ -43,7 +43,9 @@ def cost(usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable 
     price = find_price(model, built_in_prices() if prices is None else prices)
     if tokens is None or price is None:
         return None
-    price = _at_length(price, tokens["input_tokens"])
+    long = price.get("long")
+    if long and tokens["input_tokens"] > long["above_tokens"]:
+        price = {**price, **long}
     cached, written = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
     plain = tokens["input_tokens"] - cached - written
     dollars = (
@@ -60,13 +62,10 @@ def session_cost(events: Iterable[Event]) -> float | None:
 
     An answer that was cut before its usage came counts as nothing: the endpoint will not say what it was.
     """
-    parts = [event.cost_usd for event in own_spending(events) if event.usage or _ended_whole(event)]
+    spent = own_spending(events)
+    parts = [e.cost_usd for e in spent if e.usage or (isinstance(e, ModelResponse) and e.complete)]
     known = [part for part in parts if part is not None]
     return sum(known) if parts and len(known) == len(parts) else None
-
-
-def _ended_whole(event: ModelResponse | SubagentFinished) -> bool:
-    return isinstance(event, ModelResponse) and event.complete
 
 
 def find_price(model: str | None, prices: PriceTable) -> Price | None:
@@ -74,7 +73,7 @@ def find_price(model: str | None, prices: PriceTable) -> Price | None:
     if not model:
         return None
     bare = next((model[len(maker) :] for maker in _MAKERS if model.startswith(maker)), model)
-    names = (model, bare, _RELEASE.sub("", bare))
+    names = (model, bare, re.sub(_RELEASE, "", bare))
     return next((prices[name] for name in names if name in prices), None)
 
 
@@ -110,11 +109,6 @@ def with_prices(path: str | Path) -> PriceTable:
     return {**built_in_prices(), **load_prices(path)}
 
 
-def _at_length(price: Price, input_tokens: int) -> Price:
-    long = price.get("long")
-    return {**price, **long} if long and input_tokens > long["above_tokens"] else price
-
-
 def _read_price(name: str, entry: Any, path: str) -> Price | None:
     if not isinstance(entry, dict):
         raise OptionsError(f"the price of {name!r} in {path!r} must be an object, not {entry!r}")
@@ -132,12 +126,9 @@ def _read_price(name: str, entry: Any, path: str) -> Price | None:
     if "input" not in price or "output" not in price:
         raise OptionsError(f"the price of {name!r} in {path!r} needs both input and output")
     if entry.get("long") is not None:
-        price["long"] = _read_long(name, entry["long"], path)
+        long = entry["long"]
+        above = long.get("above_tokens") if isinstance(long, dict) else None
+        if isinstance(above, bool) or not isinstance(above, int):
+            raise OptionsError(f"the long price of {name!r} in {path!r} needs above_tokens, a number of tokens")
+        price["long"] = {**(_read_price(f"{name} (long)", long, path) or {}), "above_tokens": above}
     return price
-
-
-def _read_long(name: str, entry: Any, path: str) -> Price:
-    above = entry.get("above_tokens") if isinstance(entry, dict) else None
-    if isinstance(above, bool) or not isinstance(above, int):
-        raise OptionsError(f"the long price of {name!r} in {path!r} needs above_tokens, a number of tokens")
-    return {**(_read_price(f"{name} (long)", entry, path) or {}), "above_tokens": above}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 from ...events import AssistantMessage, AssistantReasoning, Event, SessionMeta, ToolResult, ToolUse, UserMessage
@@ -16,7 +17,6 @@ from ...frozen import frozen
 from .summary import plain_line
 
 CONTEXT_CHARS = 120
-_WORD = re.compile(r"[^\W_]+")
 
 
 @frozen
@@ -29,9 +29,14 @@ class SearchHit:
     context: str
 
 
+@cache
+def _word() -> re.Pattern[str]:
+    return re.compile(r"[^\W_]+")
+
+
 def search_words(text: str) -> list[str]:
     """The words of a text, or of what is asked for, as they are compared."""
-    return _WORD.findall(fold_text(text))
+    return _word().findall(fold_text(text))
 
 
 def event_text(event: Event) -> str:
@@ -64,22 +69,17 @@ def text_matches(text: str, words: Sequence[str]) -> bool:
     folded = fold_text(text)
     if not all(word in folded for word in words):
         return False
-    return all(_place_of(word, folded) is not None for word in words)
+    return all(re.search(rf"(?<![^\W_]){re.escape(word)}", folded) for word in words)
 
 
 def context_of(text: str, words: Sequence[str]) -> str:
     """The line of text around the first word that is found."""
     text, wanted = unicodedata.normalize("NFC", text), tuple(words)
-    found = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(wanted))
+    found = (match.start() for match in _word().finditer(text) if fold_text(match[0]).startswith(wanted))
     place = next(found, 0)
     begin = max(0, place - CONTEXT_CHARS // 3)
     line = plain_line(text[begin : begin + 2 * CONTEXT_CHARS], CONTEXT_CHARS)
     return f"…{line}" if begin else line
-
-
-def _place_of(word: str, folded: str) -> int | None:
-    match = re.search(rf"(?<![^\W_]){re.escape(word)}", folded)
-    return match.start() if match else None
 
 
 def fold_text(text: str) -> str:

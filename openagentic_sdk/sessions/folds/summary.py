@@ -8,7 +8,7 @@ prompt says can rename a session.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from math import isfinite
 from typing import Any
@@ -98,9 +98,8 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
     for event in events:
         state["events"] = event.seq or state["events"] + 1
         state["updated"] = time_after(state["updated"], event.ts)
-        step = _STEPS.get(event.type)
-        if step is not None:
-            step(state, event)
+        if event.type in _MOVING:
+            _apply(state, event)
     if not state["events"]:
         state["updated"] = state["created"]
     return summary
@@ -108,7 +107,7 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
 
 def moves_summary(event: Event) -> bool:
     """Whether the event changes more of a summary than `events` and `updated`."""
-    return event.type in _STEPS
+    return event.type in _MOVING
 
 
 def time_after(updated: float, ts: float | None) -> float:
@@ -156,7 +155,11 @@ def summary_matches(
         return False
     if cwd is not None and summary.cwd != cwd:
         return False
-    return not query or all(word in _haystack(summary) for word in query.casefold().split())
+    if not query:
+        return True
+    told = (summary.id, summary.title, summary.first_prompt, summary.last_prompt, summary.model, *summary.tags)
+    haystack = "\n".join(part or "" for part in told).casefold()
+    return all(word in haystack for word in query.casefold().split())
 
 
 def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -> list[SessionSummary]:
@@ -173,25 +176,15 @@ def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -
 def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
     """The text on one line that is safe to print: no control, format or surrogate characters, cut with an ellipsis."""
     head = text[: max_chars * 4]
-    shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or _is_plain(char))
+    shown = "".join(
+        " " if char.isspace() else char
+        for char in head
+        if char.isspace()
+        or (char.isascii() and char.isprintable())
+        or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+    )
     line = " ".join(shown.split())
     return line if len(line) <= max_chars and len(head) == len(text) else line[: max_chars - 1].rstrip() + "…"
-
-
-def _is_plain(char: str) -> bool:
-    return (char.isascii() and char.isprintable()) or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
-
-
-def _haystack(summary: SessionSummary) -> str:
-    parts = (
-        summary.id,
-        summary.title or "",
-        summary.first_prompt,
-        summary.last_prompt,
-        summary.model or "",
-        *summary.tags,
-    )
-    return "\n".join(parts).casefold()
 
 
 def _text_or_none(value: Any) -> str | None:
@@ -199,86 +192,72 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def total_tokens(usage: Mapping[str, Any] | None) -> int:
-    """Tokens in and out together; 0 when nobody said."""
+    """Tokens in and out together; 0 when the endpoint did not say."""
     normal = normalize_usage(usage)
     return normal["input_tokens"] + normal["output_tokens"] if normal else 0
 
 
-# --- one step per event type -----------------------------------------------------------------------------------------
+# What changes more of a summary than its counters.
+_MOVING = frozenset(
+    kind.type
+    for kind in (
+        SystemInit,
+        Result,
+        UserMessage,
+        UserQuestion,
+        UserAnswer,
+        ModelContext,
+        ModelResponse,
+        SubagentFinished,
+        SessionForked,
+        SessionMeta,
+    )
+)
 
 
-def _on_init(state: dict[str, Any], event: SystemInit) -> None:
-    state["state"] = "running"
-    state["open_questions"] = ()
-    state["cwd"] = state["cwd"] or event.cwd or None
-    state["model"] = event.model or state["model"]
+def _apply(state: dict[str, Any], event: Event) -> None:
+    """Fold one event that moves a summary into the summary's fields."""
+    match event:
+        case SystemInit():
+            state.update(state="running", open_questions=())
+            state["cwd"] = state["cwd"] or event.cwd or None
+            state["model"] = event.model or state["model"]
+        case Result():
+            state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
+            state["open_questions"] = ()
+            if event.usage is not None:
+                # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
+                state["tokens"] = total_tokens(event.usage)
+                state["cost_usd"] = event.cost_usd
+        case UserMessage() if event.origin == "user":
+            line = plain_line(event.text)
+            state["turns"] += 1
+            state["first_prompt"] = state["first_prompt"] or line
+            state["last_prompt"] = line
+        case UserQuestion():
+            state["open_questions"] = (*state["open_questions"], event.question_id)
+            state["state"] = "waiting"
+        case UserAnswer():
+            state["open_questions"] = tuple(name for name in state["open_questions"] if name != event.question_id)
+            if state["state"] == "waiting" and not state["open_questions"]:
+                state["state"] = "running"
+        case ModelContext():
+            state["model"] = event.model
+        case ModelResponse() | SubagentFinished():
+            state["tokens"] += total_tokens(event.usage)
+            if event.cost_usd is not None:
+                cost_usd = (state["cost_usd"] or 0.0) + event.cost_usd
+                state["cost_usd"] = cost_usd if isfinite(cost_usd) else None
+        case SessionForked():
+            # What was copied was paid for by the parent.
+            state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None, open_questions=())
+        case SessionMeta():
+            if event.title is not None:
+                state["title"] = plain_line(event.title) or None
+            if event.tags is not None:
+                state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
 
 
-def _on_result(state: dict[str, Any], event: Result) -> None:
-    state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
-    state["open_questions"] = ()
-    if event.usage is not None:
-        # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
-        state["tokens"] = total_tokens(event.usage)
-        state["cost_usd"] = event.cost_usd
-
-
-def _on_prompt(state: dict[str, Any], event: UserMessage) -> None:
-    if event.origin != "user":
-        return
-    line = plain_line(event.text)
-    state["turns"] += 1
-    state["first_prompt"] = state["first_prompt"] or line
-    state["last_prompt"] = line
-
-
-def _on_question(state: dict[str, Any], event: UserQuestion) -> None:
-    state["open_questions"] = (*state["open_questions"], event.question_id)
-    state["state"] = "waiting"
-
-
-def _on_answer(state: dict[str, Any], event: UserAnswer) -> None:
-    state["open_questions"] = tuple(name for name in state["open_questions"] if name != event.question_id)
-    if state["state"] == "waiting" and not state["open_questions"]:
-        state["state"] = "running"
-
-
-def _on_context(state: dict[str, Any], event: ModelContext) -> None:
-    state["model"] = event.model
-
-
-def _on_spending(state: dict[str, Any], event: ModelResponse | SubagentFinished) -> None:
-    state["tokens"] += total_tokens(event.usage)
-    if event.cost_usd is not None:
-        cost_usd = (state["cost_usd"] or 0.0) + event.cost_usd
-        state["cost_usd"] = cost_usd if isfinite(cost_usd) else None
-
-
-def _on_forked(state: dict[str, Any], event: SessionForked) -> None:
-    # What was copied was paid for by the parent.
-    state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
-    state["open_questions"] = ()
-
-
-def _on_meta(state: dict[str, Any], event: SessionMeta) -> None:
-    if event.title is not None:
-        state["title"] = plain_line(event.title) or None
-    if event.tags is not None:
-        state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
-
-
-_STEPS: Mapping[str, Callable[[dict[str, Any], Any], None]] = {
-    SystemInit.type: _on_init,
-    Result.type: _on_result,
-    UserMessage.type: _on_prompt,
-    UserQuestion.type: _on_question,
-    UserAnswer.type: _on_answer,
-    ModelContext.type: _on_context,
-    ModelResponse.type: _on_spending,
-    SubagentFinished.type: _on_spending,
-    SessionForked.type: _on_forked,
-    SessionMeta.type: _on_meta,
-}
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "str": (str,),
     "str | None": (str, type(None)),

@@ -102,10 +102,17 @@ class SessionView:
         return later[0] if later else None
 
     def answer_to(self, question: UserQuestion, taken: Container[str] = ()) -> UserAnswer | None:
-        """The first recorded answer to the same question of the same call; each is taken once, see `taken`."""
+        """The first recorded answer to the same question about the very same arguments of the same call.
+
+        Each is taken once: those in `taken` were.
+        """
+        if question.tool_use_id is None:
+            return None
+        wanted = (question.tool_use_id, question.kind, question.prompt, question.details.get("input_sha256"))
         for earlier in self._questions.values():
             key = earlier.question_id
-            if key in self._answers and key not in taken and _is_same_question(earlier, question):
+            asked = (earlier.tool_use_id, earlier.kind, earlier.prompt, earlier.details.get("input_sha256"))
+            if key in self._answers and key not in taken and asked == wanted:
                 return UserAnswer(key, self._answers[key])
         return None
 
@@ -114,7 +121,7 @@ class SessionView:
         return any(question.tool_use_id == tool_use_id for question in self._questions.values())
 
     def open_questions(self) -> list[UserQuestion]:
-        """The questions that nobody has answered, oldest first."""
+        """The questions without an answer, oldest first."""
         return [question for key, question in self._questions.items() if key not in self._answers]
 
     @property
@@ -200,14 +207,6 @@ class SessionView:
     def _spend(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
         self.usage = add_usage(self.usage, usage)
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
-
-
-def _is_same_question(earlier: UserQuestion, question: UserQuestion) -> bool:
-    """Whether an answer to the one answers the other: the same call, the same words, the very same arguments."""
-    digests = earlier.details.get("input_sha256"), question.details.get("input_sha256")
-    words = (earlier.kind, earlier.prompt), (question.kind, question.prompt)
-    call = question.tool_use_id is not None and earlier.tool_use_id == question.tool_use_id
-    return call and digests[0] == digests[1] and words[0] == words[1]
 
 
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {

@@ -206,27 +206,23 @@ def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk
     log was written by a newer version.
     """
     try:
-        return _open_log(path, session_id, durability, clock, disk)
+        fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
+        try:
+            if not try_lock(fd):
+                raise SessionLockedError(session_id, lock_holder(fd))
+            if disk.fstat(fd).st_nlink == 0:
+                # Deleted between our opening it and locking it.
+                raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
+            return _repaired_writer(fd, path, session_id, durability, clock, disk)
+        except BaseException:  # whatever happened, the lock must not stay behind
+            disk.close(fd)
+            raise
     except FileNotFoundError:
         raise SessionNotFoundError(session_id, str(path.parent.parent)) from None
     except OSError as error:
         raise StorageError(
             f"session {session_id!r} cannot be opened for writing: {error.strerror or error}", session_id=session_id
         ) from error
-
-
-def _open_log(path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
-    fd = disk.open(str(path), os.O_RDWR | os.O_APPEND | BINARY | NO_FOLLOW)
-    try:
-        if not try_lock(fd):
-            raise SessionLockedError(session_id, lock_holder(fd))
-        if disk.fstat(fd).st_nlink == 0:
-            # Deleted between our opening it and locking it.
-            raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
-        return _repaired_writer(fd, path, session_id, durability, clock, disk)
-    except BaseException:  # whatever happened, the lock must not stay behind
-        disk.close(fd)
-        raise
 
 
 def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, clock: Clock, disk: Disk) -> LogWriter:
@@ -237,39 +233,26 @@ def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, cloc
             "it can be read, and a newer version can go on with it",
             session_id=session_id,
         )
+    place = end.position.finished().offset
     if end.torn_bytes:
-        _cut_torn_tail(disk, fd, path, end)
-    unreported = _unreported_tails(path, end.position.finished().offset)
+        # What stands behind the last good line is in a file of its own, on disk, before the log is cut.
+        torn = read_range(disk, fd, end.position.offset, end.size)
+        write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)
+        disk.ftruncate(fd, end.position.offset)
+        disk.fdatasync(fd)
+    # While the log ends there, none of the tails that were cut off there was reported.
+    with os.scandir(path.parent) as entries:
+        cut_here = [entry for entry in entries if entry.name.startswith(f"{path.name}{_TORN}{place}-")]
+    tails = sorted((entry.name, entry.stat().st_size) for entry in cut_here)
     if not end.position.terminated:
-        end = _add_newline(disk, fd, end)
+        if disk.write(fd, b"\n") != 1:
+            raise OSError(errno.ENOSPC, "the last line's newline could not be written")
+        end = replace(end, position=end.position.finished())
     writer = LogWriter(disk, fd, end, session_id=session_id, durability=durability, clock=clock)
-    if unreported:
-        writer.append(unreported)
+    if tails:
+        writer.append([LogRecovered(bytes=size, offset=place, moved_to=name) for name, size in tails])
         writer.sync()
     return writer
-
-
-def _cut_torn_tail(disk: Disk, fd: int, path: Path, end: LogEnd) -> None:
-    """Move what stands behind the last good line into a file of its own, on disk before the log is cut."""
-    torn = read_range(disk, fd, end.position.offset, end.size)
-    place = end.position.finished().offset
-    write_durably(disk, path.with_name(f"{path.name}{_TORN}{place}-{crc32(torn):08x}"), torn)
-    disk.ftruncate(fd, end.position.offset)
-    disk.fdatasync(fd)
-
-
-def _unreported_tails(path: Path, offset: int) -> list[LogRecovered]:
-    """One event for each tail that was cut off at `offset`: while the log ends there, none of them was reported."""
-    start = f"{path.name}{_TORN}{offset}-"
-    with os.scandir(path.parent) as entries:
-        tails = sorted((entry.name, entry.stat().st_size) for entry in entries if entry.name.startswith(start))
-    return [LogRecovered(bytes=size, offset=offset, moved_to=name) for name, size in tails]
-
-
-def _add_newline(disk: Disk, fd: int, end: LogEnd) -> LogEnd:
-    if disk.write(fd, b"\n") != 1:
-        raise OSError(errno.ENOSPC, "the last line's newline could not be written")
-    return replace(end, position=end.position.finished())
 
 
 def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -290,7 +273,7 @@ def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> 
 
 
 def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool) -> None:
-    """Write the blocks into a file that nobody else knows yet. Raises `OSError`."""
+    """Write the blocks into a file whose name is known to no other process yet. Raises `OSError`."""
     fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY | NO_FOLLOW, 0o600)
     try:
         for block in blocks:

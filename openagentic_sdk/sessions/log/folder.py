@@ -18,6 +18,7 @@ from ..folds.summary import SessionSummary
 from .disk import BINARY, NO_FOLLOW, Disk
 from .file import write_new_file
 from .lock import wait_for_lock
+from .meta_file import Meta
 from .scan import Position
 from .summary_file import KeptSummary
 
@@ -57,18 +58,18 @@ def is_session_folder(folder: Path) -> bool:
 def build_folder(
     disk: Disk,
     parent: Path,
-    name: str,
+    meta: Meta,
     *,
     sync: bool,
-    meta: bytes,
     lines: Iterable[bytes] = (),
     blobs: Iterable[tuple[str, bytes]] = (),
     summary: Callable[[], SessionSummary | None] = lambda: None,
 ) -> None:
-    """Make the folder of session `name` complete or not at all. `summary` is asked when the lines are written.
+    """Make the folder of a session complete or not at all. `summary` is asked when the lines are written.
 
     Raises `OptionsError` for a name that is no id, `SessionExistsError` and `StorageError`.
     """
+    name = meta.session_id
     if not is_session_id(name):
         raise OptionsError(
             f"{name!r} cannot name a session: use up to 128 letters, digits, '.', '_' and '-', "
@@ -85,7 +86,7 @@ def build_folder(
                 disk.fsync_folder(str(path.parent))
         unfinished = folder.with_name(f".new-{os.urandom(16).hex()}")
         try:
-            _fill_folder(disk, unfinished, sync, meta, lines, blobs, summary)
+            _fill_folder(disk, unfinished, sync, meta.to_json(), lines, blobs, summary)
             try:
                 disk.rename(str(unfinished), str(folder))
             except OSError as error:

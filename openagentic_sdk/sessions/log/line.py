@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any
 from zlib import crc32
 
@@ -35,8 +36,16 @@ FORMAT_VERSION = 1
 _ENVELOPE = ("v", "seq", "ts", "dur", "crc")
 _HEAD = b'{"v":'
 SEAL_LENGTH = len(b',"crc":"01234567"}')
-_SEAL = re.compile(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
-_HEAD_PATTERN = re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
+
+
+@cache
+def _seal_pattern() -> re.Pattern[bytes]:
+    return re.compile(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
+
+
+@cache
+def _head_pattern() -> re.Pattern[bytes]:
+    return re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
 
 
 class BadLineError(ValueError):
@@ -91,12 +100,19 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
     """
     if line.startswith(_HEAD):
         own = crc32(line[:-SEAL_LENGTH], crc)
+        envelope = read_envelope(line)
         if not line.endswith(b',"crc":"%08x"}' % own):
-            raise BadLineError(_damage(line, seq))
-        if _stated_seq(line) != seq:
+            if b"\0" in line:
+                raise BadLineError("hole")
+            raise BadLineError("json" if envelope is None else "checksum" if envelope.seq == seq else "sequence")
+        if envelope is None or envelope.seq != seq:
             raise BadLineError("sequence")
-    else:
-        _check_plain(line)
+    elif b"\0" in line:
+        raise BadLineError("hole")
+    elif _seal_pattern().fullmatch(line, max(0, line.rfind(b',"dur":'))):
+        raise BadLineError("checksum")
+    elif not isinstance(_load_object(line, "utf-8-sig").get("type"), str):
+        raise BadLineError("json")
     return crc32(line, crc)
 
 
@@ -113,33 +129,10 @@ def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
     return last, crc32(seal, own)
 
 
-def _stated_seq(line: bytes) -> int | None:
-    head = _HEAD_PATTERN.match(line)
-    return int(head[2]) if head else None
-
-
-def _damage(line: bytes, seq: int) -> str:
-    if b"\0" in line:
-        return "hole"
-    envelope = read_envelope(line)
-    if envelope is None:
-        return "json"
-    return "checksum" if envelope.seq == seq else "sequence"
-
-
-def _check_plain(line: bytes) -> None:
-    if b"\0" in line:
-        raise BadLineError("hole")
-    if _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":'))):
-        raise BadLineError("checksum")
-    if not isinstance(_load_object(line, "utf-8-sig").get("type"), str):
-        raise BadLineError("json")
-
-
 def read_envelope(line: bytes) -> Envelope | None:
     """What a line says of itself, None for a line that is damaged or has no envelope. Nothing is proved by it."""
-    head = _HEAD_PATTERN.match(line)
-    seal = _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":')))
+    head = _head_pattern().match(line)
+    seal = _seal_pattern().fullmatch(line, max(0, line.rfind(b',"dur":')))
     if head is None or seal is None or b"\0" in line:
         return None
     crc_behind = crc32(line[-SEAL_LENGTH:] + b"\n", int(seal[2], 16))

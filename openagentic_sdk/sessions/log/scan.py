@@ -24,7 +24,6 @@ SECTOR_BYTES = 512
 _CHUNK_BYTES = 1 << 18
 _FIRST_WINDOW_BYTES = 1 << 14
 _NEAR_BYTES = 1 << 20
-_HOLE = re.compile(rb"\0+")
 
 
 @frozen
@@ -139,24 +138,19 @@ class LogReader:
         self.position = Position(here.offset + len(line), here.seq + 1, crc, terminated=False)
         yield line
 
+    def _begins_with_hole(self) -> bool:
+        """Whether the finished line here holds zeros that a lost sector explains."""
+        start = self.position.offset
+        line = split_lines(next(_line_blocks(self._disk, self._fd, start)))[0]
+        return any((start + hole.end()) % SECTOR_BYTES == 0 for hole in re.finditer(rb"\0+", line))
+
     def _judge(self, kind: str) -> None:
         here = self.position
         if claimed_dur(self._disk, self._fd, here.offset) > here.seq:
             kind = "durable-loss"
-        elif _is_hole(self._disk, self._fd, here.offset):
+        elif self._begins_with_hole():
             return
         raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)
-
-
-def _read_chunks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
-    # One position per file: lseek each time, since the caller may use the handle between two chunks.
-    while True:
-        disk.lseek(fd, offset, os.SEEK_SET)
-        chunk = disk.read(fd, _CHUNK_BYTES)
-        if not chunk:
-            return
-        offset += len(chunk)
-        yield chunk
 
 
 def cut_block(block: bytes, behind: Position, lines: int) -> tuple[bytes, Position]:
@@ -173,7 +167,13 @@ def split_lines(block: bytes) -> list[bytes]:
 def _line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
     """Many finished lines at a time; what stands behind the file's last newline, if anything, comes last."""
     rest: list[bytes] = []
-    for chunk in _read_chunks(disk, fd, offset):
+    while True:
+        # One position per file: lseek each time, since the caller may use the handle between two chunks.
+        disk.lseek(fd, offset, os.SEEK_SET)
+        chunk = disk.read(fd, _CHUNK_BYTES)
+        if not chunk:
+            break
+        offset += len(chunk)
         cut = chunk.rfind(b"\n") + 1
         if cut:
             yield b"".join([*rest, chunk[:cut]])
@@ -199,12 +199,6 @@ def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
     blocks = (block for block in _line_blocks(disk, fd, offset) if block.endswith(b"\n"))
     envelopes = (read_envelope(line) for block in blocks for line in split_lines(block))
     return max((envelope.dur for envelope in envelopes if envelope), default=0)
-
-
-def _is_hole(disk: Disk, fd: int, offset: int) -> bool:
-    """Whether the finished line at `offset` holds zeros that a lost sector explains."""
-    line = split_lines(next(_line_blocks(disk, fd, offset)))[0]
-    return any((offset + hole.end()) % SECTOR_BYTES == 0 for hole in _HOLE.finditer(line))
 
 
 def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
