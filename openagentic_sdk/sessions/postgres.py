@@ -11,10 +11,9 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import replace
 from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,18 +31,18 @@ from ..errors import (
 )
 from ..events import Event
 from ..frozen import frozen
-from ..serialization import dumps_json, loads_json
+from ..serialization import dumps_json
 from .base import (
-    SessionStore,
     SessionWriter,
     check_sequence,
     check_session_id,
     dumps_stored,
-    iter_pages,
     stamp_events,
 )
-from .folds.summary import SessionSummary, start_summary, summary_matches
+from .folds.summary import SessionSummary, start_summary
+from .stores.database import DatabaseStore, Position, changed_metadata
 from .stores.log_state import Head, copied_head, read_head
+from .stores.postgres_schema import LOCK_SPACE, migrate
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -55,45 +54,7 @@ PAGE_EVENTS = 500
 RETRY_S = 0.1
 GRACE_S = 0.2
 CHANNEL = "openagentic_events"
-# One entry per version of the schema: what turns a database of the version before into this one. `cwd` and `parent` are
-# digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by byte.
-MIGRATIONS: Sequence[Sequence[str]] = (
-    (
-        "CREATE SEQUENCE openagentic_touches",
-        """CREATE TABLE openagentic_sessions (
-            key integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-            id text COLLATE "C" NOT NULL UNIQUE,
-            created_at double precision NOT NULL,
-            metadata text NOT NULL,
-            epoch bigint NOT NULL DEFAULT 0,
-            last_seq bigint NOT NULL DEFAULT 0,
-            updated double precision NOT NULL,
-            touched bigint NOT NULL DEFAULT nextval('openagentic_touches'),
-            cwd text COLLATE "C" NOT NULL,
-            parent text COLLATE "C" NOT NULL,
-            is_child boolean NOT NULL,
-            summary text
-        )""",
-        "CREATE INDEX ON openagentic_sessions (is_child, touched)",
-        "CREATE INDEX ON openagentic_sessions (touched)",
-        "CREATE INDEX ON openagentic_sessions (cwd, touched)",
-        "CREATE INDEX ON openagentic_sessions (parent) WHERE is_child",
-        """CREATE TABLE openagentic_events (
-            session integer NOT NULL REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
-            seq bigint NOT NULL,
-            updated double precision NOT NULL,
-            data text NOT NULL,
-            PRIMARY KEY (session, seq)
-        )""",
-        """CREATE TABLE openagentic_blobs (
-            session integer NOT NULL REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
-            sha256 text NOT NULL,
-            data bytea NOT NULL,
-            PRIMARY KEY (session, sha256)
-        )""",
-    ),
-)
-_ROW = "SELECT id, created_at, metadata, summary, last_seq, updated FROM openagentic_sessions"
+_ROW = "SELECT key, epoch, id, created_at, metadata, summary, last_seq, updated FROM openagentic_sessions"
 _APPEND = f"""
     WITH moved AS (
         UPDATE openagentic_sessions
@@ -108,13 +69,11 @@ _APPEND = f"""
     )
     SELECT key, pg_notify('{CHANNEL}', key::text) FROM moved
 """
-# Two numbers name an advisory lock; the first keeps the stores of several schemas of one database apart.
-_LOCK_SPACE = "hashtext('openagentic-sdk/' || current_schema())"
 _HOLDERS = f"""
     SELECT pid FROM pg_locks
     WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND objid = %s
       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND classid::bigint = {_LOCK_SPACE}::bigint & 4294967295
+      AND classid::bigint = {LOCK_SPACE}::bigint & 4294967295
 """
 
 
@@ -128,7 +87,7 @@ def _driver() -> ModuleType:
     return psycopg
 
 
-class PostgresSessionStore(SessionStore):
+class PostgresSessionStore(DatabaseStore):
     """Sessions in the database that `url` names (`postgresql://user@host/database`), in tables named `openagentic_*`.
 
     The tables are made when the store is first used. Each append is on the server's disk before it returns, unless the
@@ -148,9 +107,6 @@ class PostgresSessionStore(SessionStore):
         self._link = _Link(self._connect_and_migrate, patience_s)
 
     # --- the core ----------------------------------------------------------------------------------------------------
-
-    def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        return self.import_session(session_id or uuid.uuid4().hex, (), metadata=metadata)
 
     def open_writer(self, session_id: str) -> SessionWriter:
         def acquire(db: Database, key: int) -> None:
@@ -178,38 +134,18 @@ class PostgresSessionStore(SessionStore):
                 # Somebody was faster. Without an expectation the next place is as good; with one, the check above refuses.
                 continue
 
-    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        key = self._position(session_id).key
-        page = partial(self._page, session_id, key)
-        yield from iter_pages(session_id, page, after_seq=max(0, after_seq), limit=limit, page_events=PAGE_EVENTS)
-
-    def read_metadata(self, session_id: str) -> dict[str, Any]:
-        command = "SELECT created_at, metadata FROM openagentic_sessions WHERE id = %s"
-        row = self._read(session_id, lambda db: db.execute(command, (session_id,)).fetchone())
-        if row is None:
-            raise SessionNotFoundError(session_id, self._where)
-        return {"session_id": session_id, "created_at": row[0], "metadata": loads_json(row[1])}
-
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
         with self._transaction(session_id) as db:
             command = "SELECT metadata FROM openagentic_sessions WHERE id = %s FOR UPDATE"
             row = db.execute(command, (session_id,)).fetchone()
             if row is None:
                 raise SessionNotFoundError(session_id, self._where)
-            merged = {**loads_json(row[0]), **changes}
-            kept = dumps_json({key: value for key, value in merged.items() if value is not None})
+            kept = changed_metadata(row[0], changes)
             db.execute("UPDATE openagentic_sessions SET metadata = %s WHERE id = %s", (kept, session_id))
 
     def list_sessions(self) -> list[str]:
         command = "SELECT id FROM openagentic_sessions ORDER BY touched DESC"
         return self._read(None, lambda db: [row[0] for row in db.execute(command)])
-
-    def session_exists(self, session_id: str) -> bool:
-        try:
-            self._position(session_id)
-        except SessionNotFoundError:
-            return False
-        return True
 
     def delete_session(self, session_id: str) -> None:
         with self._transaction(session_id) as db:
@@ -236,9 +172,6 @@ class PostgresSessionStore(SessionStore):
 
     # --- what a database does better ---------------------------------------------------------------------------------
 
-    def last_seq(self, session_id: str) -> int:
-        return self._position(session_id).head.last_seq
-
     def list_blobs(self, session_id: str) -> list[str]:
         key = self._position(session_id).key
         command = 'SELECT sha256 FROM openagentic_blobs WHERE session = %s ORDER BY sha256 COLLATE "C"'
@@ -247,32 +180,6 @@ class PostgresSessionStore(SessionStore):
     def list_children(self, session_id: str) -> list[str]:
         command = "SELECT id FROM openagentic_sessions WHERE parent = %s AND is_child ORDER BY key"
         return self._read(session_id, lambda db: [row[0] for row in db.execute(command, (_text_key(session_id),))])
-
-    def read_summary(self, session_id: str) -> SessionSummary:
-        head = self._position(session_id).head
-        return head.summary if head.is_kept else self._refold(session_id)
-
-    def list_session_summaries(
-        self,
-        *,
-        cwd: str | None = None,
-        limit: int | None = None,
-        offset: int = 0,
-        query: str | None = None,
-        include_children: bool = False,
-    ) -> list[SessionSummary]:
-        conditions = [] if include_children else ["NOT is_child"]
-        conditions += [] if cwd is None else ["cwd = %(cwd)s"]
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        page = "" if query else " LIMIT %(limit)s OFFSET %(offset)s"
-        values = {"cwd": _text_key(cwd), "limit": limit, "offset": offset}
-        command = f"{_ROW}{where} ORDER BY touched DESC{page}"
-        rows = self._read(None, lambda db: db.execute(command, values).fetchall())
-        shown = [self._shown(read_head(*row)) for row in rows]
-        if not query:
-            return shown
-        matching = [row for row in shown if summary_matches(row, query=query, include_children=True)]
-        return matching[offset:] if limit is None else matching[offset : offset + limit]
 
     def import_session(
         self,
@@ -299,13 +206,22 @@ class PostgresSessionStore(SessionStore):
         with self._transaction(target_id) as db:
             source = self._position_in(db, source_id)
             target = self._add(db, target_id, self._clock.now(), dict(metadata))
-            _copy_rows(db, source.key, target.key, at_seq)
+            db.execute(
+                "INSERT INTO openagentic_events (session, seq, updated, data) "
+                "SELECT %s, seq, updated, data FROM openagentic_events WHERE session = %s AND seq <= %s",
+                (target.key, source.key, at_seq),
+            )
+            db.execute(
+                "INSERT INTO openagentic_blobs (session, sha256, data) "
+                "SELECT %s, sha256, data FROM openagentic_blobs WHERE session = %s",
+                (target.key, source.key),
+            )
             command = "SELECT updated FROM openagentic_events WHERE session = %s AND seq = %s"
             updated = db.execute(command, (target.key, at_seq)).fetchone()
             head = copied_head(source.head, target.head.summary, at_seq, updated[0] if updated else None)
             _keep_head(db, target.key, head)
             stamped = stamp_events(tail, first_seq=at_seq + 1, now=self._clock.now())
-            _send(db, target_id, _Position(target.key, 0, head), _Batch.of(head, stamped))
+            _send(db, target_id, replace(target, head=head), _Batch.of(head, stamped))
         return target_id
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
@@ -324,7 +240,7 @@ class PostgresSessionStore(SessionStore):
 
     # --- inside a transaction ----------------------------------------------------------------------------------------
 
-    def _add(self, db: Database, session_id: str, created_at: float, metadata: dict[str, Any]) -> _Position:
+    def _add(self, db: Database, session_id: str, created_at: float, metadata: dict[str, Any]) -> Position:
         start = start_summary(check_session_id(session_id), created_at, metadata)
         head = Head(start)
         row = db.execute(
@@ -334,35 +250,36 @@ class PostgresSessionStore(SessionStore):
         ).fetchone()
         if row is None:
             raise SessionExistsError(session_id)
-        return _Position(row[0], 0, head)
+        return Position(row[0], 0, created_at, dumps_json(metadata), head)
 
-    def _position(self, session_id: str) -> _Position:
+    def _position(self, session_id: str) -> Position:
         return self._read(session_id, lambda db: self._position_in(db, session_id))
 
-    def _position_in(self, db: Database, session_id: str) -> _Position:
-        command = _ROW.replace("SELECT ", "SELECT key, epoch, ", 1) + " WHERE id = %s"
-        row = db.execute(command, (session_id,)).fetchone()
+    def _position_in(self, db: Database, session_id: str) -> Position:
+        row = db.execute(f"{_ROW} WHERE id = %s", (session_id,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, self._where)
-        return _Position(row[0], row[1], read_head(*row[2:]))
+        return Position(row[0], row[1], row[3], row[4], read_head(*row[2:]))
+
+    def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
+        conditions = [] if include_children else ["NOT is_child"]
+        conditions += [] if cwd is None else ["cwd = %(cwd)s"]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        values = {"cwd": _text_key(cwd), "limit": limit, "offset": offset}
+        command = f"{_ROW}{where} ORDER BY touched DESC LIMIT %(limit)s OFFSET %(offset)s"
+        return (read_head(*row[2:]) for row in self._read(None, lambda db: db.execute(command, values).fetchall()))
 
     def _is_free(self, session_id: str, key: int) -> bool:
         return _soon(lambda: self._read(session_id, lambda db: db.execute(_HOLDERS, (key,)).fetchone() is None))
 
-    def _page(self, session_id: str, key: int, after_seq: int, size: int) -> list[tuple[int, str]]:
-        return self._read(session_id, lambda db: _event_rows(db, key, after_seq, size))
+    def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
+        return self._read(at.head.summary.id, lambda db: _event_rows(db, at.key, after_seq, size))
 
-    def _refold(self, session_id: str) -> SessionSummary:
-        """Fold a stale row anew, and keep it if nobody wrote meanwhile."""
-        folded = self.fold_summary(session_id)
+    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
         with self._transaction(session_id) as db:
             at = self._position_in(db, session_id)
             if at.head.last_seq == folded.events:
                 _keep_head(db, at.key, Head(folded), expected_seq=folded.events)
-        return folded
-
-    def _shown(self, head: Head) -> SessionSummary:
-        return head.summary if head.is_kept else self._row(head.summary.id)
 
     # --- appending ---------------------------------------------------------------------------------------------------
 
@@ -370,16 +287,16 @@ class PostgresSessionStore(SessionStore):
         self,
         link: _Link,
         session_id: str,
-        at: _Position,
+        at: Position,
         events: Sequence[Event],
         attach: Callable[[Database], None] = lambda db: None,
-    ) -> tuple[list[Event], _Position]:
+    ) -> tuple[list[Event], Position]:
         """Send the events behind `at`; `attach` makes a new connection a writer's again after the old one broke."""
         stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._clock.now())
         batch = _Batch.of(at.head, stamped)
         attempts = 0
 
-        def send(db: Database) -> _Position:
+        def send(db: Database) -> Position:
             nonlocal attempts
             attempts += 1
             if attempts > 1:
@@ -390,10 +307,10 @@ class PostgresSessionStore(SessionStore):
             return stamped, link.call(send)
 
     def _send_again(
-        self, db: Database, session_id: str, at: _Position, batch: _Batch, attach: Callable[[Database], None]
-    ) -> _Position:
+        self, db: Database, session_id: str, at: Position, batch: _Batch, attach: Callable[[Database], None]
+    ) -> Position:
         """Send a batch whose answer was lost. Whatever became of the session since, what is stored is stored."""
-        after = _Position(at.key, at.epoch, batch.head)
+        after = replace(at, head=batch.head)
         if _is_stored(db, at.key, batch):
             with suppress(LeaseLostError):
                 attach(db)
@@ -411,7 +328,7 @@ class PostgresSessionStore(SessionStore):
         key = self._position(session_id).key
         link = _Link(lambda: _connected(self._url), self._patience_s, was_connected=True)
 
-        def begin(db: Database) -> _Position:
+        def begin(db: Database) -> Position:
             acquire(db, key)
             db.execute("UPDATE openagentic_sessions SET epoch = epoch + 1 WHERE key = %s", (key,))
             return self._position_in(db, session_id)
@@ -442,7 +359,7 @@ class PostgresSessionStore(SessionStore):
     def _connect_and_migrate(self) -> Database:
         db = _connected(self._url)
         try:
-            _migrate(db)
+            migrate(db)
         except BaseException:
             db.close()
             raise
@@ -501,13 +418,6 @@ class _Link:
 
 
 @frozen
-class _Position:
-    key: int
-    epoch: int
-    head: Head
-
-
-@frozen
 class _Batch:
     """Events as they are sent, and the head behind them."""
 
@@ -529,7 +439,7 @@ class _Batch:
 
 
 class _PostgresWriter(SessionWriter):
-    def __init__(self, store: PostgresSessionStore, session_id: str, at: _Position, link: _Link) -> None:
+    def __init__(self, store: PostgresSessionStore, session_id: str, at: Position, link: _Link) -> None:
         self.session_id = session_id
         self.epoch = at.epoch
         self._store = store
@@ -574,25 +484,6 @@ def _connected(url: str) -> Database:
     return db
 
 
-def _migrate(db: Database) -> None:
-    """Bring the tables to the newest schema. Raises `StorageError` for those of a newer version of this package."""
-    with db.transaction():
-        db.execute(f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, 0)")
-        db.execute("CREATE TABLE IF NOT EXISTS openagentic_schema (version integer NOT NULL)")
-        row = db.execute("SELECT version FROM openagentic_schema").fetchone()
-        version = row[0] if row else 0
-        if version > len(MIGRATIONS):
-            raise StorageError(
-                f"the tables have schema version {version}, this package knows up to {len(MIGRATIONS)}: "
-                "upgrade openagentic-sdk, or choose another database"
-            )
-        for command in (command for step in MIGRATIONS[version:] for command in step):
-            db.execute(command)
-        if version < len(MIGRATIONS):
-            db.execute("DELETE FROM openagentic_schema")
-            db.execute("INSERT INTO openagentic_schema VALUES (%s)", (len(MIGRATIONS),))
-
-
 def _soon(check: Callable[[], bool]) -> bool:
     """Whether it becomes true within the moment that a server needs to notice that a process died."""
     deadline = time.monotonic() + GRACE_S
@@ -604,7 +495,7 @@ def _soon(check: Callable[[], bool]) -> bool:
 
 
 def _try_lock(db: Database, key: int, kind: str = "") -> bool:
-    row = db.execute(f"SELECT pg_try_advisory_{kind}lock({_LOCK_SPACE}, %s)", (key,)).fetchone()
+    row = db.execute(f"SELECT pg_try_advisory_{kind}lock({LOCK_SPACE}, %s)", (key,)).fetchone()
     return bool(row and row[0])
 
 
@@ -638,7 +529,7 @@ def _keep_head(db: Database, key: int, head: Head, *, expected_seq: int = 0) -> 
     )
 
 
-def _send(db: Database, session_id: str, at: _Position, batch: _Batch) -> _Position:
+def _send(db: Database, session_id: str, at: Position, batch: _Batch) -> Position:
     """Append the batch behind `at`, or raise why that cannot be."""
     values = {
         "key": at.key,
@@ -652,7 +543,7 @@ def _send(db: Database, session_id: str, at: _Position, batch: _Batch) -> _Posit
         **_columns(batch.head),
     }
     if db.execute(_APPEND, values).fetchone() is not None:
-        return _Position(at.key, at.epoch, batch.head)
+        return replace(at, head=batch.head)
     epoch, last_seq = db.execute(_EPOCH, (at.key,)).fetchone() or (0, 0)
     if epoch != at.epoch:
         raise LeaseLostError(session_id, batch.expected_seq, last_seq)
@@ -668,19 +559,6 @@ def _is_stored(db: Database, key: int, batch: _Batch) -> bool:
 def _event_rows(db: Database, key: int, after_seq: int, size: int) -> list[tuple[int, str]]:
     command = "SELECT seq, data FROM openagentic_events WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"
     return [(row[0], row[1]) for row in db.execute(command, (key, after_seq, size)).fetchall()]
-
-
-def _copy_rows(db: Database, source: int, target: int, at_seq: int) -> None:
-    db.execute(
-        "INSERT INTO openagentic_events (session, seq, updated, data) "
-        "SELECT %s, seq, updated, data FROM openagentic_events WHERE session = %s AND seq <= %s",
-        (target, source, at_seq),
-    )
-    db.execute(
-        "INSERT INTO openagentic_blobs (session, sha256, data) "
-        "SELECT %s, sha256, data FROM openagentic_blobs WHERE session = %s",
-        (target, source),
-    )
 
 
 def _insert_blob(db: Database, key: int, data: bytes) -> str:

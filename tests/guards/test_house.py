@@ -46,7 +46,7 @@ LAYERS = (
     ("errors", "clock", "frozen", "patterns", "threads", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
-DRIVERS = {"redis": f"{PACKAGE}.sessions.redis", "psycopg": f"{PACKAGE}.sessions.postgres"}
+DRIVERS = {"redis": f"{PACKAGE}.sessions.stores.redis_link", "psycopg": f"{PACKAGE}.sessions.postgres"}
 MAX_FUNCTION_LINES = 80
 # How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
 OPEN_SIGNALS = {f"{PACKAGE}.runtime.agent.RunStopped"}

@@ -13,9 +13,10 @@ from pathlib import Path
 from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, StorageError
 from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
-from openagentic_sdk.sessions.sqlite import MIGRATIONS, SqliteSessionStore
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.sqlite_schema import MIGRATIONS
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "stores"
 
@@ -191,7 +192,7 @@ class SqliteTest(unittest.TestCase):
     def test_an_event_that_was_damaged_since_hides_nothing_but_itself(self) -> None:
         self.store.append_events(self.store.create_session(), [UserMessage("zebra one"), UserMessage("zebra two")])
         self.assertEqual([hit.seq for hit in self.store.search("zebra")], [1, 2])
-        self.store._connection().execute("UPDATE events SET data = '{' WHERE place & 4294967295 = 1")
+        self.change("UPDATE events SET data = '{' WHERE place & 4294967295 = 1")
         self.assertEqual([hit.seq for hit in self.store.search("zebra")], [2])
 
     def test_an_index_of_whole_texts_is_replaced(self) -> None:

@@ -1,1 +1,1 @@
-"""What the stores share: where one is, and where a log in a database stands."""
+"""What the stores share, and the parts of those in databases: schemas, connections, searching, writers."""

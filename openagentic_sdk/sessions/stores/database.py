@@ -1,0 +1,104 @@
+"""What the stores in databases do alike: a session is a row that says where its log stands, and events in pages."""
+
+from __future__ import annotations
+
+import uuid
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from ...clock import Clock
+from ...errors import SessionNotFoundError
+from ...events import Event
+from ...frozen import frozen
+from ...serialization import dumps_json, loads_json
+from ..base import SessionStore, iter_pages
+from ..folds.summary import SessionSummary, page_of, summary_matches
+from .log_state import Head
+
+
+@frozen
+class Position:
+    """A session's row: `key` is what the database calls it, `metadata` is JSON, `head` is where its log stands."""
+
+    key: Any
+    epoch: int
+    created_at: float
+    metadata: str
+    head: Head
+
+
+class DatabaseStore(SessionStore):
+    """A store whose appends keep each session's row. What differs are six questions to the database."""
+
+    page_events: ClassVar[int] = 500
+    _clock: Clock
+
+    @abstractmethod
+    def _position(self, session_id: str) -> Position:
+        """The session's row. Raises `SessionNotFoundError`."""
+
+    @abstractmethod
+    def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
+        """`seq` and JSON of the next events of the session that stands there."""
+
+    @abstractmethod
+    def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
+        """Keep a summary that was folded anew, if nobody wrote meanwhile."""
+
+    @abstractmethod
+    def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
+        """The heads of the sessions in the order of lists."""
+
+    def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
+        return self.import_session(session_id or uuid.uuid4().hex, (), metadata=metadata)
+
+    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+        page = partial(self._event_rows, self._position(session_id))
+        yield from iter_pages(session_id, page, after_seq=max(0, after_seq), limit=limit, page_events=self.page_events)
+
+    def read_metadata(self, session_id: str) -> dict[str, Any]:
+        at = self._position(session_id)
+        return {"session_id": session_id, "created_at": at.created_at, "metadata": loads_json(at.metadata)}
+
+    def session_exists(self, session_id: str) -> bool:
+        try:
+            self._position(session_id)
+        except SessionNotFoundError:
+            return False
+        return True
+
+    def last_seq(self, session_id: str) -> int:
+        return self._position(session_id).head.last_seq
+
+    def read_summary(self, session_id: str) -> SessionSummary:
+        head = self._position(session_id).head
+        if head.is_kept:
+            return head.summary
+        folded = self.fold_summary(session_id)
+        self._keep_folded(session_id, folded)
+        return folded
+
+    def list_session_summaries(
+        self,
+        *,
+        cwd: str | None = None,
+        limit: int | None = None,
+        offset: int = 0,
+        query: str | None = None,
+        include_children: bool = False,
+    ) -> list[SessionSummary]:
+        first, some = (0, None) if query else (offset, limit)
+        heads = self._heads(cwd=cwd, include_children=include_children, limit=some, offset=first)
+        rows = (head.summary if head.is_kept else self._row(head.summary.id) for head in heads)
+        if not query:
+            return list(rows)
+        matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
+        return page_of(matching, limit=limit, offset=offset)
+
+
+def changed_metadata(metadata: str, changes: Mapping[str, Any]) -> str:
+    """The metadata's JSON after these changes; a value of None removes the key."""
+    merged = {**loads_json(metadata), **changes}
+    return dumps_json({key: value for key, value in merged.items() if value is not None})

@@ -1,0 +1,41 @@
+"""Who writes a session of this machine: a locked file, which the kernel unlocks when its process dies."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from ..log.disk import BINARY
+from ..log.lock import try_lock
+
+
+class LeaseFile:
+    """A locked file that says which process holds it."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+        self.is_held = try_lock(self._fd)
+        os.write(self._fd, f"process {os.getpid()}".encode())
+
+    def release(self) -> None:
+        """Unlock and remove the file. Releasing twice is allowed."""
+        if self.is_held:
+            self.is_held = False
+            with suppress(OSError):
+                self._path.unlink()
+            os.close(self._fd)
+
+
+def living_holder(path: Path) -> str | None:
+    """Who holds a lease, None when nobody living does."""
+    try:
+        fd = os.open(path, os.O_RDWR | BINARY)
+    except FileNotFoundError:
+        return None
+    try:
+        return None if try_lock(fd) else os.read(fd, 100).decode("ascii", "replace")
+    finally:
+        os.close(fd)

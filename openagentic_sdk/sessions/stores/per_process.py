@@ -1,0 +1,37 @@
+"""Values that a forked process must not share with its parent: connections, locks, threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class PerProcess(Generic[T]):
+    """A value that each process makes for itself, when it first asks for it.
+
+    What a child inherits by `os.fork()` is kept and never touched: closing it there would say goodbye on a connection that
+    the parent still uses.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._values: dict[int, T] = {}
+        self._guards: dict[int, threading.Lock] = {}
+
+    def get(self) -> T:
+        """This process's value."""
+        pid = os.getpid()
+        if pid not in self._values:
+            # A guard of the parent's may have been held by a thread that does not exist in the child.
+            with self._guards.setdefault(pid, threading.Lock()):
+                if pid not in self._values:
+                    self._values[pid] = self._make()
+        return self._values[pid]
+
+    def take(self) -> T | None:
+        """This process's value, to close it; the next `get` makes another. None when there is none."""
+        return self._values.pop(os.getpid(), None)

@@ -1,0 +1,88 @@
+"""The tables of the SQLite store, version by version, and where an event stands in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import StorageError
+
+if TYPE_CHECKING:
+    import sqlite3
+
+# One entry per version of the schema: what turns a database of the version before into this one. What may hold any text
+# (`cwd`, `parent`) is kept as JSON, in ASCII.
+MIGRATIONS: Sequence[Sequence[str]] = (
+    (
+        """CREATE TABLE sessions (
+            key INTEGER PRIMARY KEY AUTOINCREMENT,
+            id TEXT NOT NULL UNIQUE,
+            created_at REAL NOT NULL,
+            metadata TEXT NOT NULL,
+            epoch INTEGER NOT NULL DEFAULT 0,
+            held INTEGER NOT NULL DEFAULT 0,
+            touched INTEGER NOT NULL,
+            cwd TEXT NOT NULL DEFAULT 'null',
+            parent TEXT NOT NULL DEFAULT 'null',
+            is_child INTEGER NOT NULL DEFAULT 0,
+            summary TEXT
+        )""",
+        "CREATE INDEX sessions_touched ON sessions (is_child, touched)",
+        "CREATE INDEX sessions_cwd ON sessions (cwd, is_child, touched)",
+        "CREATE INDEX sessions_parent ON sessions (parent) WHERE parent != 'null'",
+        "CREATE INDEX sessions_newest ON sessions (touched)",
+        """CREATE TABLE events (
+            session INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+            seq INTEGER NOT NULL,
+            updated REAL NOT NULL,
+            data TEXT NOT NULL,
+            PRIMARY KEY (session, seq)
+        )""",
+        """CREATE TABLE blobs (
+            session INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+            sha256 TEXT NOT NULL,
+            data BLOB NOT NULL,
+            PRIMARY KEY (session, sha256)
+        )""",
+    ),
+    # One number instead of (session, seq): an append writes one page where a key of two columns makes it two.
+    (
+        "CREATE TABLE placed_events (place INTEGER PRIMARY KEY, updated REAL NOT NULL, data TEXT NOT NULL)",
+        "INSERT INTO placed_events SELECT (session << 32) + seq, updated, data FROM events",
+        "DROP TABLE events",
+        "ALTER TABLE placed_events RENAME TO events",
+        """CREATE TRIGGER sessions_events AFTER DELETE ON sessions BEGIN
+            DELETE FROM events WHERE place > old.key << 32 AND place < (old.key + 1) << 32;
+        END""",
+    ),
+)
+# The place of an event in its table and in the full text index: session's key and seq in one number.
+SEQ_BITS = 32
+LAST_EVENT = (
+    "(SELECT {column} FROM events WHERE place > key << 32 AND place < (key + 1) << 32 ORDER BY place DESC LIMIT 1)"
+)
+LAST_SEQ = LAST_EVENT.format(column="place & 4294967295")
+
+
+def place_of(key: int, seq: int) -> int:
+    """Where an event of a session stands. No log has as many events as would reach into the next session's place."""
+    return (key << SEQ_BITS) + seq
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Bring the database to the newest schema. Raises `StorageError` for one that a newer version of this package wrote."""
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    if version == len(MIGRATIONS):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise StorageError(
+                f"the database has schema version {version}, this package knows up to {len(MIGRATIONS)}: "
+                "upgrade openagentic-sdk, or choose another file"
+            )
+        for step in MIGRATIONS[version:]:
+            for command in step:
+                db.execute(command)
+        db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")

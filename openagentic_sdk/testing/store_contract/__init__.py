@@ -1,0 +1,28 @@
+"""What every session store must do, as test cases: subclass `StoreContract`, say how to make a store, run it with unittest.
+
+    class MyStoreTest(store_contract.StoreContract):
+        def make_store(self):
+            return MyStore(self.place)
+
+The cases only use what `SessionStore` promises, so they fit any backend. Import the module, not the class, or unittest runs
+the abstract class too.
+"""
+
+from __future__ import annotations
+
+from .appending import Appending
+from .base import StoreTest
+from .listing import EVERY_SUMMARY_EVENT, Listing
+from .sessions import Sessions
+from .whole import WholeSessions
+from .writers import Writers
+
+__all__ = ["EVERY_SUMMARY_EVENT", "StoreContract"]
+
+
+class StoreContract(Sessions, Appending, Writers, Listing, WholeSessions, StoreTest):
+    """The whole contract. A subclass gives `make_store`, and says in the attributes what its backend cannot do.
+
+    `place` is a folder of the test's own. `make_store` is called again within a test to look at the same sessions from a
+    second store object; `process_source` is Python source that binds `store` to a third one in another process.
+    """

@@ -1,0 +1,177 @@
+"""Lists and summaries say what the logs say."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+from ...events import (
+    AssistantMessage,
+    Event,
+    ModelResponse,
+    Result,
+    SessionForked,
+    SessionMeta,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UnknownEvent,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
+from .base import StoreTest
+
+
+class Listing(StoreTest):
+    """Lists and summaries say what the logs say."""
+
+    def test_the_session_last_written_to_comes_first(self) -> None:
+        ids = [self.store.create_session(session_id=name) for name in ("a", "b", "c")]
+        order = list(ids)
+        for session_id in ("a", "c", "b", "b", "a"):
+            self.distinct_time()
+            self.store.append_event(session_id, UserMessage("x"))
+            order.remove(session_id)
+            order.insert(0, session_id)
+        self.assertEqual(self.store.list_sessions(), order)
+        self.assertEqual([row.id for row in self.store.list_session_summaries()], order)
+
+    def test_the_order_follows_each_append_also_of_runs_side_by_side(self) -> None:
+        with self.store.open_writer(self.filled(1)) as one, self.store.open_writer(self.filled(1)) as other:
+            for writer in (one, other, one, other, other, one):
+                self.distinct_time()
+                writer.append([ToolResult("c")])
+                self.assertEqual(self.store.list_sessions()[0], writer.session_id)
+
+    def test_the_summary_is_the_fold_of_the_log_however_it_was_split(self) -> None:
+        chance = random.Random(3)
+        for _ in range(5):
+            session_id = self.store.create_session(metadata={"cwd": "/w", "model": "m0"})
+            events = list(EVERY_SUMMARY_EVENT)
+            chance.shuffle(events)
+            with self.store.open_writer(session_id) as writer:
+                while events:
+                    size = chance.randrange(1, 5)
+                    writer.append(events[:size])
+                    del events[:size]
+                    self.assertEqual(self.store.read_summary(session_id), self.folded(session_id))
+            self.assertEqual(self.row(session_id), self.folded(session_id))
+
+    def test_a_summary_says_what_a_list_shows(self) -> None:
+        session_id = self.store.create_session(metadata={"cwd": "/w"})
+        self.store.append_events(
+            session_id,
+            [
+                SystemInit(session_id, "/w", "1", model="m1"),
+                UserMessage("first\nprompt"),
+                ModelResponse(1, 1, usage={"input_tokens": 10, "output_tokens": 5}, cost_usd=0.5),
+                AssistantMessage("title: stolen"),
+                ToolUse("c", "Bash", {"title": "stolen", "customTitle": "stolen"}),
+            ],
+        )
+        row = self.row(session_id)
+        self.assertEqual((row.id, row.cwd, row.model, row.first_prompt), (session_id, "/w", "m1", "first prompt"))
+        self.assertEqual((row.events, row.turns, row.tokens, row.cost_usd, row.state), (5, 1, 15, 0.5, "running"))
+        self.assertIsNone(row.title)
+        self.store.append_event(session_id, UserQuestion("q", "may I?"))
+        self.assertEqual(self.row(session_id).state, "waiting")
+        self.store.append_events(
+            session_id, [UserAnswer("q", "yes"), SessionMeta(title="Mine"), Result("done", session_id, "end")]
+        )
+        self.assertEqual((self.row(session_id).state, self.row(session_id).title), ("idle", "Mine"))
+
+    def test_the_time_of_the_last_write_rises_with_every_append(self) -> None:
+        session_id = self.store.create_session()
+        times = [self.store.read_summary(session_id).updated]
+        for _ in range(5):
+            self.store.append_event(session_id, ToolResult("c"))
+            times.append(self.store.read_summary(session_id).updated)
+        self.assertEqual(times, sorted(set(times)))
+        self.assertGreater(times[0], 1e9)
+
+    def test_lists_can_be_filtered_and_paged(self) -> None:
+        for number in range(7):
+            session_id = self.store.create_session(
+                session_id=f"s{number}", metadata={"cwd": "/even" if number % 2 == 0 else "/odd"}
+            )
+            self.store.append_event(session_id, UserMessage(f"prompt number {number}"))
+            self.distinct_time()
+        newest_first = [f"s{number}" for number in range(6, -1, -1)]
+
+        def listed(**how: Any) -> list[str]:
+            return [row.id for row in self.store.list_session_summaries(**how)]
+
+        self.assertEqual(listed(), newest_first)
+        self.assertEqual(listed(limit=3), newest_first[:3])
+        self.assertEqual(listed(limit=3, offset=2), newest_first[2:5])
+        self.assertEqual(listed(offset=5), newest_first[5:])
+        self.assertEqual(listed(limit=0), [])
+        self.assertEqual(listed(limit=5, offset=50), [])
+        self.assertEqual(listed(cwd="/odd"), ["s5", "s3", "s1"])
+        self.assertEqual(listed(cwd="/odd", limit=1, offset=1), ["s3"])
+        self.assertEqual(listed(cwd="/nowhere"), [])
+        self.assertEqual(listed(query="NUMBER 4"), ["s4"])
+        self.assertEqual(listed(query="prompt", cwd="/even", limit=2), ["s6", "s4"])
+        self.assertEqual(listed(query="100%_"), [])
+
+    def test_the_sessions_of_subagents_are_listed_only_when_asked_for(self) -> None:
+        parent = self.filled(1)
+        metadata = {"parent_session_id": parent, "parent_tool_use_id": "call", "agent_name": "helper"}
+        child = self.store.create_session(metadata=metadata)
+        other = self.store.create_session()
+        self.assertEqual({row.id for row in self.store.list_session_summaries()}, {parent, other})
+        rows = {row.id: row for row in self.store.list_session_summaries(include_children=True)}
+        self.assertEqual(set(rows), {parent, child, other})
+        self.assertEqual((rows[child].parent, rows[child].is_child), (parent, True))
+        self.assertEqual(self.store.list_children(parent), [child])
+        self.assertEqual(self.store.list_children(other), [])
+
+    def test_pages_stay_whole_while_others_write(self) -> None:
+        ids = {self.store.create_session(session_id=f"s{number:02}") for number in range(20)}
+        stop = threading.Event()
+
+        def write() -> None:
+            store = self.open_or_same()
+            # Bounded, for a store that folds whole logs for its rows must come to an end too.
+            for session_id in sorted(ids)[:5] * 50:
+                if not stop.is_set():
+                    store.append_event(session_id, UserMessage("x"))
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            for _ in range(10):
+                rows = self.store.list_session_summaries()
+                self.assertEqual(sorted(row.id for row in rows), sorted(ids))
+                self.assertTrue(all(row.events == row.turns and row.error is None for row in rows))
+                page = self.store.list_session_summaries(limit=7, offset=3)
+                self.assertEqual(len({row.id for row in page}), 7)
+        finally:
+            stop.set()
+            thread.join()
+
+
+EVERY_SUMMARY_EVENT: tuple[Event, ...] = (
+    SystemInit("s", "/elsewhere", "1", model="m1"),
+    UserMessage("first\n\u202eprompt \x1b[31m"),
+    UserMessage("x" * 1000),
+    UserMessage("by a hook", origin="hook"),
+    AssistantMessage("text"),
+    ToolUse("c1", "Read", {"file_path": "a"}),
+    ToolResult("c1", output="x"),
+    ModelResponse(1, 1, usage={"input_tokens": 10, "output_tokens": 5}, cost_usd=0.25),
+    ModelResponse(2, 1, usage={"prompt_tokens": 7, "completion_tokens": 1}),
+    UserQuestion("q1", "?"),
+    UserQuestion("q2", "?"),
+    UserAnswer("q1", "yes"),
+    SessionMeta(title="A\ntitle"),
+    SessionMeta(tags=["x", "y"]),
+    Result("", "s", "error"),
+    Result("", "s", "waiting"),
+    Result("", "s", "end", usage={"input_tokens": 100, "output_tokens": 50}, cost_usd=1.5),
+    SystemInit("s", "/w", "1", model="m2"),
+    UnknownEvent({"type": "from.the.future"}),
+    SessionForked("p", 3),
+)

@@ -1,0 +1,127 @@
+"""Sessions are imported, copied, searched and followed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from ...errors import (
+    InvalidEventError,
+    SessionExistsError,
+)
+from ...events import (
+    AssistantMessage,
+    Event,
+    SessionForked,
+    ToolResult,
+    ToolUse,
+    UnknownEvent,
+    UserMessage,
+)
+from .base import StoreTest
+
+
+class WholeSessions(StoreTest):
+    """Sessions are imported, copied, searched and followed."""
+
+    def test_an_imported_session_keeps_ids_numbers_and_times(self) -> None:
+        events = [UserMessage("a", seq=1, ts=11.5), UnknownEvent({"type": "x.y", "z": [1], "seq": 2, "ts": 12.0})]
+        if not self.keeps_imported_times():
+            self.skipTest("this store uses the derived import, whose times are new")
+        self.store.import_session("kept", events, metadata={"cwd": "/w"}, created_at=10.0, blobs=[b"blob"])
+        self.assertEqual(self.store.read_events("kept"), events)
+        self.assertEqual(self.store.read_metadata("kept")["created_at"], 10.0)
+        self.assertEqual(len(self.store.list_blobs("kept")), 1)
+        self.assertEqual(self.row("kept"), self.folded("kept"))
+        self.assertEqual(self.store.append_event("kept", UserMessage("b")).seq, 3)
+
+    def test_an_import_is_complete_or_absent(self) -> None:
+        def failing() -> Iterator[Event]:
+            for number in range(1, 1000):
+                yield UserMessage("x", seq=number, ts=1.0)
+            raise RuntimeError("the source failed")
+
+        wrong: Any = 5
+        for events in (
+            [UserMessage("a", seq=1), UserMessage("b", seq=3)],
+            [UserMessage("a", seq=2)],
+            [UserMessage("a")],
+            [UserMessage("a", seq=1, ts=1.0), ToolResult("c", output=float("nan"), seq=2, ts=1.0)],
+            [UserMessage("a" if number < 256 else wrong, seq=number, ts=1.0) for number in range(1, 300)],
+        ):
+            with self.assertRaises(InvalidEventError):
+                self.store.import_session("half", events)
+            self.assertFalse(self.store.session_exists("half"))
+        with self.assertRaises(RuntimeError):
+            self.store.import_session("half", failing())
+        self.assertFalse(self.store.session_exists("half"))
+        self.assertEqual(self.store.list_sessions(), [])
+        self.store.create_session(session_id="taken")
+        with self.assertRaises(SessionExistsError):
+            self.store.import_session("taken", [UserMessage("a", seq=1)])
+        self.assertEqual(self.store.read_events("taken"), [])
+
+    def test_a_copy_has_the_same_beginning_and_goes_its_own_way(self) -> None:
+        source = self.filled(10, metadata={"cwd": "/w"})
+        digest = self.store.put_blob(source, b"blob")
+        self.store.append_event(source, ToolResult("c", output=f"blob:{digest}"))
+        writer = self.store.open_writer(source)
+        for at_seq in (0, 4, 11):
+            copy = f"copy{at_seq}"
+            self.store.copy_session(
+                source, copy, at_seq=at_seq, tail=[SessionForked(source, at_seq)], metadata={"cwd": "/w"}
+            )
+            events = self.store.read_events(copy)
+            self.assertEqual([event.seq for event in events], list(range(1, at_seq + 2)))
+            self.assertEqual(
+                self.without_times(events[:-1]), self.without_times(self.store.read_events(source)[:at_seq])
+            )
+            self.assertEqual(events[-1].type, "session.forked")
+            self.assertEqual(self.row(copy), self.folded(copy))
+            self.assertEqual((self.row(copy).parent, self.row(copy).is_child), (source, False))
+            self.store.append_event(copy, UserMessage("own way"))
+            self.assertEqual(self.row(copy), self.folded(copy))
+        self.store.copy_session(source, "moved", at_seq=11, tail=[], metadata={"cwd": "/elsewhere", "model": "m9"})
+        self.assertEqual((self.row("moved"), self.row("moved").cwd), (self.folded("moved"), "/elsewhere"))
+        self.assertEqual(self.store.read_blob("copy11", digest), b"blob")
+        self.assertEqual(len(self.store.read_events(source)), 11)
+        with self.assertRaises(SessionExistsError):
+            self.store.copy_session(source, "copy4", at_seq=1, tail=[], metadata={})
+        writer.close()
+
+    def test_words_are_found_with_session_seq_and_context(self) -> None:
+        one, other = self.store.create_session(), self.store.create_session()
+        self.store.append_events(
+            one, [UserMessage("Please fix the Zebra crossing"), AssistantMessage("Done, naïvely.")]
+        )
+        self.store.append_events(
+            other,
+            [
+                ToolUse("c", "Grep", {"query": "zebra"}),
+                ToolResult("c", output={"lines": ["nothing", "a zebra-striped\nhorse \x00"]}),
+            ],
+        )
+        found = {(hit.session_id, hit.seq) for hit in self.store.search("ZEBRA")}
+        self.assertEqual(found, {(one, 1), (other, 1), (other, 2)})
+        (hit,) = self.store.search("zebr horse")
+        self.assertEqual((hit.session_id, hit.seq, hit.type), (other, 2, "tool.result"))
+        self.assertIn("zebra-striped horse", hit.context)
+        self.assertEqual([(hit.session_id, hit.seq) for hit in self.store.search("naively")], [(one, 2)])
+        self.assertEqual(len(self.store.search("zebra", limit=2)), 2)
+        for query in ("", "ebra", '"', "zebra AND NOT", "*", "x OR y", "'; DROP"):
+            self.assertEqual(self.store.search(query), [], query)
+        self.store.append_event(one, UserMessage("another zebra"))
+        self.assertEqual(len(self.store.search("zebra")), 4)
+        self.store.delete_session(other)
+        self.assertEqual({(hit.session_id, hit.seq) for hit in self.store.search("zebra")}, {(one, 1), (one, 3)})
+
+    def test_a_follower_learns_of_new_events(self) -> None:
+        session_id = self.filled(1)
+        self.assertTrue(self.store.wait_for_events(session_id, after_seq=0, timeout_s=0))
+        self.assertFalse(self.store.wait_for_events(session_id, after_seq=1, timeout_s=0.01))
+        writing = self.open_or_same()
+        timer = threading.Timer(0.05, lambda: writing.append_event(session_id, UserMessage("news")))
+        timer.start()
+        self.assertTrue(self.store.wait_for_events(session_id, after_seq=1, timeout_s=10))
+        timer.join()
