@@ -142,11 +142,12 @@ class BackgroundRun:
             raise
         finally:
             self._news.set()
-        self.state = _state_of(result)
+        ends: dict[StopReason, State] = {"waiting": "waiting", "error": "failed"}
+        self.state = ends.get(result.stop_reason, "ended")
         return self._result(result)
 
     async def _run(self, prompt: Prompt) -> Result:
-        async with _starting():
+        async with _STARTING.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             agent = self._agent = build_agent(self._options)
             request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask)
             task = await RunTask.start(agent, request, prompt)
@@ -180,14 +181,4 @@ class BackgroundRun:
 
 
 # One run starts at a time in an event loop: many that are submitted together must not keep it from everything else.
-_LOCKS: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-
-
-def _starting() -> asyncio.Lock:
-    return _LOCKS.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-
-
-def _state_of(result: Result) -> State:
-    if result.stop_reason == "waiting":
-        return "waiting"
-    return "failed" if result.stop_reason == "error" else "ended"
+_STARTING: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()

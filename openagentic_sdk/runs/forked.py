@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
+from functools import partial
 
 from ..assemble import build_agent, run_request
 from ..events import Event
@@ -38,12 +39,7 @@ async def start_forked(
 ) -> RunTask:
     """The run of a fresh fork. Whoever starts it closes it."""
     store = agent.store
-    fork_id = await off_loop(store.is_remote, _fork, agent, options, source_id, at_seq)
+    fork = partial(fork_session, at_seq=at_seq, session_id=options.session_id, metadata=options.session_metadata)
+    fork_id = await off_loop(store.is_remote, fork, store, source_id)
     request = run_request(replace(options, resume=fork_id, session_id=None), agent)
     return await RunTask.start(agent, request, prompt)
-
-
-def _fork(agent: Agent, options: OpenAgenticOptions, source_id: str, at_seq: int | None) -> str:
-    return fork_session(
-        agent.store, source_id, at_seq=at_seq, session_id=options.session_id, metadata=options.session_metadata
-    )

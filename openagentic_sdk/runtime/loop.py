@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, OptionsError, StorageError
-from ..events import Result, SystemInit, SystemNotice, ToolResult, UserMessage
+from ..events import Result, SystemInit, SystemNotice, UserMessage
 from ..threads import run_in_thread
 from ..version import __version__
 from .agent import AnswerSoFar, Run, RunStopped
@@ -119,14 +120,11 @@ async def _texts(prompt: str | AsyncIterable[str | Mapping[str, Any]]) -> AsyncG
         yield prompt
         return
     async for item in prompt:
-        yield item if isinstance(item, str) else _text_of(item)
-
-
-def _text_of(item: Mapping[str, Any]) -> str:
-    for key in ("text", "content"):
-        if isinstance(item.get(key), str):
-            return str(item[key])
-    raise OptionsError(f"a prompt is a str or a dict with 'text' or 'content', not {item!r}")
+        given = [item] if isinstance(item, str) else [item.get("text"), item.get("content")]
+        texts = [text for text in given if isinstance(text, str)]
+        if not texts:
+            raise OptionsError(f"a prompt is a str or a dict with 'text' or 'content', not {item!r}")
+        yield texts[0]
 
 
 async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
@@ -161,10 +159,18 @@ async def run_turn(run: Run) -> None:
     """From a prompt to the answer that asks for nothing more."""
     run.answer = AnswerSoFar()
     while True:
-        await _deliver_messages(run)
+        while run.notes:
+            await run.record(run.notes.pop(0))
+        while run.inbox:
+            await run.record(UserMessage(run.inbox.popleft(), origin="steering"))
         _check_limits(run)
         await (run.agent.before_step or compact_when_full)(run)
-        reply = await _ask_with_room(run)
+        try:
+            reply = await ask_model(run)
+        except ContextLengthError:  # the endpoint finds it too long: summarise, and send it once more
+            if not await compact(run, "overflow"):
+                raise
+            reply = await ask_model(run)
         run.steps += 1
         if reply.calls:
             await run_calls(run, reply.calls)
@@ -172,24 +178,6 @@ async def run_turn(run: Run) -> None:
                 return
         elif not run.inbox and await accept_final_text(run, reply.text) and await _may_stop(run, reply):
             return
-
-
-async def _ask_with_room(run: Run) -> Reply:
-    """Ask the model; a prompt that the endpoint finds too long is summarised and sent once more."""
-    try:
-        return await ask_model(run)
-    except ContextLengthError:
-        if not await compact(run, "overflow"):
-            raise
-    return await ask_model(run)
-
-
-async def _deliver_messages(run: Run) -> None:
-    """What hooks and rules added and what a person sent while the last step ran."""
-    while run.notes:
-        await run.record(run.notes.pop(0))
-    while run.inbox:
-        await run.record(UserMessage(run.inbox.popleft(), origin="steering"))
 
 
 def _check_limits(run: Run) -> None:
@@ -230,52 +218,40 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
 
 async def _record_ending(run: Run, ending: RunStopped) -> Result:
+    """The events that close a run; a store that refuses them changes the ending."""
     try:
-        ending = await _last_events(run, ending)
-        return await _record_result(run, ending)
+        try:
+            await _last_events(run, ending)
+        except (StorageError, InvalidEventError) as error:
+            ending = ending if ending.reason == "error" else _failure(error)
+        result = _result(run, ending)
+        try:
+            stored = (await run.recorder.store(result))[0]
+            assert isinstance(stored, Result)
+            return stored
+        except (StorageError, InvalidEventError):
+            return replace(result, saved=False)
     finally:
         await run.recorder.close()
 
 
-async def _close_resources(run: Run) -> None:
+async def _last_events(run: Run, ending: RunStopped) -> None:
+    """Close what tools left open, end the calls that have no result, run the session_end hooks."""
     for name, resource in run.resources.items():
         if isinstance(resource, Closable):
             try:
                 await run_in_thread(resource.close)
             except Exception as error:  # noqa: BLE001 - a tool's own object; the run still has to be closed
                 await run.record(SystemNotice("resource.close", f"{name} could not be closed: {error!r}"))
-
-
-async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
-    """Results of calls that are still open, and the session_end hooks; a store that refuses changes the ending."""
-    try:
-        await _close_resources(run)
-        await run.record(*_results_of_open_calls(run, ending))
-        events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
-        await run.record(*events)
-    except (StorageError, InvalidEventError) as error:
-        return ending if ending.reason == "error" else _failure(error)
-    return ending
-
-
-def _results_of_open_calls(run: Run, ending: RunStopped) -> list[ToolResult]:
-    """A result for each call that has none; a run that waits for a person leaves those open that can still run."""
-    return [
+    results = [
         cancelled_result(record.use.tool_use_id, NOT_STARTED if record.started is None else CUT_SHORT)
         for record in run.view.open_calls()
+        # A run that waits for a person leaves those calls open that can still run.
         if ending.reason != "waiting" or (record.started is not None and record.started.effect not in REPEATABLE)
     ]
-
-
-async def _record_result(run: Run, ending: RunStopped) -> Result:
-    result = _result(run, ending)
-    try:
-        stored = await run.recorder.store(result)
-    except (StorageError, InvalidEventError):
-        return result if not result.saved else _unsaved(result)
-    final = stored[0]
-    assert isinstance(final, Result)
-    return final
+    await run.record(*results)
+    events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
+    await run.record(*events)
 
 
 def _result(run: Run, ending: RunStopped) -> Result:
@@ -293,7 +269,3 @@ def _result(run: Run, ending: RunStopped) -> Result:
         structured_output=run.answer.value if ending.reason == "end" else None,
         saved=run.recorder.saved,
     )
-
-
-def _unsaved(result: Result) -> Result:
-    return Result(**{**vars(result), "saved": False})

@@ -21,21 +21,19 @@ def mask_event(event: Event, redact: Callable[[str], str]) -> Event:
         return replace(
             event, final_text=redact(event.final_text), structured_output=_mask_value(event.structured_output, redact)
         )
-    return _mask_result(event, redact) if isinstance(event, ToolResult) else event
-
-
-def _mask_result(result: ToolResult, redact: Callable[[str], str]) -> ToolResult:
+    if not isinstance(event, ToolResult):
+        return event
     before = dict(redact.counts) if isinstance(redact, Redactor) else {}
-    message = result.error_message
+    message = event.error_message
     masked = replace(
-        result,
-        output=_mask_value(result.output, redact),
+        event,
+        output=_mask_value(event.output, redact),
         error_message=None if message is None else redact(message),
     )
     if not isinstance(redact, Redactor):
         return masked
     counts = {name: n - before.get(name, 0) for name, n in redact.counts.items() if n > before.get(name, 0)}
-    return replace(masked, meta={**(result.meta or {}), "masked": counts}) if counts else masked
+    return replace(masked, meta={**(event.meta or {}), "masked": counts}) if counts else masked
 
 
 def _mask_value(value: Any, redact: Callable[[str], str]) -> Any:

@@ -72,7 +72,8 @@ async def _record_request(run: Run) -> _Request:
     context = ModelContext(
         run.model, agent.provider.name, prompt.text, agent.tools.specs(), [vars(part) for part in prompt.parts]
     )
-    if run.view.context is None or _differs(run.view.context, context):
+    known, asked = run.view.context, (context.model, context.provider, context.system_prompt, list(context.tools))
+    if known is None or (known.model, known.provider, known.system_prompt, list(known.tools)) != asked:
         await run.record(context)
     system = run.system_message(context.system_prompt)
     messages: Sequence[Mapping[str, Any]] = [*system, *run.view.conversation.messages()]
@@ -91,15 +92,6 @@ async def _record_request(run: Run) -> _Request:
         )
     )
     return _Request(step, context.model, sent, context.tools)
-
-
-def _differs(old: ModelContext, new: ModelContext) -> bool:
-    return (old.model, old.provider, old.system_prompt, list(old.tools)) != (
-        new.model,
-        new.provider,
-        new.system_prompt,
-        list(new.tools),
-    )
 
 
 class _Answer:

@@ -36,7 +36,14 @@ async def open_run(
     opening, cancelled = await settled(off_loop(True, _open_session, agent, request))
     session_id, writer, view = opening.result()
     if cancelled is not None:
-        undone, _ = await settled(off_loop(True, _take_back, agent, request, session_id, writer))
+
+        def take_back() -> None:
+            """Let go of a session that no run begins in; one that was made for this run is taken away again."""
+            writer.close()
+            if request.resume is None:
+                agent.store.delete_session(session_id)
+
+        undone, _ = await settled(off_loop(True, take_back))
         undone.exception()  # what could not be removed is an empty session; the cancellation is what the caller must see
         raise cancelled
     recorder = Recorder(
@@ -50,14 +57,14 @@ async def open_run(
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
     )
     deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
-    budget = parent.budget if parent else _budget(request, view)
+    budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
     agent.gate.restore(session_id, view.events)
     return Run(
         agent=agent,
         session_id=session_id,
         recorder=recorder,
         view=view,
-        budget=budget,
+        budget=parent.budget if parent else budget,
         deadline=deadline,
         spawn=spawn,
         fill_text=fill_draft,
@@ -88,14 +95,3 @@ def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter
         writer.close()
         raise
     return request.resume, writer, view
-
-
-def _take_back(agent: Agent, request: RunRequest, session_id: str, writer: SessionWriter) -> None:
-    """Let go of a session that no run begins in: one that was made for it is taken away, nobody knows of it."""
-    writer.close()
-    if request.resume is None:
-        agent.store.delete_session(session_id)
-
-
-def _budget(request: RunRequest, view: SessionView) -> Budget:
-    return Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)

@@ -96,13 +96,10 @@ class Recorder:
             self.saved = False
             if self._on_storage_error == "stop":
                 raise
-            return await self._go_on_unsaved(batch, error), cancelled
-
-    async def _go_on_unsaved(self, batch: Sequence[Event], error: StorageError) -> list[Event]:
-        if not self._said_unsaved:
-            self._said_unsaved = True
-            await self.show(SystemNotice("unsaved", f"this run is not being saved any more: {error}"))
-        return list(batch)
+            if not self._said_unsaved:
+                self._said_unsaved = True
+                await self.show(SystemNotice("unsaved", f"this run is not being saved any more: {error}"))
+            return list(batch), cancelled
 
 
 async def off_loop(is_remote: bool, call: Callable[..., Any], *args: Any) -> Any:

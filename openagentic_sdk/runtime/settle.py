@@ -29,18 +29,11 @@ async def settle_open_calls(run: Run) -> None:
     for started in list(run.view.open_subagents.values()):
         await _settle_subagent(run, started)
     for record in run.view.open_calls():
-        name = record.use.name
-        tool = run.agent.tools.get(name) if name in run.agent.tools else None
+        tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
         if record.started is None or _may_repeat(run, record, record.started, tool):
             await run_calls(run, [record.use])
-            continue
-        output = None
-        if tool is not None:
-            try:
-                output = await tool.reconcile(record.use, tool_context(run, record.use))
-            except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
-                output = None
-        await run.record(unknown_result(record) if output is None else ToolResult(record.use.tool_use_id, output))
+        else:
+            await run.record(await _end_in_doubt(run, record, tool))
 
 
 def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: Tool | None) -> bool:
@@ -49,11 +42,16 @@ def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: Tool |
     return harmless and (record.attempts < MAX_ATTEMPTS or run.view.has_asked(record.use.tool_use_id))
 
 
-def unknown_result(record: CallRecord) -> ToolResult:
-    """The result of a call in doubt."""
-    return ToolResult(
-        record.use.tool_use_id, is_error=True, error_type="UnknownOutcome", error_message=UNKNOWN, outcome="unknown"
-    )
+async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> ToolResult:
+    """What the tool knows of a call in doubt, else the result that says so."""
+    use_id = record.use.tool_use_id
+    try:
+        output = None if tool is None else await tool.reconcile(record.use, tool_context(run, record.use))
+    except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
+        output = None
+    if output is not None:
+        return ToolResult(use_id, output)
+    return ToolResult(use_id, is_error=True, error_type="UnknownOutcome", error_message=UNKNOWN, outcome="unknown")
 
 
 async def _settle_subagent(run: Run, started: SubagentStarted) -> None:

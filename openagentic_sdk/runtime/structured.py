@@ -88,7 +88,13 @@ def strict_schema(schema: Any) -> Any:
         return [strict_schema(item) for item in schema]
     if not isinstance(schema, Mapping):
         return schema
-    written = {key: _strict_part(key, value) for key, value in schema.items() if key not in ("$schema", "default")}
+    written: dict[str, Any] = {}
+    for key, value in schema.items():
+        # Below these keys stand names, not keywords: a property may well be called "default".
+        if key in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+            written[key] = {name: strict_schema(part) for name, part in value.items()}
+        elif key not in ("$schema", "default"):
+            written[key] = value if key in ("enum", "const", "required") else strict_schema(value)
     if schema.get("type") == "object" or "properties" in schema:
         required = set(schema.get("required") or ())
         properties = written.get("properties") or {}
@@ -114,13 +120,6 @@ def without_added_nulls(value: Any, schema: Any, root: Mapping[str, Any]) -> Any
         for name, item in value.items()
         if item is not None or name in required or name not in properties or _takes_null(properties[name], root)
     }
-
-
-def _strict_part(key: str, value: Any) -> Any:
-    # Below these keys stand names, not keywords: a property may well be called "default".
-    if key in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-        return {name: strict_schema(part) for name, part in value.items()}
-    return value if key in ("enum", "const", "required") else strict_schema(value)
 
 
 def _nullable(schema: Any) -> Any:

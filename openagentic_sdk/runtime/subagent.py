@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
-from ..events import Event, Result, SubagentFinished, SubagentStarted
+from ..events import Event, StopReason, SubagentFinished, SubagentStarted
 from ..tools.base import SubagentResult
-from .agent import Agent, Run, RunRequest, within_allowlists
+from .agent import Run, RunRequest, within_allowlists
 from .loop import end_unbegun, run_session
 from .opening import open_run
 from .recorder import settled
@@ -24,47 +24,39 @@ async def run_subagent(
     `events` are recorded behind its prompt (a skill that is active there). Raises `ToolError` for a name that is not known
     or when a hook blocks. Budget, deadline, hooks and permissions are the parent's.
     """
-    agent = _within_skills(run, run.agent.child(name))
+    agent = run.agent.child(name)
+    # What the parent's active skills take away is taken from its subagents too.
+    policy = run.skill_policy()
+    gate = within_allowlists(agent.gate, policy)
+    if policy.disallowed_tools:
+        gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")
+    agent = replace(agent, gate=gate)
     await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
     links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
     request = RunRequest(metadata=links, brings=events)
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
     )
+
+    def finished(stop_reason: StopReason) -> Event:
+        return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, child.view.usage, child.view.cost_usd)
+
+    async def end_interrupted() -> None:
+        if not child.view.events:
+            await end_unbegun(child)
+        await run.record(finished("interrupted"))
+
     try:
         await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
         result = await run_session(child, prompt)
     except asyncio.CancelledError:
-        ended, _ = await settled(_end_interrupted(run, child, tool_use_id, name))
+        ended, _ = await settled(end_interrupted())
         ended.exception()
         raise
     finally:
         await child.recorder.close()
-    await run.record(_finished(child, tool_use_id, name, result.stop_reason))
+    await run.record(finished(result.stop_reason))
     await _run_hooks(run, "subagent_stop", {"agent_name": name, "final_text": result.final_text})
-    return _outcome(child, result)
-
-
-async def _end_interrupted(run: Run, child: Run, tool_use_id: str, name: str) -> None:
-    if not child.view.events:
-        await end_unbegun(child)
-    await run.record(_finished(child, tool_use_id, name, "interrupted"))
-
-
-def _within_skills(run: Run, agent: Agent) -> Agent:
-    """What the parent's active skills take away is taken from its subagents too."""
-    policy = run.skill_policy()
-    gate = within_allowlists(agent.gate, policy)
-    if policy.disallowed_tools:
-        gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")
-    return replace(agent, gate=gate)
-
-
-def _finished(child: Run, tool_use_id: str, name: str, stop_reason: str) -> Event:
-    return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, child.view.usage, child.view.cost_usd)
-
-
-def _outcome(child: Run, result: Result) -> SubagentResult:
     return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)
 
 

@@ -1,8 +1,7 @@
 """Run the commands that stand in the text of a skill or command, before the model reads the text.
 
-The law of this file: a command runs when a rule allows it and hooks let it, never because a mode or a person would; it is
-in the log, and on disk, before it runs; one that started is never run again. When one may not run or fails, the text is
-not used at all.
+A command runs when a rule allows it and hooks let it, never because a mode or a person would. It is in the log, and on disk,
+before it runs, and one that started is never run again. When one may not run or fails, the text is not used at all.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..errors import ToolError
 from ..events import SkillActivated, TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
@@ -54,14 +52,14 @@ async def fill_draft(run: Run, draft: Draft, cause: str) -> str:
     """
     outputs: list[str] = []
     for number, command in enumerate(draft.commands, 1):
-        end = await _end_of(run, draft, f"{cause}:{number}", command)
+        end = await _run_once(run, draft, f"{cause}:{number}", command)
         if end.outcome != "ok":
             raise ToolError(f"{draft.name} is not used: its command {command!r} {end.error_message}")
         outputs.append(end.output)
     return draft.filled(outputs)
 
 
-async def _end_of(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished:
+async def _run_once(run: Run, draft: Draft, command_id: str, command: str) -> TextCommandFinished:
     if command_id in run.view.text_commands:
         known = run.view.text_commands[command_id]
         return known or TextCommandFinished(command_id, outcome="error", error_message=f"has no known end: {UNKNOWN}")
@@ -105,27 +103,22 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
 def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:
     """The end of a command; one that wrote and then failed has failed."""
     said = result.output if isinstance(result.output, Mapping) else {}
-    failure = result.error_message if result.is_error else _failure_of(said)
+    errors = str(said.get("stderr") or "").strip()
+    streams = (str(said.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
+    written = printable("\n".join(part for part in streams if part))  # without invisible characters
+    failure = None
+    if result.is_error:
+        failure = result.error_message
+    elif said.get("timed_out"):
+        failure = "it took too long and was ended"
+    elif said.get("exit_code") != 0:
+        failure = (
+            f"it ended with exit code {said.get('exit_code')}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
+        )
     return TextCommandFinished(
         command_id,
-        "" if failure else _written(said),
+        "" if failure else written,
         "error" if failure else "ok",
         f"failed: {failure}" if failure else None,
         result.duration_s,
     )
-
-
-def _failure_of(said: Mapping[str, Any]) -> str | None:
-    if said.get("timed_out"):
-        return "it took too long and was ended"
-    code = said.get("exit_code")
-    if code == 0:
-        return None
-    errors = str(said.get("stderr") or "").strip()
-    return f"it ended with exit code {code}{': ' + errors[-_MAX_ERROR_CHARS:] if errors else ''}"
-
-
-def _written(said: Mapping[str, Any]) -> str:
-    """What a command wrote, to both streams, without what nobody sees."""
-    parts = (str(said.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
-    return printable("\n".join(part for part in parts if part))

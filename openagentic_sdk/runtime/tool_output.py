@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..errors import InvalidEventError
 from ..events import ToolResult
@@ -22,8 +21,14 @@ SHOWN_CHARS = 8_000
 
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     """The result as it can be stored."""
-    result, size = _storable(result)
-    if size <= run.agent.blob_bytes or _is_image(result.output):
+    try:
+        size = len(dumps_json(result.output))
+    except InvalidEventError as error:
+        text = f"the tool's output is no JSON value ({error}); as text: {result.output!r}"
+        result, size = replace(result, output=text), len(text)
+    # An image is sent whole or not at all; the tool that read it has bounded its size.
+    is_image = isinstance(result.output, Mapping) and result.output.get("type") == "image"
+    if size <= run.agent.blob_bytes or is_image:
         return result
     text = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False, indent=1)
     data = text.encode("utf-8", "surrogatepass")
@@ -33,30 +38,10 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     sha256 = storing.result()
     if cancelled is not None:
         raise cancelled
-    return replace(result, output=_excerpt(text, len(data), sha256))
-
-
-def _is_image(output: Any) -> bool:
-    """An image is sent whole or not at all; the tool that read it has bounded its size."""
-    return isinstance(output, Mapping) and output.get("type") == "image"
-
-
-def _storable(result: ToolResult) -> tuple[ToolResult, int]:
-    try:
-        return result, len(dumps_json(result.output))
-    except InvalidEventError as error:
-        text = f"the tool's output is no JSON value ({error}); as text: {result.output!r}"
-        return replace(result, output=text), len(text)
-
-
-def _excerpt(text: str, size: int, sha256: str) -> dict[str, Any]:
+    note = (
+        f'{len(data)} bytes are too many to show. Read {{"file_path": "blob:{sha256}", "offset": ..., "limit": ...}} '
+        "gives any part of it."
+    )
     head, tail = text[: SHOWN_CHARS * 3 // 4], text[-SHOWN_CHARS // 4 :]
-    return {
-        "truncated": True,
-        "bytes": size,
-        "head": head,
-        "tail": tail,
-        "blob": sha256,
-        "note": f'{size} bytes are too many to show. Read {{"file_path": "blob:{sha256}", "offset": ..., "limit": ...}} '
-        "gives any part of it.",
-    }
+    shown = {"truncated": True, "bytes": len(data), "head": head, "tail": tail, "blob": sha256, "note": note}
+    return replace(result, output=shown)
