@@ -1,17 +1,17 @@
 """What lets a command line run without a question: mode and allow rules.
 
-The law of this file: everything must be understood and every part must be permitted. A rule for whole words never reaches
-what hides behind them: see `programs`.
+Everything must be understood and every part must be permitted. A rule for whole words never reaches what hides behind
+them: see `programs`.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from ..frozen import frozen
+from ..patterns import regex
 from .paths import OPTION_NAME, TOO_MANY_PATHS
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import WILDCARD_PROOF, WRITERS
@@ -68,7 +68,7 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
 
 
 # An option with its value, whatever a wildcard in the value may become.
-_OPTION_VALUE = re.compile(r"--[a-z-]+=")
+_OPTION_VALUE = regex(r"--[a-z-]+=")
 
 
 @frozen

@@ -6,9 +6,9 @@ guessed at widely.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..patterns import regex
 from .program_tables import SHELLS
 from .programs import hazard, inner_commands, program_of, takes_code
 from .rules import Rule, RuleBook, may_take_value
@@ -39,7 +39,7 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 
 # A shell that runs what another program writes.
-_FED_SHELL = re.compile(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
+_FED_SHELL = regex(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
 # What writes nothing but the words of the line, and those of files.
 _SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
 

@@ -1,7 +1,7 @@
 """The permission decision: a policy and a call in, a verdict out, and nothing else touched.
 
-The order is the law: deny rules, ask rules, mode, allow rules; what none of them settles is asked. A mode that forbids
-stands above an ask rule, a mode that permits below it.
+The order: deny rules, ask rules, mode, allow rules; what none of them settles is asked. A mode that forbids stands above an
+ask rule, a mode that permits below it.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """What a person sees before saying yes: the command, the diff, the address, with nothing hidden in it.
 
-The law of this file: whatever comes from a model reaches a terminal only through `visible`, which leaves no character that
-moves the cursor, changes colours, reorders text or cannot be seen.
+Whatever comes from a model reaches a terminal only through `visible`, which leaves no character that moves the cursor,
+changes colours, reorders text or cannot be seen.
 """
 
 from __future__ import annotations
 
-import re
+import contextlib
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..patterns import regex
 from .shell import INVISIBLE
 
 MAX_DIFF_LINES = 400
@@ -19,8 +20,8 @@ MAX_FILE_BYTES = 512 * 1024
 # Blanks beyond this many in a row could push the rest of a line out of sight.
 MAX_BLANKS = 40
 
-_BLANKS = re.compile(rf" {{{MAX_BLANKS + 1},}}")
-_SAFE_ASCII = re.compile(r"[ -~]*")
+_BLANKS = regex(rf" {{{MAX_BLANKS + 1},}}")
+_SAFE_ASCII = regex(r"[ -~]*")
 
 
 def visible(text: str) -> str:
@@ -53,53 +54,40 @@ def visible_lines(text: str) -> list[str]:
 
 def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
     """What a call will do, as lines that are safe to show. Diff lines start with `+`, `-` or a blank."""
+    path = str(input.get("file_path") or input.get("notebook_path") or "")
     if tool == "Bash":
-        return list(_command_lines(input))
+        command = visible_lines(str(input.get("command", "")))
+        more = [f"({visible(str(k))}: {visible(_short(v))})" for k, v in input.items() if k not in _SHOWN_ALREADY]
+        return [f"$ {command[0]}", *(f"  {line}" for line in command[1:]), *more]
     if tool in ("Edit", "MultiEdit"):
-        return [_path_line(input), *_edit_lines(input)]
+        lines = [visible(path)]
+        edits = input.get("edits")
+        for edit in edits if isinstance(edits, list) else [input]:
+            if not isinstance(edit, Mapping):
+                continue
+            old, new = edit.get("old", edit.get("old_string", "")), edit.get("new", edit.get("new_string", ""))
+            lines += _diff(str(old), str(new))
+            count = edit.get("count", 1)
+            if edit.get("replace_all") or count != 1:
+                is_every = edit.get("replace_all") or count == 0
+                lines.append("(every place)" if is_every else f"({visible(str(count))} places)")
+        return lines
     if tool in ("Write", "NotebookEdit"):
-        return [_path_line(input), *_write_lines(input, cwd)]
+        new, old, note = str(input.get("content", input.get("new_source", ""))), "", []
+        # The tool will say what is wrong with a path that cannot be read.
+        with contextlib.suppress(OSError, ValueError):
+            file = Path(cwd, path)
+            if file.is_file() and file.stat().st_size > MAX_FILE_BYTES:
+                note = ["(replaces a file that is too big to compare)"]
+            elif file.is_file():
+                old = file.read_text(encoding="utf-8", errors="replace")
+        return [visible(path), *note, *_diff(old, new)]
     if tool == "WebFetch":
         return [visible(str(input.get("url", "")))]
     return [f"{visible(str(key))}: {visible(_short(value))}" for key, value in input.items()]
 
 
-def _command_lines(input: Mapping[str, Any]) -> Iterator[str]:
-    command = str(input.get("command", ""))
-    yield from (f"$ {line}" if index == 0 else f"  {line}" for index, line in enumerate(visible_lines(command)))
-    for key, value in input.items():
-        if key not in ("command", "description"):
-            yield f"({visible(str(key))}: {visible(_short(value))})"
-
-
-def _path_line(input: Mapping[str, Any]) -> str:
-    return visible(str(input.get("file_path") or input.get("notebook_path") or ""))
-
-
-def _edit_lines(input: Mapping[str, Any]) -> Iterator[str]:
-    edits = input.get("edits")
-    for edit in edits if isinstance(edits, list) else [input]:
-        if not isinstance(edit, Mapping):
-            continue
-        old = str(edit.get("old", edit.get("old_string", "")))
-        new = str(edit.get("new", edit.get("new_string", "")))
-        yield from _diff(old, new)
-        count = edit.get("count", 1)
-        if edit.get("replace_all") or count != 1:
-            yield "(every place)" if edit.get("replace_all") or count == 0 else f"({visible(str(count))} places)"
-
-
-def _write_lines(input: Mapping[str, Any], cwd: str) -> list[str]:
-    new = str(input.get("content", input.get("new_source", "")))
-    path = Path(cwd, str(input.get("file_path") or input.get("notebook_path") or ""))
-    try:
-        if not path.is_file():
-            return _diff("", new)
-        if path.stat().st_size > MAX_FILE_BYTES:
-            return ["(replaces a file that is too big to compare)", *_diff("", new)]
-        return _diff(path.read_text(encoding="utf-8", errors="replace"), new)
-    except (OSError, ValueError):  # the tool will say what is wrong with the path
-        return _diff("", new)
+_SHOWN_ALREADY = ("command", "description")
 
 
 def _diff(old: str, new: str) -> list[str]:

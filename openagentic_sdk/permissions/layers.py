@@ -1,4 +1,4 @@
-"""Layers of authority made of texts: modes by name, rule books from lists, and what becomes of a rule nobody understands."""
+"""Layers of authority made of texts: modes by name, rule books from lists, and what a rule that makes no sense becomes."""
 
 from __future__ import annotations
 

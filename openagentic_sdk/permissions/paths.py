@@ -1,7 +1,7 @@
 """What a path means to a rule: where it leads, whether it is inside the workspace, and which patterns it fits.
 
-The law of this file: a path is compared by what it leads to and by every name on the way there (`Places`). A rule that
-forbids fires when any of them fits, a rule that permits needs all of them. Patterns are those of gitignore.
+A path is compared by what it leads to and by every name on the way there (`Places`). A rule that forbids fires when any of
+them fits, a rule that permits needs all of them. Patterns are those of gitignore.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from ..frozen import frozen
+from ..patterns import regex
 from .shell import as_fnmatch, words
 
 MAX_LINKS = 40
@@ -38,7 +39,7 @@ PROTECTED_FILES = frozenset(
 """)
 )
 # Under a home folder, what a shell or a session start runs.
-_PROTECTED_TAILS = re.compile(r"/\.config/(?:fish|git|autostart|systemd|environment\.d)(?:/|$)|/\.local/bin(?:/|$)")
+_PROTECTED_TAILS = regex(r"/\.config/(?:fish|git|autostart|systemd|environment\.d)(?:/|$)|/\.local/bin(?:/|$)")
 
 
 TOO_MANY_PATHS = "a wildcard stands for too many paths to look at each"
@@ -162,18 +163,16 @@ def is_inside(path: str, roots: Iterable[str]) -> bool:
 
 def is_protected(places: Places, protected: Iterable[str] = ()) -> bool:
     """Whether an edit of this file could change what runs later, or touches one of the `protected` folders."""
-    return any(_is_protected_name(name) or is_inside(name, protected) for name in places.all)
-
-
-def _is_protected_name(path: str) -> bool:
-    folded = path.casefold()
-    if not folded.isascii():
-        # Some file systems pass over the letters that nobody sees.
-        folded = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
-    parts = [part.rstrip(" .") or part for part in folded.split("/")]
-    if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts):
-        return True
-    return _PROTECTED_TAILS.search(folded) is not None
+    for path in places.all:
+        folded = path.casefold()
+        if not folded.isascii():  # some file systems ignore invisible letters
+            folded = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+        parts = [part.rstrip(" .") or part for part in folded.split("/")]
+        if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or _PROTECTED_TAILS.search(folded):
+            return True
+        if is_inside(path, protected):
+            return True
+    return False
 
 
 def expand_glob(pattern: str, cwd: str, most: int = 1000) -> tuple[str, ...] | None:
@@ -260,7 +259,7 @@ def _climb(base: str, pattern: str, deep: bool) -> tuple[str, str, bool]:
     return base, pattern, deep
 
 
-_PIECE = re.compile(r"\*+|\?|\[[!^]?\]?[^\]/]*\]|\\.|.", re.DOTALL)
+_PIECE = regex(r"\*+|\?|\[[!^]?\]?[^\]/]*\]|\\.|.", re.DOTALL)
 
 
 def _translate(pattern: str) -> str:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ..frozen import frozen
+from ..patterns import regex
 from .program_tables import (
     CODE_MODULES,
     FETCHERS,
@@ -75,9 +76,7 @@ def hazard(argv: tuple[str, ...], named: int = 1) -> str | None:
 
 
 # Values that no recipe can take for a command of its own: a name, a number, a list of switches.
-_PLAIN_VARIABLE = re.compile(
-    r"(?!(?:SHELL|\.SHELLFLAGS|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES)\b)[A-Za-z_]\w*[:+?]?=[\w.,+-]*"
-)
+_PLAIN_VARIABLE = regex(r"(?!(?:SHELL|\.SHELLFLAGS|MAKEFLAGS|GNUMAKEFLAGS|MAKEFILES)\b)[A-Za-z_]\w*[:+?]?=[\w.,+-]*")
 # Programs of whose operands the last may be written, and how many there are without it.
 _WRITES_LAST = {"uniq": (1, "writes to its second file"), "xxd": (1, "writes to its second file")}
 _WRITES_LAST["hostname"] = (0, "sets the name of the machine")
@@ -108,7 +107,7 @@ def _option_hazard(argv: Sequence[str], named: int) -> str | None:
 
 
 # printf stores how much it has written under a name that it is given, and works out what stands in the name's brackets.
-_STORES_LENGTH = re.compile(r"%[^A-Za-z%]*[hlLjzt]*n")
+_STORES_LENGTH = regex(r"%[^A-Za-z%]*[hlLjzt]*n")
 
 
 def _sets_variable(argv: Sequence[str]) -> bool:
@@ -138,7 +137,7 @@ def _option(words: Sequence[str], options: Options) -> str | None:
 
 
 # The names under which a program finds its own input again.
-_INPUT = re.compile(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
+_INPUT = regex(r"-|/dev/(?:stdin|fd/.*)|/proc/[^/]+/(?:task/[^/]+/)?fd/.*")
 
 
 def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
@@ -176,7 +175,7 @@ def _client_hazard(argv: Sequence[str], named: int) -> str | None:
 
 
 # What of sqlite3 runs commands or touches other files than the database: dot commands, and some functions and statements.
-_SQLITE_UNSAFE = re.compile(
+_SQLITE_UNSAFE = regex(
     r"^\s*\.|writefile|readfile|load_extension|edit\s*\(|fsdir|zipfile|attach|vacuum\s+into|tokenizer",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -195,7 +194,7 @@ def _sqlite_hazard(argv: Sequence[str], named: int) -> str | None:
     return None
 
 
-_AWK_UNSAFE = re.compile(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PROCINFO|/inet", re.I | re.S)
+_AWK_UNSAFE = regex(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PROCINFO|/inet", re.I | re.S)
 
 
 def _awk_hazard(argv: Sequence[str], named: int) -> str | None:
@@ -230,7 +229,7 @@ def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
 # The few sed scripts that only choose or replace: line numbers with p, d or q, and s/// without its flags w and e. Its
 # delimiter ends a part wherever it stands without a backslash that escapes it.
 _SED_OPTIONS = frozenset({"-n", "-E", "-r", "-u", "-z", "-nE", "-nr", "-En", "--quiet", "--silent"})
-_SED_SCRIPT = re.compile(
+_SED_SCRIPT = regex(
     r"(?:\d+|\$)?(?:,(?:\d+|\$))?[pdq=](?:;(?:\d+|\$)(?:,(?:\d+|\$))?[pdq=])*"
     r"|(?:(?:\d+|\$)(?:,(?:\d+|\$))?)?s([/|#,:])(?:(?!\1)[^\\\n\[]|\\.|\[[\w .^$+*?-]+\])*\1"
     r"(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*"

@@ -14,15 +14,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from ..patterns import regex
+
 MIN_SECRET_CHARS = 8
 
-_SECRET_NAME = re.compile(
+_SECRET_NAME = regex(
     r"(?:^|_)(?:API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|"
     r"AUTH|COOKIE|DSN|WEBHOOK|CONNECTION_STRING)S?(?:_\d+|_(?:ID|VALUE|BASE64|B64))?$",
     re.IGNORECASE,
 )
 _NEVER_SECRET = frozenset({"PWD", "OLDPWD"})
-_PASSWORD_IN_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@")
+_PASSWORD_IN_URL = regex(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@")
 
 # Tokens by their shape: a name, a text that must be there (looked for first, it is quick), and the expression. A group of
 # the expression, where it has one, is what is masked.

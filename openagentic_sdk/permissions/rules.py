@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..errors import PermissionRuleError
 from ..frozen import frozen
+from ..patterns import regex
 from ..skills.names import name_key
 from .paths import compile_pattern, matches_any, pattern_problem
 from .shell import NotUnderstood, parse_command
@@ -158,7 +159,7 @@ def host_matches(pattern: str, host: str) -> bool:
     return pattern.startswith("*.") and host.endswith(pattern[1:]) and len(host) > len(pattern) - 1
 
 
-_URL = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]]+)(?::[0-9]{1,5})?(?:[/?#]\S*)?", re.IGNORECASE)
+_URL = regex(r"https?://(\[[0-9A-Fa-f:.]+\]|[^\s/?#@\\:\[\]]+)(?::[0-9]{1,5})?(?:[/?#]\S*)?", re.IGNORECASE)
 
 
 def host_of(url: str) -> str | None:

@@ -14,14 +14,15 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from ..frozen import frozen
+from ..patterns import regex
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
 # How many braces behind each other are written out.
 _MAX_BRACES = 6
 GLOB_LETTERS = "*?["
-IS_GLOB = re.compile(r"[*?\[]")
-_NESTED_BRACKET = re.compile(r"\[[^\]]*\[")
+IS_GLOB = regex(r"[*?\[]")
+_NESTED_BRACKET = regex(r"\[[^\]]*\[")
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -96,31 +97,29 @@ class NotUnderstood:
 
 
 # Letters that nobody sees: default-ignorable code points that are neither format characters nor separators.
-INVISIBLE = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+INVISIBLE = regex("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+_CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
-_BLANK = re.compile(r"[ \t]+")
-_BLANK_LINES = re.compile(r"[ \t\n]+")
-_OPERATOR = re.compile(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
-_REDIRECT = re.compile(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
+_BLANK = regex(r"[ \t]+")
+_BLANK_LINES = regex(r"[ \t\n]+")
+_OPERATOR = regex(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
+_REDIRECT = regex(r"([0-9]?)(<<<|<<-?|<>|<&|>&|>>|>\||<|>)|(&>>|&>)")
 # A whole word without anything special, with the blanks before it: most words are. It may not stand before `<` or `>`, as
 # digits there are a descriptor.
 _LETTERS = r"[A-Za-z0-9_\-./:@%+,^][A-Za-z0-9_\-./:=@%+,^]*"
 _WORD_ENDS = r"(?=[ \t\n;|&]|\Z)"
-_SIMPLE = re.compile(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}""")
+_SIMPLE = regex(rf"""[ \t]*(?:({_LETTERS})|'([^']*)'|"([^"$`\\]*)"){_WORD_ENDS}""")
 # As many of them as follow each other.
-_SIMPLE_RUN = re.compile(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
+_SIMPLE_RUN = regex(rf"""(?:[ \t]*(?:{_LETTERS}|'[^']*'|"[^"$`\\]*"){_WORD_ENDS})+""")
 # One piece of a word. The plain letters are ASCII without anything that bash gives a meaning; `#` and `~` are judged by
 # where they stand.
-_PLAIN = re.compile(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+")
-_SINGLE = re.compile(r"'([^']*)'")
-_DOUBLE = re.compile(r'"((?:[^"$`\\]|\\[^\n])*)"')
-_ESCAPED = re.compile(r"\\([^\n])")
-_GLOB = re.compile(r"[*?\[]+")
-_DESCRIPTOR = re.compile("[0-9]")
-_IN_DOUBLE = re.compile(r'\\(["\\$`])')
+_PLAIN = regex(r"[A-Za-z0-9_\-./:=@%+,^!\]#~]+")
+_SINGLE = regex(r"'([^']*)'")
+_DOUBLE = regex(r'"((?:[^"$`\\]|\\[^\n])*)"')
+_ESCAPED = regex(r"\\([^\n])")
+_GLOB = regex(r"[*?\[]+")
+_DESCRIPTOR = regex("[0-9]")
+_IN_DOUBLE = regex(r'\\(["\\$`])')
 
 _REFUSED = {
     "$": "it holds an expansion ($)",
@@ -309,7 +308,7 @@ class _Reader:
                 self.at = match.end()
                 if kind == "double":
                     return _IN_DOUBLE.sub(r"\1", match[1]), "quoted"
-                return (match[1] if pattern.groups else match[0]), kind
+                return match[match.lastindex or 0], kind
         letter = text[self.at]
         if letter in " \t\n;&|<>":
             return "", "end"
@@ -340,25 +339,23 @@ _PIECES = (
 
 # --- guessing, to forbid -------------------------------------------------------------------------------------------------
 
-_CONTINUED = re.compile(r"\\\n")
-_SEPARATOR_VARIABLE = re.compile(r"\$\{IFS[^}]*\}|\$IFS")
-_ANSI_QUOTED = re.compile(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
-_ANSI_ESCAPE = re.compile(
-    r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL
-)
-_QUOTES = re.compile(r"\$?[\"']|\\")
-_LOOSE = re.compile(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
-_IN_LISTS = re.compile(r"[;&|()\n{},!\[\]]+|[^\s;&|(){}<>,!\[\]]+")
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_WORD = re.compile(r"[^\s;&|()<>]+")
-_LETTER_RANGE = re.compile(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
-_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_REDIRECTED = re.compile(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
-_WRITTEN_BLANK = re.compile(r"\\+[nt_]")
-_WRITTEN_LETTER = re.compile(r"\\0?(?=[xuU0-7])")
+_CONTINUED = regex(r"\\\n")
+_SEPARATOR_VARIABLE = regex(r"\$\{IFS[^}]*\}|\$IFS")
+_ANSI_QUOTED = regex(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ANSI_ESCAPE = regex(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
+_QUOTES = regex(r"\$?[\"']|\\")
+_LOOSE = regex(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
+_IN_LISTS = regex(r"[;&|()\n{},!\[\]]+|[^\s;&|(){}<>,!\[\]]+")
+_BRACES = regex(r"\{([^{}]*)\}")
+_WORD = regex(r"[^\s;&|()<>]+")
+_LETTER_RANGE = regex(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
+_QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_REDIRECTED = regex(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
+_WRITTEN_BLANK = regex(r"\\+[nt_]")
+_WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
 # Options whose value stands in the same word: `-S'rm x'`, and env's without quotes.
-_GLUED_VALUE = re.compile(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
-_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
+_GLUED_VALUE = regex(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
+_ASSIGNMENT = regex(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
 
 
 @frozen

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ..frozen import frozen
+from ..patterns import regex
 from .paths import TOO_MANY_PATHS, Places
 from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
@@ -193,7 +194,7 @@ def _text(input: Mapping[str, Any], *keys: str) -> str | None:
 
 
 # What in a line that runs code makes it likely to write.
-_WRITES = re.compile(r">|write|unlink|remove|rename|[\"'][wax]b?\+?[\"']")
+_WRITES = regex(r">|write|unlink|remove|rename|[\"'][wax]b?\+?[\"']")
 
 # In how many folders a command may possibly run before its line is asked for.
 MAX_FOLDERS = 8
@@ -216,8 +217,8 @@ def _moved(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*folders, *moved, *map(os.path.normpath, moved))))
 
 
-# Other names of the folder that a command runs in; behind a substitution nobody knows, so that is taken for one.
-_HERE = re.compile(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?(?=/)")
+# Other names of the folder that a command runs in; what stands behind a substitution may be one, too.
+_HERE = regex(r"/+proc/+[^/]+/+(?:task/+[^/]+/+)?cwd(?=/|$)|~\+(?=/)|\$\{?\w+\}?(?=/)")
 
 
 def literal(word: str) -> str:
@@ -258,7 +259,7 @@ def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
     return named
 
 
-_MARK = re.compile("[=@:]")
+_MARK = regex("[=@:]")
 
 
 def path_like(word: str) -> list[str]:
