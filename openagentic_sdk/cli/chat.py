@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from ..errors import OpenAgentSdkError
 from ..options import OpenAgenticOptions
+from ..text import printable
 from .countdown import Countdown
 from .exits import OK
 from .flags import add_agent_flags, build_options
 from .questions import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
-from .terminal import Screen, printable
+from .terminal import Screen
 from .trust import ask_for_trust, check_mode
 from .turn import Turn
 

@@ -118,7 +118,7 @@ def _print_any_text() -> None:
 
 
 def _complain(error: Exception, code: int) -> int:
-    from .terminal import printable
+    from ..text import printable
 
     print(f"openagentic-sdk: {printable(str(error))}", file=sys.stderr)
     return code

@@ -9,8 +9,9 @@ import sys
 from ..events import UserQuestion
 from ..permissions.gate import PermissionGate
 from ..permissions.interactive import question_text
+from ..text import printable
 from .keep_rule import rule_keeper
-from .terminal import Screen, on_one_line, printable, read_line
+from .terminal import Screen, on_one_line, read_line
 
 
 def somebody_is_there() -> bool:

@@ -44,7 +44,8 @@ from ..events import (
     UserQuestion,
 )
 from ..sessions.folds.usage import normalize_usage
-from .terminal import Screen, on_one_line, printable
+from ..text import printable
+from .terminal import Screen, on_one_line
 
 INDENT = "    "
 _MAX_ARGUMENT_CHARS = 100

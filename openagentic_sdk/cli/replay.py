@@ -9,10 +9,11 @@ import sys
 
 from ..runs.replay import ReplayReport, replay_events
 from ..testing.emit import emit_test
+from ..text import printable
 from ..tools.defaults import default_tools
 from .exits import FAILED, OK
 from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
-from .terminal import Screen, printable
+from .terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

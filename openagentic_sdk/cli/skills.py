@@ -18,8 +18,9 @@ from ..skills.index import SkillInfo, load_skill
 from ..skills.lint import check_path
 from ..skills.names import name_key
 from ..skills.parse import SkillDoc
+from ..text import printable
 from .exits import FAILED, OK
-from .terminal import Screen, on_one_line, printable
+from .terminal import Screen, on_one_line
 
 _Action = Callable[[argparse.Namespace, Screen], int]
 

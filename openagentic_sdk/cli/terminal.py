@@ -8,34 +8,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import TextIO
 
-# Control characters but newline and tab, bidirectional controls that reorder what a person reads, invisible fillers and
-# tags, lone surrogates.
-_COMMANDS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
-)
+from ..text import printable
+
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-
-
-def printable(text: str) -> str:
-    """The text with every character that could command a terminal written as an escape (`\\x1b`); newline and tab stay."""
-    return _COMMANDS.sub(_escape, text.replace("\r\n", "\n"))
 
 
 def on_one_line(text: str, max_chars: int | None = None) -> str:
     """`printable` text with newlines and tabs as escapes too, cut with an ellipsis when it is longer than `max_chars`."""
     cut = text if max_chars is None or len(text) <= max_chars else text[: max_chars - 3] + "..."
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
-
-
-def _escape(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 class Screen:

@@ -13,9 +13,10 @@ from ..errors import InvalidEventError, OpenAgentSdkError
 from ..events import UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..serialization import loads_json
+from ..text import visible
 from .approval import ApprovalResult
 from .decide import judge_rules
-from .display import preview, visible
+from .display import preview
 from .facts import Facts
 from .offers import advice, offered_rules
 from .policy import Verdict

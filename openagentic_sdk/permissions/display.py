@@ -7,49 +7,14 @@ changes colours, reorders text or cannot be seen.
 from __future__ import annotations
 
 import contextlib
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..patterns import regex
-from .shell import INVISIBLE
+from ..text import visible, visible_lines
 
 MAX_DIFF_LINES = 400
 MAX_FILE_BYTES = 512 * 1024
-# Blanks beyond this many in a row could push the rest of a line out of sight.
-MAX_BLANKS = 40
-
-_BLANKS = regex(rf" {{{MAX_BLANKS + 1},}}")
-_SAFE_ASCII = regex(r"[ -~]*")
-
-
-def visible(text: str) -> str:
-    """The text on one line, each character that is no plain sign written as an escape (`\\x1b`, `\\u202e`)."""
-    if _SAFE_ASCII.fullmatch(text):
-        escaped = text
-    else:
-        escaped = "".join(letter if _is_plain(letter) else _escape(letter) for letter in text)
-    return _BLANKS.sub(lambda match: f"[{len(match[0])} blanks]", escaped)
-
-
-def _is_plain(letter: str) -> bool:
-    if letter <= "~":
-        return letter >= " "
-    return unicodedata.category(letter)[0] not in "CZ" and not INVISIBLE.match(letter)
-
-
-def _escape(letter: str) -> str:
-    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter)
-    if named:
-        return named
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def visible_lines(text: str) -> list[str]:
-    """Like `visible`, with line feeds as ends of lines and tabs as four blanks."""
-    return [visible(line.replace("\t", "    ")) for line in text.split("\n")]
 
 
 def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:

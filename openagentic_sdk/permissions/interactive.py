@@ -13,8 +13,9 @@ import threading
 from collections.abc import Callable
 
 from ..events import UserQuestion
+from ..text import visible
 from ..threads import in_daemon_thread
-from .display import coloured, visible
+from .display import coloured
 
 _one_at_a_time = threading.Lock()
 

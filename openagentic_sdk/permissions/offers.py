@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .display import visible
+from ..text import visible
 from .paths import Places
 from .rules import EDIT_TOOLS, TASK_TOOLS
 from .shell import CommandLine

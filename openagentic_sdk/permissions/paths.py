@@ -16,6 +16,7 @@ from fnmatch import fnmatchcase
 
 from ..frozen import frozen
 from ..patterns import regex
+from ..text import is_hidden
 from .shell import as_fnmatch, words
 
 MAX_LINKS = 40
@@ -166,7 +167,7 @@ def is_protected(places: Places, protected: Iterable[str] = ()) -> bool:
     for path in places.all:
         folded = path.casefold()
         if not folded.isascii():  # some file systems ignore invisible letters
-            folded = "".join(letter for letter in folded if unicodedata.category(letter) != "Cf")
+            folded = "".join(letter for letter in folded if not is_hidden(letter))
         parts = [part.rstrip(" .") or part for part in folded.split("/")]
         if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or _PROTECTED_TAILS.search(folded):
             return True

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 
 from ..frozen import frozen
 from ..patterns import regex
+from ..text import is_plain
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
@@ -96,8 +97,6 @@ class NotUnderstood:
     reason: str
 
 
-# Letters that nobody sees: default-ignorable code points that are neither format characters nor separators.
-INVISIBLE = regex("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 _BLANK = regex(r"[ \t]+")
@@ -152,7 +151,7 @@ def hidden_character(text: str) -> str | None:
     if text.isascii():
         return None
     for letter in text:
-        if letter > "\x7f" and (unicodedata.category(letter)[0] in "CZ" or INVISIBLE.match(letter)):
+        if letter > "\x7f" and not is_plain(letter):
             return f"it holds the invisible or unusual character U+{ord(letter):04X}"
     return None
 

@@ -7,7 +7,7 @@ from ..skills.fields import Fields
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.names import name_key
-from ..skills.text import one_line, printable
+from ..text import one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 
 MAX_AGENT_BYTES = 256 * 1024
@@ -69,7 +69,7 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
     agent = AgentFile(
         name=name,
         description=one_line(fields.text("description")),
-        prompt=printable(front.body).strip(),
+        prompt=without_hidden(front.body).strip(),
         path=file.path,
         scope=file.scope,
         tools=fields.rules("tools"),

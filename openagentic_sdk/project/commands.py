@@ -22,8 +22,8 @@ from ..skills.index import SkillInfo, find_skill
 from ..skills.names import name_key
 from ..skills.outline import read_outline
 from ..skills.render import fill_arguments, first_number
-from ..skills.text import one_line, printable
 from ..skills.text_commands import Draft, draft_of
+from ..text import one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 from .memory import import_targets
 
@@ -101,7 +101,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
     command = Command(
         name=one_line(file.relative.removesuffix(".md").replace(os.sep, ":")),
         description=one_line(fields.text("description") or read_outline(front.body).paragraph),
-        body=printable(front.body).strip("\n"),
+        body=without_hidden(front.body).strip("\n"),
         path=file.path,
         scope=file.scope,
         argument_hint=fields.source("argument-hint"),
@@ -182,5 +182,7 @@ def _attachments(text: str, folders: ClaudeFolders, may_read: Callable[[str], bo
             content = read_text(path, boundary=folders.boundary, max_bytes=MAX_COMMAND_BYTES)
         except OSError:
             continue  # a name in a text is no promise of a readable file; it stays as it was written
-        found.append(f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", printable(content))}\n</attached-file>')
+        found.append(
+            f'<attached-file path="{path}">\n{_FILE_TAG.sub("&lt;", without_hidden(content))}\n</attached-file>'
+        )
     return found

@@ -16,7 +16,7 @@ from ..patterns import regex
 from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
-from ..skills.text import printable
+from ..text import without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_below
 from .globs import expand_braces, matches_glob
 
@@ -110,7 +110,7 @@ class _Reading:
         text = self.read(path, boundary) if os.path.lexists(path) else None
         if text is None:
             return
-        text = without_comments(printable(text))
+        text = without_comments(without_hidden(text))
         if text.strip():
             self.files.append(MemoryFile(path, scope, text.strip("\n")))
         for target in import_targets(text, os.path.dirname(path)):
@@ -131,7 +131,7 @@ class _Reading:
         front = read_frontmatter(text)
         fields = Fields(front)
         paths = fields.globs("paths")
-        body = without_comments(printable(front.body)).strip("\n")
+        body = without_comments(without_hidden(front.body)).strip("\n")
         for pattern in paths:
             if expand_braces(pattern) is None:
                 self.leave_out(file.path, f"the pattern {pattern[:80]!r} has too many braces and fits nothing")

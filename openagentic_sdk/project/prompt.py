@@ -13,7 +13,7 @@ from ..events import SkillActivated
 from ..frozen import frozen
 from ..patterns import regex
 from ..skills.index import SkillInfo
-from ..skills.text import one_line, printable
+from ..text import one_line, without_hidden
 from .memory import Memory, MemoryFile
 
 INDEX_BUDGET_CHARS = 8000
@@ -87,7 +87,7 @@ def build_system_prompt(
 
 def contain(text: str) -> str:
     """Text from a file, made safe to stand in one of the prompt's tags."""
-    return _TAG.sub("&lt;", printable(text))
+    return _TAG.sub("&lt;", without_hidden(text))
 
 
 def _attribute(value: str) -> str:

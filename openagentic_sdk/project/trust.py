@@ -17,8 +17,8 @@ from ..frozen import frozen
 from ..skills.activation import grantable
 from ..skills.files import is_within, read_bytes, tree_sha256
 from ..skills.index import SkillInfo, load_skill
-from ..skills.text import printable
 from ..skills.text_commands import draft_of
+from ..text import without_hidden
 from .claude import claude_folders
 from .commands import read_commands
 from .settings import LOOSE_MODES, read_settings
@@ -115,7 +115,7 @@ class _GrantingText:
 def _body_of(skill: SkillInfo) -> str:
     """Its text as it is when the skill is used: without hidden characters, which can keep a command from being seen."""
     try:
-        return printable(load_skill(skill).body)
+        return without_hidden(load_skill(skill).body)
     except OSError:
         return ""  # what cannot be read cannot be activated either
 

@@ -15,8 +15,8 @@ from ..errors import ToolError
 from ..events import SkillActivated, TextCommandFinished, TextCommandStarted, ToolResult, ToolUse
 from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
-from ..skills.text import printable
 from ..skills.text_commands import Draft
+from ..text import without_hidden
 from .agent import Run
 from .guidance import Expanded
 from .recorder import settled
@@ -105,7 +105,7 @@ def _finished(command_id: str, result: ToolResult) -> TextCommandFinished:
     said = result.output if isinstance(result.output, Mapping) else {}
     errors = str(said.get("stderr") or "").strip()
     streams = (str(said.get(stream) or "").strip("\n") for stream in ("stdout", "stderr"))
-    written = printable("\n".join(part for part in streams if part))  # without invisible characters
+    written = without_hidden("\n".join(part for part in streams if part))  # without invisible characters
     failure = None
     if result.is_error:
         failure = result.error_message

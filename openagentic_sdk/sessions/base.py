@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from ..errors import (
 )
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event
+from ..text import printable
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.summary import (
     SessionSummary,
@@ -366,6 +366,6 @@ def check_session_id(session_id: str) -> str:
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
         raise OptionsError(f"session id {session_id!r} cannot be used: an id has 1 to {MAX_ID_CHARS} characters")
-    if any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in session_id):
-        raise OptionsError(f"session id {session_id!r} cannot be used: it holds control or surrogate characters")
+    if printable(session_id) != session_id or not {"\n", "\t"}.isdisjoint(session_id):
+        raise OptionsError(f"session id {session_id!r} cannot be used: it holds characters that cannot be seen")
     return session_id

@@ -21,12 +21,12 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import frozen
+from ..text import without_hidden
 from .fields import served_model
 from .index import SkillInfo
 from .names import name_key
 from .parse import SkillDoc
 from .render import fill_variables
-from .text import printable
 
 
 def active_skills(events: Iterable[Event]) -> tuple[SkillActivated, ...]:
@@ -183,7 +183,7 @@ def skill_request(name: str, arguments: str) -> str:
 
 def render_body(info: SkillInfo, doc: SkillDoc, variables: Mapping[str, str]) -> str:
     """The instructions as the model reads them: paths filled in, hidden characters removed, arguments left open."""
-    return fill_variables(printable(doc.body), skill_variables(info, variables)).strip("\n")
+    return fill_variables(without_hidden(doc.body), skill_variables(info, variables)).strip("\n")
 
 
 def filled_rules(info: SkillInfo, rules: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..text import one_line, without_hidden
 from .frontmatter import Diagnostic, Frontmatter
-from .text import one_line, printable
 from .yaml_subset import Value
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
@@ -31,7 +31,7 @@ class Fields:
         if not value:
             return ""
         if isinstance(value, str):
-            return printable(value).strip()
+            return without_hidden(value).strip()
         self._misfit(key, "text is expected here: put the value in quotes")
         return self.source(key)
 
@@ -82,7 +82,7 @@ class Fields:
         parts: list[str] = []
         for item in items:
             if isinstance(item, str):
-                parts.extend(split(printable(item)))
+                parts.extend(split(without_hidden(item)))
             else:
                 self._misfit(key, "a list of texts is expected here; what is none was left out")
         return tuple(parts)

@@ -14,11 +14,11 @@ from dataclasses import replace
 from ..clock import Clock, SystemClock
 from ..errors import FileRefusedError, SkillNotFoundError
 from ..frozen import frozen
+from ..text import one_line
 from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic
 from .names import name_key
 from .parse import SkillDoc, parse_skill_markdown
-from .text import one_line
 
 MAX_SKILL_BYTES = 1024 * 1024
 PROJECT_FOLDERS = (".claude/skills", ".agents/skills")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from ..patterns import regex
+from ..text import without_hidden
 from .files import Bounds, read_text, walk_files
 from .frontmatter import Diagnostic
 from .index import MAX_SKILL_BYTES
@@ -17,7 +18,6 @@ from .parse import (
     parse_skill_markdown,
     without_effect,
 )
-from .text import printable
 
 MAX_BODY_LINES = 500
 _LINK = regex(r"\]\(([^()\s#?]+)(?:#[^()\s]*)?\)")
@@ -77,7 +77,7 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
     for key in doc.extra:
         message = f"{key!r} is no field that clients know: put it under metadata"
         yield Diagnostic("field-unknown", message, doc.lines.get(key, 0))
-    if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != printable(doc.raw):
+    if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != without_hidden(doc.raw):
         yield Diagnostic("hidden-characters", "the file has invisible characters: remove them", is_error=True)
 
 

@@ -6,7 +6,7 @@ from dataclasses import field
 
 from ..frozen import frozen
 from ..patterns import regex
-from .text import one_line
+from ..text import one_line
 
 
 @frozen

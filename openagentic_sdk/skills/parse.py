@@ -11,11 +11,11 @@ from dataclasses import field, replace
 from typing import Any
 
 from ..frozen import frozen
+from ..text import one_line
 from .fields import Fields
 from .frontmatter import Diagnostic, read_frontmatter
 from .names import name_diagnostics
 from .outline import Outline, read_outline
-from .text import one_line
 
 MAX_DESCRIPTION_CHARS = 1024
 MAX_COMPATIBILITY_CHARS = 500

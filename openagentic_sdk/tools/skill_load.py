@@ -10,7 +10,7 @@ from ..errors import FileRefusedError, ToolError
 from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
 from ..skills.library import SkillLibrary
-from ..skills.text import printable
+from ..text import without_hidden
 from .base import Tool, ToolContext
 from .skill_list import PROJECT_DIR_SCHEMA, find_index
 
@@ -66,7 +66,7 @@ def _whole(skill: SkillInfo) -> dict[str, Any]:
         "name": doc.name,
         "summary": doc.summary,
         "checklist": doc.checklist,
-        "content": printable(doc.body),
+        "content": without_hidden(doc.body),
         "path": skill.path,
     }
     resources, more = list_resources(os.path.dirname(skill.path), MAX_LISTED_RESOURCES)
@@ -90,4 +90,4 @@ def read_resource(skill: SkillInfo, path: str) -> dict[str, Any]:
     except OSError as error:
         known = ", ".join(list_resources(folder, MAX_LISTED_RESOURCES)[0]) or "(none)"
         raise ToolError(f"{path!r} cannot be read ({error.strerror}): the skill's files are {known}") from None
-    return {"name": skill.name, "path": full, "content": printable(text)}
+    return {"name": skill.name, "path": full, "content": without_hidden(text)}

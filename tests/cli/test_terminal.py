@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import unittest
 
-from openagentic_sdk.cli.terminal import Screen, on_one_line, printable
+from openagentic_sdk.cli.terminal import Screen, on_one_line
+from openagentic_sdk.text import printable
 
 HOSTILE = {
     "\x1b[2J": "\\x1b[2J",  # clears the screen
     "\x1b]52;c;cGF5\x07": "\\x1b]52;c;cGF5\\x07",  # writes the clipboard
     "\x9b31m": "\\x9b31m",  # the same in one byte
-    "safe\rrm -rf /": "safe\\x0drm -rf /",  # hides what stands before it
+    "safe\rrm -rf /": "safe\\rrm -rf /",  # hides what stands before it
     "a\x08b": "a\\x08b",
     "abc\u202edcb": "abc\\u202edcb",  # reverses what follows
     "\u2066x\u2069": "\\u2066x\\u2069",

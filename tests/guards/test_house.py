@@ -26,24 +26,31 @@ from .source import (
     read_modules,
 )
 
-# From the top of the house to the ground, DESIGN section 2. Rooms in one row may not import each other. The viewer stands
-# below the command, which opens it.
+# From the top of the house to the ground, DESIGN section 2; rooms that are planned stand here too. Rooms in one row may not
+# import each other. Where the design draws one row and one of its names is made of the other, they are two rows here.
 LAYERS = (
     ("__main__",),
-    ("cli", "server"),
+    ("cli",),
+    ("server", "acp"),
     ("viewer",),
-    ("api", "client", "runs"),
+    ("fleet",),
+    ("client", "runs"),
+    ("api",),
     ("assemble",),
+    ("agents",),
     ("options",),
-    ("runtime",),
     ("testing",),
+    ("runtime",),
     ("mcp",),
-    ("providers", "tools", "hooks", "permissions"),
+    ("hooks", "permissions"),
+    ("tools",),
     ("project",),
     ("sessions", "skills"),
+    ("providers",),
     ("serialization",),
     ("events",),
-    ("errors", "clock", "frozen", "patterns", "threads", "version"),
+    ("errors", "clock", "disk", "frozen", "globs", "text", "threads"),
+    ("patterns", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
 # A driver is only imported where its store talks to the server.
@@ -52,7 +59,7 @@ DRIVERS = {
     "psycopg": (f"{PACKAGE}.sessions.postgres", f"{PACKAGE}.sessions.stores.postgres_"),
     "psycopg_pool": (f"{PACKAGE}.sessions.stores.postgres_",),
 }
-MAX_FUNCTION_LINES = 80
+MAX_FUNCTION_LINES = 60
 # How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
 OPEN_SIGNALS = {f"{PACKAGE}.runtime.agent.RunStopped"}
 SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}

@@ -13,7 +13,7 @@ from openagentic_sdk.skills.fields import split_rules
 from openagentic_sdk.skills.frontmatter import read_frontmatter
 from openagentic_sdk.skills.names import broken_name_rule, name_key
 from openagentic_sdk.skills.parse import parse_skill_markdown
-from openagentic_sdk.skills.text import one_line, printable
+from openagentic_sdk.text import one_line, without_hidden
 
 CASES = Path(__file__).parents[2] / "fixtures" / "skills" / "parse"
 
@@ -145,16 +145,18 @@ class NameTest(unittest.TestCase):
 
 class TextTest(unittest.TestCase):
     def test_what_nobody_sees_is_removed(self) -> None:
-        self.assertEqual(printable("a\u200bb\u202ec\U000e0041d\x1b[31me\x00"), "abcd[31me")
+        self.assertEqual(without_hidden("a\u200bb\u202ec\U000e0041d\x1b[31me\x00"), "abcd[31me")
 
     def test_joiners_stay_inside_emoji_and_scripts_that_need_them(self) -> None:
-        self.assertEqual(printable("👩\u200d💻 a\u200db"), "👩\u200d💻 ab")
-        self.assertEqual(printable("\u2764\ufe0f 1\ufe0f\u20e3 a\ufe0fb \u034fc"), "\u2764\ufe0f 1\ufe0f\u20e3 ab c")
+        self.assertEqual(without_hidden("👩\u200d💻 a\u200db"), "👩\u200d💻 ab")
+        self.assertEqual(
+            without_hidden("\u2764\ufe0f 1\ufe0f\u20e3 a\ufe0fb \u034fc"), "\u2764\ufe0f 1\ufe0f\u20e3 ab c"
+        )
 
     def test_what_is_removed_uncovers_nothing_that_should_be(self) -> None:
         for hidden in ("\U000e0041\u200d\U000e0041", "\xad\ufe0f", "\u200d\ufe0f\u200d", "\u034f"):
             with self.subTest(ascii(hidden)):
-                self.assertEqual(printable(f"<{hidden}/memory>"), "</memory>")
+                self.assertEqual(without_hidden(f"<{hidden}/memory>"), "</memory>")
 
     def test_line_breaks_of_every_kind_become_spaces(self) -> None:
         self.assertEqual(one_line(" a\r\nb\u2028c\x85d\t e "), "a b c d e")

@@ -7,7 +7,6 @@ prompt says can rename a session.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from math import isfinite
@@ -27,6 +26,7 @@ from ...events import (
     UserQuestion,
 )
 from ...frozen import frozen
+from ...text import is_plain
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
@@ -176,13 +176,7 @@ def page_of(rows: Iterable[SessionSummary], *, limit: int | None, offset: int) -
 def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
     """The text on one line that is safe to print: no control, format or surrogate characters, cut with an ellipsis."""
     head = text[: max_chars * 4]
-    shown = "".join(
-        " " if char.isspace() else char
-        for char in head
-        if char.isspace()
-        or (char.isascii() and char.isprintable())
-        or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
-    )
+    shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or is_plain(char))
     line = " ".join(shown.split())
     return line if len(line) <= max_chars and len(head) == len(text) else line[: max_chars - 1].rstrip() + "…"
 

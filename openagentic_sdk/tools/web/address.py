@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from ...errors import AddressRefusedError
 from ...frozen import frozen
+from ...text import is_hidden
 
 MAX_URL_CHARS = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -188,8 +189,12 @@ def _ascii_host(url: str, host: str) -> str:
     """The host's name in ASCII. Look-alikes of digits and dots (①, 。) are refused rather than translated."""
     if host.isascii():
         return host
-    is_plain = all(character in ".-_" or unicodedata.category(character)[0] in "LMN" for character in host)
-    if not is_plain or unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host):
+    is_name = all(letter in ".-_" or unicodedata.category(letter)[0] in "LMN" for letter in host)
+    if (
+        not is_name
+        or any(map(is_hidden, host))
+        or unicodedata.normalize("NFKC", host) != unicodedata.normalize("NFC", host)
+    ):
         raise AddressRefusedError(url, f"{host!r} holds characters that stand for others: write the host plainly")
     try:
         return host.encode("idna").decode("ascii")

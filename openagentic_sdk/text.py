@@ -1,0 +1,111 @@
+"""Text that strangers wrote, and what a person sees of it.
+
+A letter is hidden when it shows nothing, or steers what is shown: control and format characters, lone surrogates, fillers,
+joiners, variation selectors, tags. Which letters these are follows from their Unicode properties: the general category, the
+name where a script calls one of its letters a filler, and the ranges that are kept free for more of them
+(Default_Ignorable_Code_Point in Unicode's DerivedCoreProperties.txt).
+
+    visible         for a decision: one line of plain letters, everything else as an escape (`\\x1b`, `\\u202e`)
+    printable       for reading on a terminal: lines and tabs stay, and joiners where a script or an emoji needs them
+    without_hidden  for what a model reads: hidden letters are taken out, by the same rule as `printable`
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from functools import lru_cache
+
+from .patterns import regex
+
+# Blanks beyond this many in a row could push the rest of a line out of sight.
+MAX_BLANKS = 40
+
+_FILLER = regex(
+    "FILLER|VARIATION SELECTOR|GRAPHEME JOINER|VOWEL INHERENT|PATTERN BLANK|NULL NOTEHEAD|GLYPH FULL BLANK|GLYPH HALF BLANK"
+)
+_KEPT_FREE = regex("[\u2065\ufff0-\ufff8\U000e0000-\U000e0fff]")
+_BLANKS = regex(rf" {{{MAX_BLANKS + 1},}}")
+_PAIR = regex("[\ud800-\udbff][\udc00-\udfff]")
+
+
+@lru_cache(maxsize=4096)
+def is_hidden(letter: str) -> bool:
+    """Whether one letter, standing alone, cannot be seen or steers what is shown. Blanks, tab and line feed do neither."""
+    if " " <= letter <= "~" or letter in "\t\n":
+        return False
+    category = unicodedata.category(letter)
+    if category in ("Cc", "Cf", "Cs", "Zl", "Zp") or _KEPT_FREE.match(letter):
+        return True
+    # A filler of punctuation is a stroke that fills a line, and is seen.
+    return category[0] != "P" and _FILLER.search(unicodedata.name(letter, "")) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_plain(letter: str) -> bool:
+    """Whether one letter is a sign that can be seen, or the ordinary blank; letters that Python does not know are not."""
+    return " " <= letter <= "~" or (
+        letter > "~" and unicodedata.category(letter)[0] not in "CZ" and not is_hidden(letter)
+    )
+
+
+def visible(text: str) -> str:
+    """The text on one line, each letter that is not plain as an escape, and long runs of blanks as their count."""
+    if not (text.isascii() and text.isprintable()):
+        text = text.translate({ord(letter): escape(letter) for letter in set(text) if not is_plain(letter)})
+    return _BLANKS.sub(lambda run: f"[{len(run[0])} blanks]", text)
+
+
+def visible_lines(text: str) -> list[str]:
+    """Like `visible`, with line feeds as ends of lines and tabs as four blanks."""
+    return [visible(line.replace("\t", "    ")) for line in text.split("\n")]
+
+
+def printable(text: str) -> str:
+    """The text with every hidden letter written as an escape; line feeds and tabs stay, CRLF becomes a line feed."""
+    return _replace_hidden(text.replace("\r\n", "\n"), escape)
+
+
+def without_hidden(text: str) -> str:
+    """The text without hidden letters; every end of line becomes a line feed, two halves of a letter become the letter."""
+    if not text.isascii():
+        text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
+    return _replace_hidden(text.replace("\r\n", "\n").replace("\r", "\n"), lambda letter: "")
+
+
+def one_line(text: str) -> str:
+    """The text without hidden letters on one line, with single blanks."""
+    return " ".join(without_hidden(" ".join(text.split())).split())
+
+
+def escape(letter: str) -> str:
+    """A letter as Python's source would write it: `\\n`, `\\x1b`, `\\u202e`, `\\U000e0041`."""
+    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(letter)
+    code = ord(letter)
+    return named or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")
+
+
+def _replace_hidden(text: str, replacement: Callable[[str], str]) -> str:
+    hidden = [letter for letter in set(text) if is_hidden(letter)]
+    if not hidden:
+        return text
+    return re.sub(
+        f"[{re.escape(''.join(hidden))}]",
+        lambda found: found[0] if _is_at_work(text, found.start()) else replacement(found[0]),
+        text,
+    )
+
+
+def _is_at_work(text: str, at: int) -> bool:
+    """Whether a hidden letter does what it is for: join two letters of a script or an emoji, choose the shape of one."""
+    letter, before, after = text[at], text[max(at - 1, 0) : at], text[at + 1 : at + 2]
+    if "\ufe00" <= letter <= "\ufe0f":
+        return _bears_marks(before) or (before in tuple("0123456789#*") and after == "\u20e3")
+    if letter in "\u200c\u200d":
+        return _bears_marks(text[max(at - 2, 0) : at - 1] if before == "\ufe0f" else before) and _bears_marks(after)
+    return False
+
+
+def _bears_marks(letter: str) -> bool:
+    return letter > "\x7f" and is_plain(letter)
