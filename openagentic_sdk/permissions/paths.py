@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from ..frozen import frozen
+from ..globs import path_regex
 from ..patterns import regex
 from ..text import is_hidden
 from .shell import as_fnmatch, words
@@ -210,13 +211,9 @@ def pattern_problem(pattern: str) -> str | None:
         return "braces are not part of gitignore patterns: write one rule for each"
     if pattern.split("/").count("**") > MAX_DOUBLE_STARS:
         return f"it holds '**' more than {MAX_DOUBLE_STARS} times"
-    return _bracket_problem(pattern)
-
-
-def _bracket_problem(pattern: str) -> str | None:
     try:
-        re.compile(_translate(pattern))
-    except re.error:
+        path_regex(pattern)
+    except ValueError:
         return "its brackets do not make a character class"
     return None
 
@@ -232,8 +229,10 @@ def compile_pattern(pattern: str, base: str, root: str, *, wide: bool) -> re.Pat
     anchor, rest, deep = _anchored(pattern, base, root, wide)
     prefix = "" if anchor == "/" else re.escape(anchor.rstrip("/"))
     middle = "/(?:.*/)?" if deep else "/"
-    body = _translate(rest)
-    text = f"{prefix}{middle}{body}(?:/.*)?" if body else f"{prefix or '/'}(?:/?.*)?"
+    names = [name for name in rest.split("/") if name]
+    while names[-1:] == ["**"] and len(names) > 1:
+        names.pop()  # the same, as what is below a match matches too
+    text = f"{prefix}{middle}{path_regex('/'.join(names))}(?:/.*)?" if names else f"{prefix}/.*|{prefix or '/'}"
     return re.compile(text, re.DOTALL | (re.IGNORECASE if wide else 0))
 
 
@@ -258,46 +257,6 @@ def _climb(base: str, pattern: str, deep: bool) -> tuple[str, str, bool]:
     while pattern == ".." or pattern.startswith("../"):
         base, pattern = os.path.dirname(base), pattern[3:]
     return base, pattern, deep
-
-
-_PIECE = regex(r"\*+|\?|\[[!^]?\]?[^\]/]*\]|\\.|.", re.DOTALL)
-
-
-def _translate(pattern: str) -> str:
-    """A gitignore pattern below its anchor, as the text of a regular expression."""
-    text = ""
-    names = [name for name in pattern.split("/") if name]
-    for index, name in enumerate(names):
-        last = index == len(names) - 1
-        if name == "**":
-            text += "(?:/.*)?" if last and text else ".*" if last else "(?:.*/)?"
-        else:
-            text += _translated_name(name) + ("" if last or names[index + 1 :] == ["**"] else "/")
-    return text
-
-
-def _translated_name(name: str) -> str:
-    """One name of a pattern. A star takes the shortest way to what follows it, without ever trying another."""
-    chunks: list[str] = [""]
-    for piece in _PIECE.findall(name):
-        if piece[0] == "*":
-            chunks.append("")
-        else:
-            chunks[-1] += _translated(piece)
-    first, *starred = chunks
-    if not starred:
-        return first
-    return first + "".join(f"(?>[^/]*?{chunk})" for chunk in starred[:-1]) + "[^/]*" + starred[-1]
-
-
-def _translated(piece: str) -> str:
-    if piece == "?":
-        return "[^/]"
-    if len(piece) > 1 and piece[0] == "[":
-        inner = piece[1:-1].replace("\\", "\\\\")
-        inner = "^/" + inner[1:] if inner[0] in "!^" else inner
-        return "[" + inner.replace("[", "\\[").replace("&&", "&\\&").replace("||", "|\\|").replace("~~", "~\\~") + "]"
-    return re.escape(piece[1] if len(piece) > 1 else piece)
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:

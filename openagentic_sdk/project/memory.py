@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..frozen import frozen
+from ..globs import compile_glob
 from ..patterns import regex
 from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..text import without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_below
-from .globs import expand_braces, matches_glob
 
 MAX_MEMORY_BYTES = 256 * 1024
 MAX_MEMORY_FILES = 200
@@ -58,7 +58,7 @@ def _applies(rule: MemoryFile, path: str) -> bool:
     if not is_within(path, folder):
         return False
     relative = os.path.relpath(path, folder).replace(os.sep, "/")
-    return any(matches_glob(relative, pattern) for pattern in rule.paths)
+    return any(fits.fullmatch(relative) for fits in map(compile_glob, rule.paths) if fits)
 
 
 def read_memory(folders: ClaudeFolders, *, agents_md: str = "fallback", allow_outside_imports: bool = False) -> Memory:
@@ -133,8 +133,10 @@ class _Reading:
         paths = fields.globs("paths")
         body = without_comments(without_hidden(front.body)).strip("\n")
         for pattern in paths:
-            if expand_braces(pattern) is None:
-                self.leave_out(file.path, f"the pattern {pattern[:80]!r} has too many braces and fits nothing")
+            if compile_glob(pattern) is None:
+                self.leave_out(
+                    file.path, f"the pattern {pattern[:80]!r} is empty or has too many braces, and fits nothing"
+                )
         if body.strip():
             (self.rules if paths else self.files).append(
                 MemoryFile(file.path, file.scope, body, paths=paths, folder=folder)

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ToolError
+from ..globs import static_folder
 from ..threads import run_in_thread
 from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
 from .files.window import plural
 from .files.workspace import ResolvedPath, check_folder, shown_path
 from .find.file_types import type_suffixes
-from .find.pattern import GlobPattern, expand_braces, static_folder
+from .find.pattern import GlobPattern, expand_braces
 from .find.tree import WalkOptions, walk
 
 

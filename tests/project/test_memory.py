@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from openagentic_sdk.project.claude import claude_folders, find_project_root
-from openagentic_sdk.project.globs import expand_braces, matches_glob
 from openagentic_sdk.project.memory import Memory, import_targets, read_memory, without_comments
 from tests.skills.support import ProjectTestCase
 
@@ -167,23 +166,9 @@ class RuleTest(MemoryTestCase):
             with self.subTest(path):
                 self.assertEqual(bool(memory.rules_for(str(self.project / path))), applies)
 
-    def test_globs(self) -> None:
-        for path, pattern, fits in (
-            ("a.py", "*.py", True), ("d/a.py", "*.py", True), ("d/a.py", "./d/*.py", True), ("d/e/a.py", "d/*.py", False),
-            ("d/e/a.py", "d/**", True), ("d/a.py", "**/a.py", True), ("a.py", "**/a.py", True),
-            ("x/a.py", "{d,x}/a.py", True),
-            ("a.py", "[ab].py", True), ("a.py", "[!a].py", False), ("a.py", "?.py", True), ("d/a.py", "d?a.py", False),
-            ("a{b}.py", "a{b}.py", True), ("a.py", "", False), ("a,b", "a{,},b", True),
-        ):  # fmt: skip
-            with self.subTest(pattern):
-                self.assertEqual(matches_glob(path, pattern), fits)
-
     def test_a_brace_bomb_fits_nothing_and_costs_nothing(self) -> None:
         bomb = "{a,b}" * 40
         began = time.process_time()
-        self.assertIsNone(expand_braces(bomb))
-        self.assertFalse(matches_glob("a" * 40, bomb))
-        self.assertFalse(matches_glob("/".join("a" * 200), "/".join(["**", "a*"] * 100) + "/b"))
         self.assertLess(time.process_time() - began, 2.0)
         self.write({".claude/rules/bomb.md": f"---\npaths: ['{bomb}']\n---\nBoom.\n"})
         memory = self.read()

@@ -63,6 +63,7 @@ class Patterns(ScratchCase):
             ("/etc/*", ToolError),
             ("~/x", ToolError),
             ("{a,b}" * 9, ToolInputError),
+            ("[z-a]x", ToolInputError),
             ("x" * 5_000, ToolInputError),
             ("", ToolInputError),
         ):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from ...frozen import frozen
-from .pattern import SPECIAL, Fits, folder_regex, name_regex, split_path
+from ...globs import SPECIAL, folder_regex, name_regex, split_path
+from .pattern import Fits
 
 MAX_RULES = 10_000
 
@@ -57,7 +58,7 @@ class IgnoreFile:
 
     def __init__(self, text: str) -> None:
         lines = text.splitlines()[:MAX_RULES]
-        self._rules = [_rule(pattern) for pattern in map(_clean, lines) if pattern.strip("!/")]
+        self._rules = [rule for pattern in map(_clean, lines) if pattern.strip("!/") and (rule := _rule(pattern))]
         self._known: dict[tuple[bool, tuple[int, ...]], NameRules] = {}
         self._bound = [(number, rule.in_folder) for number, rule in enumerate(self._rules) if rule.in_folder]
 
@@ -86,10 +87,14 @@ def _clean(line: str) -> str:
     return stripped + " " if stripped.endswith("\\") and len(line) > len(stripped) else stripped
 
 
-def _rule(pattern: str) -> _Rule:
+def _rule(pattern: str) -> _Rule | None:
+    """What a pattern says; None for one that fits nothing, a set with an empty range."""
     body = pattern.removeprefix("!")
     bound = "/" in body.removesuffix("/")  # a slash that is not at the end ties a pattern to the file's folder
     folder, name = split_path(body)
-    in_folder = re.compile(folder_regex(folder), re.DOTALL).fullmatch if bound and folder != "**" else None
-    fits = re.compile(name_regex(name), re.DOTALL).fullmatch
+    try:
+        in_folder = re.compile(folder_regex(folder), re.DOTALL).fullmatch if bound and folder != "**" else None
+        fits = re.compile(name_regex(name), re.DOTALL).fullmatch
+    except ValueError:
+        return None
     return _Rule(name, fits, not pattern.startswith("!"), body.endswith("/"), in_folder)

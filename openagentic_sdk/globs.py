@@ -1,0 +1,171 @@
+"""Glob patterns over paths, compiled to regular expressions that cannot explode.
+
+`*` and `?` stay within a name, `**` is any number of folders, `[a-z]` and `[!a-z]` are sets, a backslash takes the next
+character as it is, and `expand_braces` takes `{a,b}` apart. Hidden names are names like others. Every star but the last of
+a name becomes an atomic group that takes the first place where its text fits: the first is never worse than a later one, so
+nothing is tried twice. A set with a range that is empty, such as `[z-a]`, raises `ValueError`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+MAX_ALTERNATIVES = 256
+MAX_CHARS = 4096
+
+# What has a meaning in a pattern without braces.
+SPECIAL = frozenset("*?[\\")
+
+
+@lru_cache(maxsize=1024)
+def compile_glob(pattern: str) -> re.Pattern[str] | None:
+    """A pattern, braces included, for whole relative paths; without a `/` it fits a name in any folder.
+
+    None for a pattern that can fit nothing: it is empty, has an empty range, or stands for too many others.
+    """
+    alternatives = expand_braces(pattern, MAX_ALTERNATIVES) if 0 < len(pattern) <= MAX_CHARS else None
+    if alternatives is None or sum(map(len, alternatives)) > 16 * MAX_CHARS:
+        return None
+    anchored = [one.removeprefix("./") if "/" in one else f"**/{one}" for one in alternatives]
+    try:
+        return re.compile("|".join(map(path_regex, anchored)), re.DOTALL)
+    except ValueError:
+        return None
+
+
+def path_regex(pattern: str) -> str:
+    """The source of a regular expression for a whole relative path. `**` at the end is any file below."""
+    folder, name = split_path(pattern)
+    return folder_regex(folder) + name_regex(name)
+
+
+def split_path(pattern: str) -> tuple[str, str]:
+    """The pattern of the folders (empty for the root alone) and of the file's name. `**` at the end is any file below."""
+    folder, _, name = pattern.strip("/").rpartition("/")
+    if name != "**":
+        return folder, name or "*"
+    return f"{folder}/**" if folder else "**", "*"
+
+
+def folder_regex(pattern: str) -> str:
+    """The source of a regular expression for a folder's path, which has a slash after each name."""
+    chunks = [""]
+    names = [name for name in pattern.split("/") if name]
+    for before, name in zip(["", *names], names, strict=False):
+        if name != "**":
+            chunks[-1] += name_regex(name) + "/"
+        elif before != "**":  # several in a row are one
+            chunks.append("")
+    if len(chunks) == 1:
+        return chunks[0]
+    first, *middle, last = chunks
+    return first + "".join(f"(?>(?:[^/]+/)*?{chunk})" for chunk in middle) + f"(?:[^/]+/)*{last}"
+
+
+def name_regex(pattern: str) -> str:
+    """The source of a regular expression for one name."""
+    pieces: list[str] = [""]
+    at = 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character == "*":
+            pieces.append("")
+            at += 1
+            continue
+        text, at = _one_character(pattern, at)
+        pieces[-1] += text
+    first, *rest = pieces
+    if not rest:
+        return first
+    middle = "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1] if piece)
+    return f"{first}{middle}[^/]*{rest[-1]}"
+
+
+def _one_character(pattern: str, at: int) -> tuple[str, int]:
+    """The regular expression of what stands at `at`, and where it ends."""
+    character = pattern[at]
+    if character == "?":
+        return "[^/]", at + 1
+    if character == "\\" and at + 1 < len(pattern):
+        return re.escape(pattern[at + 1]), at + 2
+    if character == "[":
+        # A `]` right at the start belongs to the set.
+        start = at + 2 if pattern[at + 1 : at + 2] in ("!", "^") else at + 1
+        end = pattern.find("]", start + 1)
+        if end > 0:
+            return _character_set(pattern[start:end], negated=start == at + 2), end + 1
+    return re.escape(character), at + 1
+
+
+def _character_set(members: str, *, negated: bool) -> str:
+    text, at = "", 0
+    while at < len(members):
+        low, high = members[at], members[at]
+        if members[at + 1 : at + 2] == "-" and at + 2 < len(members):
+            high = members[at + 2]
+            at += 2
+        if low > high:
+            raise ValueError(f"the range {low}-{high} in the brackets of a pattern holds no character")
+        text += re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}"
+        at += 1
+    return f"[^/{text}]" if negated else f"[{text}]"
+
+
+def static_folder(pattern: str) -> str:
+    """The folders at the start of a pattern that hold no wildcard: where a walk may begin."""
+    names = pattern.split("/")[:-1]
+    count = next((i for i, name in enumerate(names) if SPECIAL.intersection(name)), len(names))
+    return "/".join(names[:count])
+
+
+def expand_braces(pattern: str, most: int) -> list[str] | None:
+    """The patterns without braces that one with braces stands for; None when there would be more than `most`.
+
+    A group without a comma is taken as it is. Groups in groups multiply, so the limit is looked at on the way.
+    """
+    done: list[str] = []
+    waiting = [pattern]
+    while waiting:
+        one = waiting.pop()
+        group = _first_group(one)
+        if group is None:
+            done.append(one)
+        else:
+            start, end, choices = group
+            waiting += [one[:start] + choice + one[end:] for choice in reversed(choices)]
+        if len(done) + len(waiting) > most:
+            return None
+    return done
+
+
+def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
+    """Start, end and choices of the first `{a,b}` that is closed and holds a comma."""
+    start = -1
+    while (start := _find_open(pattern, start + 1)) >= 0:
+        depth, cut, choices, at = 0, start + 1, [], start
+        while at < len(pattern):
+            character = pattern[at]
+            if character == "\\":
+                at += 1
+            elif character == "{":
+                depth += 1
+            elif character == "}":
+                depth -= 1
+                if depth == 0:
+                    break
+            elif character == "," and depth == 1:
+                choices.append(pattern[cut:at])
+                cut = at + 1
+            at += 1
+        if depth == 0 and choices:
+            return start, at + 1, [*choices, pattern[cut:at]]
+    return None
+
+
+def _find_open(pattern: str, start: int) -> int:
+    while start < len(pattern):
+        if pattern[start] == "{":
+            return start
+        start += 2 if pattern[start] == "\\" else 1
+    return -1
