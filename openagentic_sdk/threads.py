@@ -6,7 +6,6 @@ A thread per call, not the loop's executor: its few workers would be held by slo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import inspect
 import threading
@@ -57,7 +56,12 @@ async def in_daemon_thread(work: Callable[[], Any], name: str) -> Any:
     done: asyncio.Future[Any] = loop.create_future()
     in_context = partial(contextvars.copy_context().run, work)
     threading.Thread(target=_carry, args=(in_context, loop, done), name=name, daemon=True).start()
-    return await done
+    try:
+        return await done
+    except asyncio.CancelledError:
+        if done.done() and not done.cancelled() and done.exception() is None:
+            _drop(done.result())  # it came in the same turn of the loop as the end of the wait
+        raise
 
 
 def _carry(work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any]) -> None:
@@ -68,15 +72,21 @@ def _carry(work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: async
         result = work()
     except BaseException as error:  # noqa: BLE001 - carried to the caller, whatever it is
         failure = error
-    # The loop may be gone when the work outlives its run; then nobody waits for the answer.
-    with contextlib.suppress(RuntimeError):
+    try:
         loop.call_soon_threadsafe(_settle, done, result, failure)
+    except RuntimeError:  # the loop is gone: the work has outlived its run, and its answer is not waited for
+        _drop(result)
+
+
+def _drop(result: Any) -> None:
+    """A coroutine that nobody will await is closed, or Python would warn that it never was."""
+    if inspect.iscoroutine(result):
+        result.close()
 
 
 def _settle(done: asyncio.Future[Any], result: Any, failure: BaseException | None) -> None:
     if done.done():
-        if inspect.iscoroutine(result):
-            result.close()
+        _drop(result)
     elif failure is None:
         done.set_result(result)
     elif isinstance(failure, StopIteration):  # a future refuses it

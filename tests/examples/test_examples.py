@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,21 +15,23 @@ EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 MAX_LINES = 60
 
 
-def run_example(path: Path, home: str) -> subprocess.CompletedProcess[str]:
+def run_example(path: Path) -> subprocess.CompletedProcess[str]:
     """Run an example as a newcomer does, without a key and with an empty home folder."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "OPENAGENTIC_"))}
-    environ.update(HOME=home, PYTHONIOENCODING="utf-8")
     command = [sys.executable, str(path.relative_to(ROOT))]
-    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60)
+    with tempfile.TemporaryDirectory() as home:
+        environ.update(HOME=home, PYTHONIOENCODING="utf-8")
+        return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600)
 
 
 class Examples(unittest.TestCase):
     maxDiff = None
 
     def test_each_prints_what_its_expected_file_says(self) -> None:
-        for path in EXAMPLES:
-            with self.subTest(path.name), tempfile.TemporaryDirectory() as home:
-                done = run_example(path, home)
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            runs = list(pool.map(run_example, EXAMPLES))
+        for path, done in zip(EXAMPLES, runs, strict=True):
+            with self.subTest(path.name):
                 expected = (path.parent / "expected" / f"{path.stem}.txt").read_text(encoding="utf-8")
                 self.assertEqual((done.stdout, done.stderr, done.returncode), (expected, "", 0))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import unittest
 from typing import Any
 
 from openagentic_sdk.hooks.engine import HookEngine, _match_name
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.threads import in_daemon_thread
+from tests.looptime import skip_time
 
 
 def says(decision: HookDecision | None, seen: list[dict[str, Any]] | None = None) -> Any:
@@ -184,22 +187,41 @@ class Failures(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(decision.block)
 
     async def test_a_hook_that_hangs_is_left_behind_and_closes(self) -> None:
-        released = threading.Event()
+        loop, released = asyncio.get_running_loop(), threading.Event()
         self.addCleanup(released.set)
 
         async def sleeps(payload: dict[str, Any]) -> None:
+            skip_time(60)
             await asyncio.Event().wait()
 
         def blocks(payload: dict[str, Any]) -> None:
+            loop.call_soon_threadsafe(skip_time, 60)
             released.wait()
 
         for hook in (sleeps, blocks):
             with self.subTest(hook.__name__):
-                engine = HookEngine(pre_tool_use=(HookMatcher("slow", hook=hook, timeout_s=0.02),))
+                engine = HookEngine(pre_tool_use=(HookMatcher("slow", hook=hook, timeout_s=60),))
                 _, events, decision = await engine.run_pre_tool_use(tool_name="Edit", tool_input={})
                 assert decision is not None
-                self.assertIn("0.02 s", decision.block_reason or "")
+                self.assertIn("60 s", decision.block_reason or "")
                 self.assertEqual((events[0].action, events[0].error_type), ("timeout", "TimeoutError"))
+
+    async def test_a_coroutine_that_came_in_the_moment_its_wait_ended_is_closed(self) -> None:
+        loop = asyncio.get_running_loop()
+        made = asyncio.Event().wait()
+
+        def end_the_wait(thread: threading.Thread) -> None:
+            thread.join()  # its answer is on its way and nobody has seen it
+            loop.call_soon(waiting.cancel)
+
+        def answer() -> Any:
+            loop.call_soon_threadsafe(end_the_wait, threading.current_thread())
+            return made
+
+        waiting = asyncio.create_task(in_daemon_thread(answer, "late"))
+        with self.assertRaises(asyncio.CancelledError):
+            await waiting
+        self.assertEqual(inspect.getcoroutinestate(made), inspect.CORO_CLOSED)
 
     async def test_an_answer_that_is_no_decision_is_a_failure(self) -> None:
         engine = HookEngine(pre_tool_use=(HookMatcher("wrong", hook=says({"block": True})),))  # type: ignore[arg-type]

@@ -9,6 +9,8 @@ from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.task import TaskTool
+from tests.looptime import skip_time
+from tests.size import LARGE
 
 from .support import assert_closed, options_for
 
@@ -50,6 +52,9 @@ def long_run(store, **changes):
 
 
 class CancelTest(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self):
+        asyncio.get_running_loop().set_debug(LARGE)  # hundreds of runs, of which each is thrice as slow in debug mode
+
     async def count_events(self):
         return len([event async for event in query(prompt="go", options=long_run(MemorySessionStore()))])
 
@@ -146,18 +151,25 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(ran, [])
 
     async def test_a_finished_call_beside_a_cancelled_one_keeps_its_result_whatever_it_is(self):
+        returned = asyncio.Event()
+
         @tool(effect="read")
         async def odd() -> object:
             """Return what JSON cannot say."""
+            returned.set()
             return {1, 2}.__class__
 
         @tool(effect="read")
         async def forever() -> str:
             """Never come back."""
+            await returned.wait()
+            for _ in range(20):  # the other call's answer has a few steps to go
+                await asyncio.sleep(0)
+            skip_time(60)
             await asyncio.Event().wait()
 
         calls = {"tool_calls": [{"name": "forever"}, {"name": "odd"}]}
-        options = options_for([calls, "never"], tools=[odd, forever], timeout_s=0.1)
+        options = options_for([calls, "never"], tools=[odd, forever], timeout_s=60)
         result = await run(prompt="hi", options=options)
         events = assert_closed(self, options.session_store, result.session_id)
         outcomes = [event.outcome for event in events if event.type == "tool.result"]

@@ -11,6 +11,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.looptime import skip_time
 
 from .support import assert_closed, events_of, options_for, result_of, types_of
 
@@ -212,9 +213,10 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
 
             async def stream(self, *, model, messages, tools=(), api_key=None):
                 yield {"type": "text_delta", "delta": "so far"}
+                skip_time(60)
                 await asyncio.Event().wait()
 
-        options = options_for([], provider=Hanging(), timeout_s=0.05)
+        options = options_for([], provider=Hanging(), timeout_s=60)
         events = await events_of("hi", options)
         self.assertEqual(result_of(events).stop_reason, "timeout")
         partial = next(event for event in events if event.type == "assistant.message")

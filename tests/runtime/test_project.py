@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tempfile
-import time
+import threading
 import unittest
 from dataclasses import replace
 from pathlib import Path
@@ -26,16 +26,16 @@ Say hello to everybody.
 """
 
 
-class SlowToMake(MemorySessionStore):
-    """Makes the session of a subagent after a while."""
+class TellingStore(MemorySessionStore):
+    """Tells the event loop, with the thread that does it, when the session of a subagent is made."""
 
-    def __init__(self, delay_s):
+    def __init__(self, tell):
         super().__init__()
-        self.delay_s = delay_s
+        self.tell, self.loop = tell, asyncio.get_running_loop()
 
     def create_session(self, *, metadata=None, session_id=None):
         if "parent_session_id" in metadata:
-            time.sleep(self.delay_s)
+            self.loop.call_soon_threadsafe(self.tell, threading.current_thread())
         return super().create_session(metadata=metadata, session_id=session_id)
 
 
@@ -147,14 +147,31 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
             assert_closed(self, options.session_store, session_id)
 
     async def test_a_subagent_that_ends_before_it_begins_leaves_a_closed_session(self):
-        """The run ends while the subagent's session is made, a little later each time."""
+        """The run is ended when the subagent's session is made, a turn of the event loop later each time."""
         start = {"name": "Task", "arguments": {"agent": "helper", "prompt": "help me", "background": True}}
-        unbegun = 0
-        for delay in range(12):
-            store = SlowToMake(delay / 500)
-            turns = [{"tool_calls": [start]}, "done", {"agent": "You help quietly.", "delay_s": 30}]
+
+        async def consume(store):
+            turns = [{"tool_calls": [start]}, {"delay_s": 30}, {"agent": "You help quietly.", "delay_s": 30}]
             async for _ in query(prompt="hi", options=self.options(turns, session_store=store)):
-                await asyncio.sleep(0.002)
+                pass
+
+        async def end_later(consumer, maker, turns):
+            maker.join()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            consumer.cancel()
+
+        unbegun = 0
+        for turns in range(20):
+            ending = []
+            store = TellingStore(
+                lambda maker, turns=turns, ending=ending: ending.append(
+                    asyncio.create_task(end_later(consumer, maker, turns))  # noqa: B023
+                )
+            )
+            consumer = asyncio.create_task(consume(store))
+            await asyncio.wait({consumer})
+            await ending[0]
             for session_id in store.list_sessions():
                 assert_closed(self, store, session_id)
                 events = [event.type for event in store.read_events(session_id)]

@@ -13,6 +13,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.function import tool
+from tests.looptime import skip_time
 
 from .support import assert_closed, events_of, options_for, result_of
 
@@ -89,7 +90,8 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_result_that_no_hook_has_seen_is_not_shown_when_the_run_is_cut(self):
         async def withhold(payload):
-            await asyncio.sleep(30)
+            skip_time(60)
+            await asyncio.Event().wait()
             return HookDecision(block=True)
 
         @tool(effect="read")
@@ -98,7 +100,7 @@ class SeamTest(unittest.IsolatedAsyncioTestCase):
             return SECRET
 
         hooks = HookEngine(post_tool_use=[HookMatcher("withhold", hook=withhold)])
-        options = options_for([{"tool_calls": [{"name": "tell"}]}, "never"], tools=[tell], hooks=hooks, timeout_s=0.2)
+        options = options_for([{"tool_calls": [{"name": "tell"}]}, "never"], tools=[tell], hooks=hooks, timeout_s=60)
         result = await run(prompt="hi", options=options)
         events = assert_closed(self, options.session_store, result.session_id)
         self.assertFalse(any(SECRET in str(event) for event in events))

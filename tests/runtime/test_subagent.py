@@ -11,6 +11,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.task import TaskTool
+from tests.looptime import skip_time
 
 from .support import assert_closed, echo, events_of, fail, options_for, result_of
 
@@ -95,12 +96,13 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
         class Slow(ScriptedProvider):
             async def stream(self, *, model, messages, tools=(), api_key=None):
                 if "You are one." in str(messages[0]):
+                    skip_time(60)
                     await asyncio.Event().wait()
                 async for event in super().stream(model=model, messages=messages, tools=tools, api_key=api_key):
                     yield event
 
-        options = options_with(Slow([delegate("one")]), timeout_s=0.2)
-        events = await asyncio.wait_for(events_of("go", options), 20)
+        options = options_with(Slow([delegate("one")]), timeout_s=60)
+        events = await events_of("go", options)
         self.assertEqual(result_of(events).stop_reason, "timeout")
         for session_id in options.session_store.list_sessions():
             assert_closed(self, options.session_store, session_id)
