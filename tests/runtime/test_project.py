@@ -3,12 +3,14 @@
 import asyncio
 import json
 import tempfile
-import threading
 import unittest
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from openagentic_sdk.api import query, run
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
@@ -27,16 +29,18 @@ Say hello to everybody.
 
 
 class TellingStore(MemorySessionStore):
-    """Tells the event loop, with the thread that does it, when the session of a subagent is made."""
+    """Tells the event loop when the first events of a subagent are stored."""
 
-    def __init__(self, tell):
-        super().__init__()
-        self.tell, self.loop = tell, asyncio.get_running_loop()
+    def open_writer(self, session_id):
+        writer = super().open_writer(session_id)
+        if "parent_session_id" in self.read_metadata(session_id)["metadata"]:
+            writer.append = partial(self.append_and_tell, writer.append)
+        return writer
 
-    def create_session(self, *, metadata=None, session_id=None):
-        if "parent_session_id" in metadata:
-            self.loop.call_soon_threadsafe(self.tell, threading.current_thread())
-        return super().create_session(metadata=metadata, session_id=session_id)
+    def append_and_tell(self, append, events):
+        stored = append(events)
+        self.loop.call_soon_threadsafe(self.began.set)
+        return stored
 
 
 class ProjectTest(unittest.IsolatedAsyncioTestCase):
@@ -147,36 +151,42 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
             assert_closed(self, options.session_store, session_id)
 
     async def test_a_subagent_that_ends_before_it_begins_leaves_a_closed_session(self):
-        """The run is ended when the subagent's session is made, a turn of the event loop later each time."""
+        """The run is ended when the first event of the subagent is stored, a turn of the event loop later each time."""
         start = {"name": "Task", "arguments": {"agent": "helper", "prompt": "help me", "background": True}}
 
-        async def consume(store):
-            turns = [{"tool_calls": [start]}, {"delay_s": 30}, {"agent": "You help quietly.", "delay_s": 30}]
-            async for _ in query(prompt="hi", options=self.options(turns, session_store=store)):
+        async def consume(**more):
+            turns = [
+                {"tool_calls": [start]},
+                {"text": "late", "delay_s": 30},
+                {"agent": "You help quietly.", "text": "late", "delay_s": 30},
+            ]
+            async for _ in query(prompt="hi", options=self.options(turns, **more)):
                 pass
 
-        async def end_later(consumer, maker, turns):
-            maker.join()
+        async def ended_when(began, turns, store, **more):
+            consumer = asyncio.create_task(consume(session_store=store, **more))
+            await began.wait()
             for _ in range(turns):
                 await asyncio.sleep(0)
             consumer.cancel()
-
-        unbegun = 0
-        for turns in range(20):
-            ending = []
-            store = TellingStore(
-                lambda maker, turns=turns, ending=ending: ending.append(
-                    asyncio.create_task(end_later(consumer, maker, turns))  # noqa: B023
-                )
-            )
-            consumer = asyncio.create_task(consume(store))
             await asyncio.wait({consumer})
-            await ending[0]
             for session_id in store.list_sessions():
                 assert_closed(self, store, session_id)
-                events = [event.type for event in store.read_events(session_id)]
-                unbegun += events == ["system.init", "result"]
-        self.assertGreater(unbegun, 0)
+
+        for turns in range(12):
+            store = TellingStore()
+            store.loop, store.began = asyncio.get_running_loop(), asyncio.Event()
+            await ended_when(store.began, turns, store)
+
+        async def hold(payload):
+            if payload["context"]["agent_name"] == "helper":
+                held.set()
+                await asyncio.Event().wait()
+
+        store, held = MemorySessionStore(), asyncio.Event()
+        await ended_when(held, 0, store, hooks=HookEngine(session_start=[HookMatcher("hold", hook=hold)]))
+        logs = [[event.type for event in store.read_events(session_id)] for session_id in store.list_sessions()]
+        self.assertIn(["system.init", "result"], logs)
 
     async def test_an_image_is_sent_whole_and_no_blob_is_made_of_it(self):
         import base64
