@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..disk import SystemDisk, write_durably
 from ..errors import OptionsError
 from ..skills.files import is_within, read_bytes
 from .settings import MAX_SETTINGS_BYTES
@@ -70,14 +71,4 @@ def _write(path: str, text: str) -> None:
     target = Path(os.path.realpath(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-    temporary = f"{target}.{os.getpid()}.tmp"
-    try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), mode)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_durably(SystemDisk(), target, text.encode(), mode=mode)

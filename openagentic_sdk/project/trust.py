@@ -10,8 +10,10 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from ..disk import SystemDisk, write_durably
 from ..errors import FileRefusedError, StorageError
 from ..frozen import frozen
 from ..skills.activation import grantable
@@ -203,11 +205,5 @@ class TrustStore:
     def _write(self, projects: Mapping[str, Any]) -> None:
         folder = os.path.dirname(self.path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        temporary = f"{self.path}.{os.getpid()}.tmp"
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            json.dump({"version": 1, "projects": projects}, file, indent=1, sort_keys=True)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        text = json.dumps({"version": 1, "projects": projects}, indent=1, sort_keys=True)
+        write_durably(SystemDisk(), Path(self.path), text.encode("ascii") + b"\n")

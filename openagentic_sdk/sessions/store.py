@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import Clock, SystemClock
+from ..disk import BINARY, NO_FOLLOW, Disk, SystemDisk, write_durably
 from ..errors import (
     InvalidEventError,
     LogCorruptError,
@@ -35,8 +36,7 @@ from ..errors import (
 from ..events import Event
 from .base import SessionStore, check_sequence, stamp_events
 from .folds.summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
-from .log.disk import BINARY, NO_FOLLOW, Disk, SystemDisk
-from .log.file import DURABILITY_LEVELS, LogWriter, open_log, seal_events, write_durably
+from .log.file import DURABILITY_LEVELS, LogWriter, open_log, seal_events
 from .log.folder import (
     BLOBS_NAME,
     LOG_NAME,

@@ -15,8 +15,8 @@ import random
 import signal
 from collections.abc import Sequence
 
+from ..disk import Disk, SystemDisk
 from ..frozen import frozen
-from ..sessions.log.disk import Disk, SystemDisk
 
 # What can go wrong. The first group is raised as an OSError before anything happens; `short` and `torn` write half.
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EFBIG", "EINTR")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from openagentic_sdk.disk import SystemDisk
 from openagentic_sdk.events import (
     AssistantMessage,
     AssistantReasoning,
@@ -22,7 +23,6 @@ from openagentic_sdk.events import (
     UnknownEvent,
     UserMessage,
 )
-from openagentic_sdk.sessions.log.disk import SystemDisk
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import LOG_NAME, FileSessionStore
 from openagentic_sdk.testing.clock import FakeClock

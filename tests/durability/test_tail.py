@@ -6,8 +6,8 @@ import os
 from bisect import bisect_right
 from itertools import accumulate
 
+from openagentic_sdk.disk import SystemDisk
 from openagentic_sdk.events import LogRecovered, UserMessage
-from openagentic_sdk.sessions.log.disk import SystemDisk
 from openagentic_sdk.sessions.log.scan import LogReader
 from openagentic_sdk.sessions.log.verify import verify_session
 from tests.size import LARGE

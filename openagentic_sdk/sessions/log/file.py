@@ -9,7 +9,6 @@ before it. A write that fails is taken back; a disk whose state cannot be known 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import threading
@@ -19,6 +18,7 @@ from pathlib import Path
 from zlib import crc32
 
 from ...clock import Clock
+from ...disk import BINARY, NO_FOLLOW, Disk, write_durably
 from ...errors import (
     ConcurrencyError,
     SessionLockedError,
@@ -28,7 +28,6 @@ from ...errors import (
 from ...events import Event, LogRecovered
 from ...serialization import dumps_json
 from ..base import SessionWriter
-from .disk import BINARY, NO_FOLLOW, Disk
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
 from .lock import lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, read_range
@@ -253,40 +252,6 @@ def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, cloc
         writer.append([LogRecovered(bytes=size, offset=place, moved_to=name) for name, size in tails])
         writer.sync()
     return writer
-
-
-def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Write a whole file so that after a crash it is there complete or not at all. Raises `OSError`.
-
-    Without `sync`, only the death of the process counts as a crash.
-    """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
-    try:
-        write_new_file(disk, unfinished, [data], sync=sync)
-        disk.replace(str(unfinished), str(path))
-    except BaseException:  # whatever happened, nothing unfinished should fill a disk that may be full already
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise
-    if sync:
-        disk.fsync_folder(str(path.parent))
-
-
-def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool) -> None:
-    """Write the blocks into a file whose name is known to no other process yet. Raises `OSError`."""
-    fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | BINARY | NO_FOLLOW, 0o600)
-    try:
-        for block in blocks:
-            view = memoryview(block)
-            while view:
-                written = disk.write(fd, view)
-                if not written:
-                    raise OSError(errno.ENOSPC, "nothing more can be written")
-                view = view[written:]
-        if sync:
-            disk.fdatasync(fd)
-    finally:
-        disk.close(fd)
 
 
 def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:

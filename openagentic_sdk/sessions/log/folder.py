@@ -13,10 +13,9 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
+from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
 from ...errors import OptionsError, SessionExistsError, StorageError
 from ..folds.summary import SessionSummary
-from .disk import BINARY, NO_FOLLOW, Disk
-from .file import write_new_file
 from .lock import wait_for_lock
 from .meta_file import Meta
 from .scan import Position

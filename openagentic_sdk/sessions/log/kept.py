@@ -7,10 +7,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from ...disk import BINARY, NO_FOLLOW, Disk, write_durably
 from ...errors import LogCorruptError
 from ..folds.summary import SessionSummary, fold_session_summary
-from .disk import BINARY, NO_FOLLOW, Disk
-from .file import write_durably
 from .folder import LOG_NAME, META_NAME, SUMMARY_NAME, folder_lock, open_cache, read_cache, read_open_cache
 from .scan import START, LogReader, Position
 from .summary_file import KeptSummary

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from zlib import crc32
 
+from ...disk import Disk
 from ...errors import LogCorruptError
 from ...events import Event
 from ...frozen import frozen
-from .disk import Disk
 from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, decode_line, read_envelope
 
 # A disk loses whole sectors, so a hole ends at a multiple of this or at the end of the file.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from ...disk import BINARY, NO_FOLLOW, SystemDisk
 from ...errors import LogCorruptError, StorageError
 from ...events import SessionForked
 from ...frozen import frozen
 from ..store import FileSessionStore
-from .disk import BINARY, NO_FOLLOW, SystemDisk
 from .folder import LOG_NAME
 from .line import BadLineError, decode_line, read_envelope
 from .scan import LogReader, offset_of, split_lines

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ..log.disk import BINARY
+from ...disk import BINARY
 from ..log.lock import try_lock
 
 

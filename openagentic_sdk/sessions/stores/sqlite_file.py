@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...disk import BINARY
 from ...errors import SessionNotFoundError, StorageError
-from ..log.disk import BINARY
 from .per_process import PerProcess
 from .sqlite_schema import migrate
 

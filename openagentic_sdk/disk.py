@@ -1,4 +1,4 @@
-"""The calls of the operating system that the log needs, so that tests can put a failing disk in their place.
+"""The calls of the operating system that durable files need, so that tests can put a failing disk in their place.
 
 `SystemDisk` hides what differs between platforms: a system without `fdatasync` gets `fsync`, macOS gets the call that
 empties the drive's cache too, and where a folder cannot be synced (Windows) syncing one does nothing.
@@ -6,8 +6,12 @@ empties the drive's cache too, and where a folder cannot be synced (Windows) syn
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Protocol
 
 BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
@@ -15,7 +19,7 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
 class Disk(Protocol):
-    """The part of `os` that the log uses, by the same names; every call raises `OSError` like `os` does."""
+    """The part of `os` that durable files use, by the same names; every call raises `OSError` like `os` does."""
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int: ...
 
@@ -76,3 +80,37 @@ class SystemDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
+    """Write a whole file so that after a crash it is there complete or not at all. Raises `OSError`.
+
+    Without `sync`, only the death of the process counts as a crash.
+    """
+    unfinished = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
+    try:
+        write_new_file(disk, unfinished, [data], sync=sync, mode=mode)
+        disk.replace(str(unfinished), str(path))
+    except BaseException:  # whatever happened, nothing unfinished should fill a disk that may be full already
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+    if sync:
+        disk.fsync_folder(str(path.parent))
+
+
+def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool, mode: int = 0o600) -> None:
+    """Write the blocks into a file whose name is known to no other process yet. Raises `OSError`."""
+    fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, mode)
+    try:
+        for block in blocks:
+            view = memoryview(block)
+            while view:
+                written = disk.write(fd, view)
+                if not written:
+                    raise OSError(errno.ENOSPC, "nothing more can be written")
+                view = view[written:]
+        if sync:
+            disk.fdatasync(fd)
+    finally:
+        disk.close(fd)
