@@ -63,6 +63,7 @@ class BashTool(BlockingTool):
         environment: Mapping[str, str] | None = None,
         sandbox: SandboxMode = "off",
         sandbox_network: bool = False,
+        sandbox_unix_sockets: bool = False,
         sandbox_writable: Iterable[str] = (),
         sandbox_protected: Iterable[str] = (),
         sandbox_limits: Iterable[tuple[int, int]] = (),
@@ -82,6 +83,7 @@ class BashTool(BlockingTool):
         self._sandbox = BashSandbox(
             mode=sandbox,
             network=sandbox_network,
+            unix_sockets=sandbox_unix_sockets,
             writable=tuple(sandbox_writable),
             protected=tuple(sandbox_protected),
             limits=tuple(sandbox_limits),

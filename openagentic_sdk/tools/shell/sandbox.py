@@ -6,7 +6,7 @@ as a plan, a plain dict made by `sandbox_plan`:
 `level`: `namespaces` (own user, mount, pid and, without `network`, net namespace; the whole tree read-only), `bwrap` (the
 same by the program of that name, called as `bwrap` says) or `landlock` (the kernel's path rules only); `writable`: folders;
 `protected`: paths in them that stay read-only; `overlays`: `(folder, upper, work)` whose writes go to `upper`; `hidden`:
-sockets that lead nowhere; `network`; `cwd`; `limits`: pairs `(rlimit, value)`.
+sockets that lead nowhere, and folders that are empty; `network`; `unix_sockets`; `cwd`; `limits`: pairs `(rlimit, value)`.
 
 Whatever the kernel refuses raises OSError, and then the command does not start: a sandbox has no half.
 """
@@ -18,7 +18,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
@@ -35,13 +35,20 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NE
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 SIGKILL = 9
 LAST_CAPABILITY = 63
+# NET_ADMIN, NET_RAW, SYS_MODULE, SYS_RAWIO, SYS_CHROOT, SYS_PTRACE, SYS_ADMIN, SYS_BOOT, MKNOD, PERFMON, BPF,
+# CHECKPOINT_RESTORE, DAC_READ_SEARCH (linux/capability.h)
+_POWERS = (12, 13, 16, 17, 18, 19, 21, 22, 27, 38, 39, 40, 2)
 
-# Landlock's file-system rights, by the ABI that brought them (linux/landlock.h). Reading is not restricted.
-_WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
+# What of the host's /dev is kept: nothing that belongs to a person or to hardware.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+# Landlock's file-system rights, by the ABI that brought them (linux/landlock.h).
+_WRITE_FILE, _READ_FILE, _TRUNCATE = 1 << 1, 1 << 2, 1 << 14
 _CHANGE_RIGHTS = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 _RIGHTS_BY_ABI = ((2, 1 << 13), (3, _TRUNCATE))
 _NET_RIGHTS = 0b11
 _SCOPES = 0b11
+ABI_OF_SCOPES = 6
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -58,7 +65,7 @@ def entrance(plan: dict[str, Any], failure_w: int) -> Callable[[], list[str]]:
 def _enter(plan: dict[str, Any], failure_w: int) -> list[str]:
     _set_limits(plan["limits"])
     if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
-        return [*plan["bwrap"], *_filter_for_bwrap(), "--"]
+        return [*plan["bwrap"], *_filter_for_bwrap(filter_families(True, plan["unix_sockets"])), "--"]
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     if plan["level"] == "namespaces":
         _enter_namespaces(plan)
@@ -66,13 +73,17 @@ def _enter(plan: dict[str, Any], failure_w: int) -> list[str]:
         _mount_proc()
         _fork_command(failure_w)
         os.chdir(plan["cwd"])
-        _drop_capabilities()
+        _drop_capabilities(range(LAST_CAPABILITY + 1))
+    else:
+        # A root user's command keeps the rights over files that it has without a sandbox, and none over other processes.
+        _drop_capabilities(_POWERS)
     abi = landlock_abi()
     if abi > 0:
         _restrict_paths(plan, abi)
     elif plan["level"] == "landlock":
         raise OSError("this kernel has no Landlock")
-    _filter_system_calls(allow_network=plan["network"] or plan["level"] == "namespaces")
+    has_own_network = plan["level"] == "namespaces"
+    _filter_system_calls(filter_families(plan["network"] or has_own_network, plan["unix_sockets"]))
     return []
 
 
@@ -112,10 +123,37 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
     for path in writable:
         _set_read_only(path, False)
     for path in plan["hidden"]:
-        _mount(os.devnull, path, None, MS_BIND)
+        if os.path.isdir(path):
+            _mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=755,size=4k")
+            _set_read_only(path, True)
+        else:
+            _mount(os.devnull, path, None, MS_BIND)
     for path in plan["protected"]:
         _mount(path, path, None, MS_BIND | MS_REC)
         _set_read_only(path, True)
+    _mount_dev(any(path.startswith("/dev/shm") for path in (*writable, plan["cwd"])))
+
+
+def _mount_dev(keeps_shm: bool) -> None:
+    """A /dev of its own with a few harmless devices and new terminals: the person's terminal is not among them."""
+    kept = {name: os.open(f"/dev/{name}", os.O_PATH) for name in _DEVICES if os.path.exists(f"/dev/{name}")}
+    shm = os.open("/dev/shm", os.O_PATH) if keeps_shm else -1
+    _mount("tmpfs", "/dev", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755")
+    for name, fd in kept.items():
+        os.close(os.open(f"/dev/{name}", os.O_WRONLY | os.O_CREAT, 0o600))
+        _mount(f"/proc/self/fd/{fd}", f"/dev/{name}", None, MS_BIND)
+        os.close(fd)
+    for name in ("pts", "shm"):
+        os.mkdir(f"/dev/{name}")
+    _mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620")
+    if keeps_shm:
+        _mount(f"/proc/self/fd/{shm}", "/dev/shm", None, MS_BIND | MS_REC)
+        os.close(shm)
+    else:
+        _mount("tmpfs", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
+    links = {"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+    for name, target in links.items():
+        os.symlink(target, f"/dev/{name}")
 
 
 def _mount_overlay(folder: str, upper: str, work: str) -> None:
@@ -174,15 +212,18 @@ def _close_all() -> None:
     os.closerange(0, 65536)
 
 
-def _drop_capabilities() -> None:
-    """None now, none by running a program: in its own user namespace even an ordinary user began with all of them."""
+def _drop_capabilities(dropped: Iterable[int]) -> None:
+    """These, now and by running a program: in its own user namespace even an ordinary user began with all of them."""
     _prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    for capability in range(LAST_CAPABILITY + 1):
-        if _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            break
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    empty = (ctypes.c_uint32 * 6)()
-    _check(_libc.capset(header, empty), "dropping capabilities")
+    held = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable, for the lower and the upper 32
+    _check(_libc.capget(header, held), "reading capabilities")
+    for capability in dropped:
+        _libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # refused to those who have none to drop
+        half, bit = divmod(capability, 32)
+        for place in range(3):
+            held[half * 3 + place] &= ~(1 << bit)
+    _check(_libc.capset(header, held), "dropping capabilities")
 
 
 # --- Landlock --------------------------------------------------------------------------------------------------------
@@ -197,15 +238,26 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     rights = _CHANGE_RIGHTS
     for since, right in _RIGHTS_BY_ABI:
         rights |= right if abi >= since else 0
+    # Without mounts the host's /dev is there, with people's terminals in it: nothing of it but a few devices can be opened.
+    has_own_dev = plan["level"] != "landlock"
+    rights |= 0 if has_own_dev else _READ_FILE
     network = _NET_RIGHTS if abi >= 4 and not plan["network"] else 0
-    scopes = _SCOPES if abi >= 6 else 0
-    fields = [rights, network, scopes][: 1 + (abi >= 4) + (abi >= 6)]
+    scopes = _SCOPES if abi >= ABI_OF_SCOPES else 0
+    fields = [rights, network, scopes][: 1 + (abi >= 4) + (abi >= ABI_OF_SCOPES)]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     ruleset = _libc.syscall(SYS_LANDLOCK_CREATE, attributes, ctypes.c_size_t(ctypes.sizeof(attributes)), 0)
     _check(ruleset, "a Landlock ruleset")
     for path in (*plan["writable"], *(folder for folder, _, _ in plan["overlays"])):
         _allow_below(ruleset, path, rights)
-    _allow_below(ruleset, "/dev", (_WRITE_FILE | _TRUNCATE) & rights)
+    if has_own_dev:
+        _allow_below(ruleset, "/dev", rights)
+    else:
+        for name in os.listdir("/"):
+            if name != "dev" and not (os.path.islink(f"/{name}") and os.path.realpath(f"/{name}").startswith("/dev")):
+                _allow_below(ruleset, f"/{name}", _READ_FILE)
+        for name in _DEVICES:
+            if os.path.exists(f"/dev/{name}"):
+                _allow_below(ruleset, f"/dev/{name}", (_READ_FILE | _WRITE_FILE | _TRUNCATE) & rights)
     _check(_libc.syscall(SYS_LANDLOCK_RESTRICT, ruleset, 0), "the Landlock restriction")
     os.close(ruleset)
 
@@ -244,17 +296,25 @@ _REFUSED_CALLS = {
     "fsopen": (430, 430),
     "mount_setattr": (442, 442),
 }
-_ARCHITECTURES = {"x86_64": (0xC000003E, 0, 41), "aarch64": (0xC00000B7, 1, 198)}
-_AF_UNIX = 1
-_LOAD, _JUMP_EQUAL, _JUMP_ABOVE, _RETURN = 0x20, 0x15, 0x35, 0x06
+# Audit number, column above, and the numbers of `socket` and `socketpair`.
+_ARCHITECTURES = {"x86_64": (0xC000003E, 0, 41, 53), "aarch64": (0xC00000B7, 1, 198, 199)}
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_KIND = 1, 5, 0xF
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_ABOVE, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
 
 
-def _filter_system_calls(*, allow_network: bool) -> None:
+def filter_families(network: bool, unix_sockets: bool) -> tuple[int, ...]:
+    """The kinds of sockets that a command may make; never another (AF_VSOCK leads to the host of a virtual machine)."""
+    return (*((_AF_INET, _AF_INET6) if network else ()), *((_AF_UNIX,) if unix_sockets else ()))
+
+
+def _filter_system_calls(families: tuple[int, ...]) -> None:
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         return
-    code = _filter_code(machine, allow_network=allow_network)
+    code = _filter_code(machine, families)
     buffer = ctypes.create_string_buffer(code, len(code))
 
     class Program(ctypes.Structure):
@@ -264,44 +324,55 @@ def _filter_system_calls(*, allow_network: bool) -> None:
     _check(_libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(filled), 0, 0), "the system call filter")
 
 
-def _filter_for_bwrap() -> list[str]:
+def _filter_for_bwrap(families: tuple[int, ...]) -> list[str]:
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
         return []
     read_end, write_end = os.pipe()
-    os.write(write_end, _filter_code(machine, allow_network=True))
+    os.write(write_end, _filter_code(machine, families))
     os.close(write_end)
     os.set_inheritable(read_end, True)
     return ["--seccomp", str(read_end)]
 
 
-def _filter_code(machine: str, *, allow_network: bool) -> bytes:
+def _filter_code(machine: str, families: tuple[int, ...]) -> bytes:
     return b"".join(
         op.to_bytes(2, "little") + bytes((true, false)) + value.to_bytes(4, "little")
-        for op, true, false, value in filter_program(machine, allow_network=allow_network)
+        for op, true, false, value in filter_program(machine, families)
     )
 
 
-def filter_program(machine: str, *, allow_network: bool) -> list[tuple[int, int, int, int]]:
+def filter_program(machine: str, families: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
     """The BPF program: instructions `(code, jump if true, jump if false, value)`.
 
     Another architecture's calls kill the process, as the numbers would mean something else; refused calls give EPERM.
+    Sockets are those of `families`. Pairs are AF_UNIX, and without that family connected ones only: a datagram pair can be
+    sent to anybody's socket.
     """
-    audit, column, socket_call = _ARCHITECTURES[machine]
-    refused = [numbers[column] for numbers in _REFUSED_CALLS.values()]
+    audit, column, socket_call, pair_call = _ARCHITECTURES[machine]
     program = [(_LOAD, 0, 0, 4), (_JUMP_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     if machine == "x86_64":  # the x32 variants of the same calls
         program += [(_JUMP_ABOVE, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]
-    for number in refused:
-        program += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
-    if not allow_network:
-        program += [
-            (_JUMP_EQUAL, 0, 3, socket_call),
-            (_LOAD, 0, 0, 16),
-            (_JUMP_EQUAL, 1, 0, _AF_UNIX),
-            (_RETURN, 0, 0, _REFUSE),
-        ]
+    for numbers in _REFUSED_CALLS.values():
+        program += [(_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
+    program += _allowed_values(socket_call, _FIRST_ARGUMENT, ~0, families)
+    program += _allowed_values(pair_call, _FIRST_ARGUMENT, ~0, (_AF_UNIX,))
+    if _AF_UNIX not in families:
+        program += _allowed_values(pair_call, _SECOND_ARGUMENT, _SOCK_KIND, (_SOCK_STREAM, _SOCK_SEQPACKET))
     return [*program, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _allowed_values(call: int, argument: int, mask: int, values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+    """Refuse a call whose argument is none of the values; goes on behind itself with the call's number loaded again."""
+    checks = [(_JUMP_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)]
+    body = [
+        (_LOAD, 0, 0, argument),
+        (_AND, 0, 0, mask & 0xFFFFFFFF),
+        *checks,
+        (_RETURN, 0, 0, _REFUSE),
+        (_LOAD, 0, 0, 0),
+    ]
+    return [(_JUMP_EQUAL, 0, len(body), call), *body]
 
 
 def _prctl(option: int, argument: int) -> None:

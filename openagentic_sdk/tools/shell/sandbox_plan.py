@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ...errors import ToolError
@@ -40,13 +41,17 @@ PLACEHOLDER_MODE = 0o1500
 
 @frozen
 class SandboxReport:
-    """What works here, best rung first. `reasons` says for each rung that does not work why."""
+    """What works here, best rung first. `reasons` says for each rung that does not work why.
+
+    `sees_environments`: in the best rung a command can still read the environment of this user's other processes.
+    """
 
     namespaces: bool
     overlay: bool
     landlock: bool
     reasons: Mapping[str, str]
     bwrap: bool = False
+    sees_environments: bool = False
 
     @property
     def level(self) -> str:
@@ -62,10 +67,10 @@ class SandboxReport:
     def rungs(self) -> list[tuple[str, bool, str]]:
         """Name, whether it works, and what it gives or why it does not work, for people."""
         gives = {
-            "namespaces": "read-only but for workspace and temp; .git and settings read-only; no network",
+            "namespaces": "read-only but for workspace and temp; .git and settings read-only; no network, no local sockets",
             "bwrap": "the same by the program bubblewrap, where namespaces are refused to this library",
             "overlay": "a command's writes can be listed before they are applied",
-            "landlock": "writes only to workspace and temp; no TCP",
+            "landlock": "writes only to workspace and temp; no sockets; other processes are seen, not their environment",
         }
         return [(name, name not in self.reasons, self.reasons.get(name, text)) for name, text in gives.items()]
 
@@ -99,15 +104,18 @@ def _probe() -> SandboxReport:
         tried = {name: _try_plan(plan) for name, plan in plans.items()}
         bwrap = sandbox_plan("bwrap", cwd=folder, writable=[folder])
         tried["bwrap"] = _try_plan(bwrap) if bwrap["bwrap"] else f"there is no bwrap in {BWRAP_PATH}"
-    reasons = {name: reason for name, reason in tried.items() if reason is not None}
-    return SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
+        reasons = {name: reason for name, reason in tried.items() if reason is not None}
+        report = SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
+        best = {**plans, "bwrap": bwrap}.get(report.level)
+        peek = f"head -c 1 /proc/{os.getpid()}/environ"
+        return replace(report, sees_environments=best is not None and _try_plan(best, peek) is None)
 
 
-def _try_plan(plan: Mapping[str, Any]) -> str | None:
+def _try_plan(plan: Mapping[str, Any], command: str = ":") -> str | None:
     """Why a command does not run under a plan; None when it does."""
     spec = CommandSpec(
-        argv=("/bin/sh", "-c", ":"),
-        env={},
+        argv=("/bin/sh", "-c", command),
+        env={"PATH": os.defpath},
         cwd=plan["cwd"],
         keep_bytes=1000,
         paths=(os.devnull, os.devnull),
@@ -133,6 +141,7 @@ def sandbox_plan(
     protected: Sequence[str] = (),
     overlays: Sequence[tuple[str, ...]] = (),
     network: bool = False,
+    unix_sockets: bool = False,
     limits: Sequence[tuple[int, int]] = (),
     hidden: Sequence[str] | None = None,
 ) -> dict[str, Any]:
@@ -144,6 +153,7 @@ def sandbox_plan(
         "protected": list(protected),
         "overlays": [tuple(overlay) for overlay in overlays],
         "network": network,
+        "unix_sockets": unix_sockets,
         "limits": [tuple(limit) for limit in limits],
         "hidden": control_sockets() if hidden is None else list(hidden),
     }
@@ -161,8 +171,8 @@ def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
     # Without a user namespace a command of root would keep its capabilities within reach.
     command += ["--unshare-user-try", "--unshare-pid", "--unshare-ipc", *([] if plan["network"] else ["--unshare-net"])]
     command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
-    mounts = [("--bind", path, path) for path in plan["writable"]]
-    mounts += [("--ro-bind", os.devnull, path) for path in plan["hidden"]]
+    mounts: list[tuple[str, ...]] = [("--bind", path, path) for path in plan["writable"]]
+    mounts += [("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", os.devnull, path) for path in plan["hidden"]]
     mounts += [("--ro-bind", path, path) for path in plan["protected"]]
     return [*command, *(word for mount in mounts for word in mount), "--chdir", plan["cwd"]]
 
@@ -172,6 +182,34 @@ def control_sockets() -> list[str]:
     paths = [os.path.join("/run", name) for name in _CONTROL_SOCKETS]
     paths += [os.path.join("/run/user", str(os.geteuid()), name) for name in _USER_SOCKETS]
     return [path for path in paths if os.path.exists(path)]
+
+
+def sockets_outside(needed: Sequence[str]) -> list[str]:
+    """Every named socket of this machine that lies outside of the folders, to be hidden from a command.
+
+    Where the folder of such a socket holds nothing that is needed it is given in the socket's place, so that sockets which
+    are made there later are hidden too. Sockets of other network namespaces, and those that are made elsewhere while the
+    command runs, are not known here.
+    """
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+            rows = [line.split(maxsplit=7) for line in file]
+    except OSError:
+        rows = []
+    named = {row[7].rstrip("\n") for row in rows if len(row) == 8 and row[7].startswith("/")}
+    hidden = set()
+    for path in {os.path.realpath(path) for path in (*named, *control_sockets()) if os.path.exists(path)}:
+        if any(is_below(path, folder) for folder in needed):
+            continue
+        folder = os.path.dirname(path)
+        is_shared = folder.count("/") < 2 or any(is_below(keep, folder) for keep in (*needed, os.path.expanduser("~")))
+        hidden.add(path if is_shared else folder)
+    return sorted(path for path in hidden if not any(is_below(path, other) for other in hidden if other != path))
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies in it; both are absolute and resolved."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen
 from .overlay import Effect, apply_effects, read_effects
+from .sandbox import ABI_OF_SCOPES, landlock_abi
 from .sandbox_plan import (
     PROTECTED_FILES,
     PROTECTED_FOLDERS,
@@ -23,6 +24,7 @@ from .sandbox_plan import (
     probe_sandbox,
     protected_paths,
     sandbox_plan,
+    sockets_outside,
 )
 
 SandboxMode = Literal["off", "auto", "require"]
@@ -51,11 +53,13 @@ class Confinement:
 class BashSandbox:
     """What is wanted of the sandbox. `writable` are folders besides workspace and temp, `protected` paths besides the usual.
 
-    `limits` are `(resource.RLIMIT_..., value)` pairs.
+    `unix_sockets` allows local sockets, those of other programs outside of the workspace hidden (`sockets_outside` says how
+    far); without it a command has none but connected pairs. `limits` are `(resource.RLIMIT_..., value)` pairs.
     """
 
     mode: SandboxMode = "off"
     network: bool = False
+    unix_sockets: bool = False
     writable: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
     limits: tuple[tuple[int, int], ...] = ()
@@ -112,20 +116,24 @@ class BashSandbox:
     def says(self, report: SandboxReport) -> str:
         """What it gives on the machine that the report is about, in one sentence."""
         if self.effects is not None and report.overlay:
-            return f"commands run on a copy (overlay, {self._network(is_cut_off=True)}), which lists what they write"
+            return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
         if self.mode == "off" or report.level == "none":
             return self._nothing_note(report)
+        notes = [report.level, self._network()]
+        if self.unix_sockets and not self._has_unix_sockets(report):
+            notes.append("no local sockets, as those of other programs cannot be hidden here")
         guarded = "" if report.is_mounted else "; .git and settings are not protected by it"
-        return f"commands run in a sandbox ({report.level}, {self._network(is_cut_off=report.is_mounted)}{guarded})"
+        seen = "; what other programs run with can be read" if report.sees_environments else ""
+        return f"commands run in a sandbox ({', '.join(notes)}{guarded}{seen})"
 
-    def _network(self, *, is_cut_off: bool) -> str:
-        return (
-            "network on"
-            if self.network or self.mode == "off"
-            else "network off"
-            if is_cut_off
-            else "no internet sockets"
-        )
+    def _has_unix_sockets(self, report: SandboxReport) -> bool:
+        """Whether local sockets can be given without those of other programs: files need mounts, abstract names a wall."""
+        if not self.unix_sockets or not report.is_mounted:
+            return False
+        return not self.network or (report.level == "namespaces" and landlock_abi() >= ABI_OF_SCOPES)
+
+    def _network(self) -> str:
+        return "network on" if self.network or self.mode == "off" else "network off"
 
     def _nothing_note(self, report: SandboxReport) -> str:
         if self.effects is not None:
@@ -138,12 +146,15 @@ class BashSandbox:
         import tempfile
 
         is_mounted = report.is_mounted
+        unix_sockets = self._has_unix_sockets(report)
         plan = sandbox_plan(
             report.level,
             cwd=cwd,
             writable=_existing([*roots, tempfile.gettempdir(), *self.writable]),
             protected=stack.enter_context(protected_paths(roots, kept)) if is_mounted else (),
             network=self.network,
+            unix_sockets=unix_sockets,
+            hidden=sockets_outside(_existing([*roots, *self.writable])) if unix_sockets else None,
             limits=self.limits,
         )
         notes = [self.says(report)]
@@ -176,6 +187,8 @@ class BashSandbox:
             else [path for path in (*_settings(roots, _SETTINGS), *kept) if os.path.exists(path)],
             overlays=overlays,
             network=self.network or is_off,
+            unix_sockets=is_off or self.unix_sockets,
+            hidden=sockets_outside(_existing([*roots, *self.writable])) if self.unix_sockets and not is_off else None,
             limits=self.limits,
         )
         layers = [(root, upper) for root, upper, _ in overlays]
