@@ -3,6 +3,19 @@
 A name is imported when it is first used, so that `import openagentic_sdk` itself costs next to nothing.
 """
 
+import os
+import sys
+
+if sys.argv[:1] == ["-m"] and sys.orig_argv[sys.orig_argv.index("-m") + 1 :][:1] == [__name__]:
+    # `python3 -m openagentic_sdk` looks for every module in the folder one stands in first: in a stranger's project, in the
+    # stranger's files. Unless that is where this package lives, the folder goes before anything else is imported.
+    try:
+        _here = os.path.realpath(os.curdir)
+    except OSError:  # it was removed: nothing can be imported from it
+        _here = ""
+    if os.path.realpath(os.path.join(os.path.dirname(__file__), os.pardir)) != _here:
+        sys.path[:] = [path for path in sys.path if path and os.path.realpath(path) != _here]
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import re
-import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -21,6 +20,7 @@ from ..errors import InvalidEventError
 from ..frozen import frozen
 from ..project.settings import CommandHook
 from ..serialization import dumps_json, loads_json
+from ..tools.shell.environment import find_program
 from .engine import HookEngine
 from .models import HookDecision, HookMatcher
 
@@ -107,7 +107,7 @@ class ShellHook:
         # Files, not pipes: a process that the hook left behind cannot make us wait for the end of its output.
         import tempfile
 
-        bash = shutil.which("bash")
+        bash = find_program("bash", (self.project_dir,))
         shell = (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             given.write(data)

@@ -7,9 +7,7 @@ nothing that it started still runs, except a shell that was asked for with `run_
 
 from __future__ import annotations
 
-import functools
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,7 +18,7 @@ from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
 from .base import BlockingTool, ToolContext
 from .shell.background import RunShells, run_shells
-from .shell.environment import command_environment
+from .shell.environment import command_environment, find_program, search_path
 from .shell.output import KeptText, keep_text, output_paths
 from .shell.process import CommandReport, CommandSpec, StreamReport, run_command
 from .shell.sandbox_plan import probe_sandbox
@@ -152,9 +150,16 @@ class BashTool(BlockingTool):
         self, command: str, cwd: str, ctx: ToolContext, confinement: Confinement, is_background: bool = False
     ) -> CommandSpec:
         extra = {"PWD": cwd, **self._environment, **confinement.environment}
-        environment = command_environment(keep=self._keep_environment, extra=extra)
+        roots = [str(root) for root in _roots(ctx)]
+        environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
+        _, inside = search_path(os.environ.get("PATH", ""), roots)
+        if inside and not {"PATH"} & {*self._keep_environment, *self._environment}:
+            confinement.notes.append(
+                f"{', '.join(inside)} on PATH lies in the workspace, so commands do not find programs there: call them by "
+                'their paths, or set PATH under "env" in the settings'
+            )
         return CommandSpec(
-            argv=(bash_path(), "--noprofile", "--norc", "-c", command),
+            argv=(bash_path(roots), "--noprofile", "--norc", "-c", command),
             env=environment,
             cwd=cwd,
             keep_bytes=self._max_output_bytes,
@@ -214,13 +219,9 @@ def _schema(timeout_s: float, max_timeout_s: float) -> dict[str, Any]:
     }
 
 
-@functools.cache
-def bash_path() -> str:
-    """Where bash is. The usual places first, so that nothing on PATH can stand in for it."""
-    for path in ("/bin/bash", "/usr/bin/bash", "/usr/local/bin/bash"):
-        if os.access(path, os.X_OK):
-            return path
-    found = shutil.which("bash")
+def bash_path(workspace: Iterable[str] = ()) -> str:
+    """Where bash is. Raises `ToolError` when it is nowhere outside of the workspace."""
+    found = find_program("bash", workspace)
     if found is None:
         raise ToolError("there is no bash on this machine: use the file tools, or install bash")
     return found

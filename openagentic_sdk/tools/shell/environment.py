@@ -32,22 +32,57 @@ _STEERING_PREFIXES = ("BASH_FUNC_", "LD_", "DYLD_", "GIT_", "MALLOC_", "GLIBC_TU
 _DATABASE_URL = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@", re.IGNORECASE)
 
 
+USUAL_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
+
+
 def command_environment(
-    host: Mapping[str, str] | None = None, *, keep: Iterable[str] = (), extra: Mapping[str, str] | None = None
+    host: Mapping[str, str] | None = None,
+    *,
+    keep: Iterable[str] = (),
+    extra: Mapping[str, str] | None = None,
+    workspace: Iterable[str] = (),
 ) -> dict[str, str]:
     """The environment for a command: `host` (this process's when None) without what `is_dropped`, then `extra`.
 
-    `keep` names variables that pass although they would be dropped. Programs that page or ask are told not to.
+    PATH loses relative folders and those in `workspace`, which a model may have written. `keep` names variables that pass
+    as they are although they would be dropped or cut. Programs that page or ask are told not to.
     """
     source = os.environ if host is None else host
     kept = frozenset(keep)
     environment = {name: value for name, value in source.items() if name in kept or not is_dropped(name, value)}
-    # Without `.`, empty and relative entries: no program is found in the folder where a command happens to run.
-    folders = [folder for folder in environment.get("PATH", "").split(os.pathsep) if folder.startswith("/")]
-    environment["PATH"] = os.pathsep.join(folders) or os.defpath
+    if "PATH" not in kept:
+        environment["PATH"] = os.pathsep.join(search_path(environment.get("PATH", ""), workspace)[0]) or os.defpath
     environment.update(_QUIET)
     environment.update(extra or {})
     return environment
+
+
+def search_path(path: str, workspace: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The folders of a PATH that may be searched, and those that lie in the workspace; relative ones are in neither."""
+    roots = _resolved(workspace)
+    outside: list[str] = []
+    inside: list[str] = []
+    for folder in path.split(os.pathsep):
+        if folder.startswith("/"):
+            real = os.path.realpath(folder) + "/"
+            (inside if real.startswith(roots) else outside).append(folder)
+    return outside, inside
+
+
+def find_program(name: str, workspace: Iterable[str] = ()) -> str | None:
+    """A program that this library itself starts: in the usual folders, else on PATH, never one of the workspace's."""
+    roots = _resolved(workspace)
+    for folder in (*USUAL_FOLDERS, *search_path(os.environ.get("PATH", ""), roots)[0]):
+        path = os.path.join(folder, name)
+        real = os.path.realpath(path)
+        if os.path.isfile(real) and os.access(real, os.X_OK) and not real.startswith(roots):
+            return path
+    return None
+
+
+def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
+    """The folders with a slash at their ends; a workspace that is the whole tree says nothing about any program."""
+    return tuple(real + "/" for root in workspace if (real := os.path.realpath(root).rstrip("/")))
 
 
 # Nobody sits at the command's terminal: a pager or an editor would wait for ever.
