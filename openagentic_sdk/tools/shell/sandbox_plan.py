@@ -43,7 +43,8 @@ PLACEHOLDER_MODE = 0o1500
 class SandboxReport:
     """What works here, best rung first. `reasons` says for each rung that does not work why.
 
-    `sees_environments`: in the best rung a command can still read the environment of this user's other processes.
+    `sees_environments`: in the best rung a command can still read the environment of this user's other processes;
+    `hides_abstract_sockets`: sockets without a file are out of reach even where the network is on.
     """
 
     namespaces: bool
@@ -52,6 +53,7 @@ class SandboxReport:
     reasons: Mapping[str, str]
     bwrap: bool = False
     sees_environments: bool = False
+    hides_abstract_sockets: bool = False
 
     @property
     def level(self) -> str:
@@ -92,6 +94,8 @@ def _probe() -> SandboxReport:
         return SandboxReport(False, False, False, dict.fromkeys(RUNGS, reason))
     import tempfile
 
+    from .sandbox import ABI_OF_SCOPES, landlock_abi
+
     with tempfile.TemporaryDirectory(prefix="openagentic-probe-") as folder:
         for name in ("lower", "upper", "work"):
             os.mkdir(os.path.join(folder, name))
@@ -108,7 +112,11 @@ def _probe() -> SandboxReport:
         report = SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
         best = {**plans, "bwrap": bwrap}.get(report.level)
         peek = f"head -c 1 /proc/{os.getpid()}/environ"
-        return replace(report, sees_environments=best is not None and _try_plan(best, peek) is None)
+        return replace(
+            report,
+            sees_environments=best is not None and _try_plan(best, peek) is None,
+            hides_abstract_sockets=landlock_abi() >= ABI_OF_SCOPES,
+        )
 
 
 def _try_plan(plan: Mapping[str, Any], command: str = ":") -> str | None:

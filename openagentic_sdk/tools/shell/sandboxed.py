@@ -16,7 +16,6 @@ from typing import Any, Literal
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen
 from .overlay import Effect, apply_effects, read_effects
-from .sandbox import ABI_OF_SCOPES, landlock_abi
 from .sandbox_plan import (
     PROTECTED_FILES,
     PROTECTED_FOLDERS,
@@ -130,7 +129,7 @@ class BashSandbox:
         """Whether local sockets can be given without those of other programs: files need mounts, abstract names a wall."""
         if not self.unix_sockets or not report.is_mounted:
             return False
-        return not self.network or (report.level == "namespaces" and landlock_abi() >= ABI_OF_SCOPES)
+        return not self.network or (report.level == "namespaces" and report.hides_abstract_sockets)
 
     def _network(self) -> str:
         return "network on" if self.network or self.mode == "off" else "network off"
