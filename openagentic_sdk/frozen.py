@@ -1,4 +1,5 @@
-"""Frozen dataclasses that cost little to make: `@frozen` is `dataclasses.dataclass(frozen=True)`, made when first used.
+"""Dataclasses that cost little to make: `@frozen` is `dataclasses.dataclass(frozen=True)`, made when first used, and
+`@mutable` is the standard decorator without `frozen`, for what changes while one piece of work lasts.
 
 The standard decorator writes and compiles six methods for each class when the class is defined, and that is most of what
 importing a module of many classes costs. Here each method and each table of fields is made when something first asks for it,
@@ -20,12 +21,13 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
 from typing import Any, TypeVar, dataclass_transform, overload
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 Make = Callable[[Any], Any]
 
-_MADE_HERE: WeakSet[type] = WeakSet()
+# The classes made here, and whether they are frozen.
+_MADE_HERE: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
 
 
 @overload
@@ -36,12 +38,26 @@ def frozen(*, kw_only: bool = False, **standard: bool) -> Callable[[type[T]], ty
 def frozen(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard: bool) -> Any:
     """`dataclasses.dataclass(frozen=True)`; any of the standard decorator's other settings bring its price back."""
 
-    def decorate(cls: type[T]) -> type[T]:
-        if standard or not _is_ordinary(cls, kw_only):
-            return dataclass(frozen=True, kw_only=kw_only, **standard)(cls)
-        return _make_at_first_use(cls, kw_only)
+    return _decorator(True, kw_only, standard) if cls is None else _decorator(True, kw_only, standard)(cls)
 
-    return decorate if cls is None else decorate(cls)
+
+@overload
+def mutable(cls: type[T], /) -> type[T]: ...
+@overload
+def mutable(*, kw_only: bool = False, **standard: bool) -> Callable[[type[T]], type[T]]: ...
+@dataclass_transform(field_specifiers=(field,))
+def mutable(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard: bool) -> Any:
+    """`dataclasses.dataclass`, for state; see `frozen`."""
+    return _decorator(False, kw_only, standard) if cls is None else _decorator(False, kw_only, standard)(cls)
+
+
+def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Callable[[type[T]], type[T]]:
+    def decorate(cls: type[T]) -> type[T]:
+        if standard or not _is_ordinary(cls, is_frozen, kw_only):
+            return dataclass(frozen=is_frozen, kw_only=kw_only, **standard)(cls)
+        return _make_at_first_use(cls, is_frozen, kw_only)
+
+    return decorate
 
 
 class _AtFirstUse:
@@ -59,7 +75,7 @@ class _AtFirstUse:
         return made.__get__(found, owner) if isinstance(made, FunctionType) else made
 
 
-def _make_at_first_use(cls: type[T], kw_only: bool) -> type[T]:
+def _make_at_first_use(cls: type[T], is_frozen: bool, kw_only: bool) -> type[T]:
     own = {name: getattr(cls, name, MISSING) for name in vars(cls).get("__annotations__", ())}
     for name, default in own.items():
         if isinstance(default, Field):
@@ -69,31 +85,36 @@ def _make_at_first_use(cls: type[T], kw_only: bool) -> type[T]:
                 setattr(cls, name, default.default)
     present = vars(cls)
     made = {
-        **_METHODS,
+        **(_METHODS | _REFUSALS if is_frozen else _METHODS),
         "__dataclass_fields__": lambda cls: _field_table(cls, own, kw_only),
-        "__dataclass_params__": lambda cls: _parameters(kw_only),
+        "__dataclass_params__": lambda cls: _parameters(is_frozen, kw_only),
     }
     if present.get("__hash__", MISSING) is MISSING or (present["__hash__"] is None and "__eq__" in present):
-        setattr(cls, "__hash__", _AtFirstUse(cls, "__hash__", _hash))  # noqa: B010 - mypy knows an object's __hash__
+        hash_of = _AtFirstUse(cls, "__hash__", _hash) if is_frozen else None
+        setattr(cls, "__hash__", hash_of)  # noqa: B010 - mypy knows an object's __hash__
     if present.get("__doc__") is None:
         cls.__doc__ = _AtFirstUse(cls, "__doc__", _doc)  # type: ignore[assignment]
     for name in made.keys() - present.keys():
         setattr(cls, name, _AtFirstUse(cls, name, made[name]))
-    _MADE_HERE.add(cls)
+    _MADE_HERE[cls] = is_frozen
     return abc.update_abstractmethods(cls)
 
 
-def _is_ordinary(cls: type, kw_only: bool) -> bool:
+def _is_ordinary(cls: type, is_frozen: bool, kw_only: bool) -> bool:
     """Whether this module makes the class as the standard decorator would; that one also words what is wrong with it."""
     own = vars(cls)
     annotations = own.get("__annotations__", {})
     if own.keys() & {"__slots__", "__setattr__", "__delattr__", "__annotate_func__"}:
         return False
+    if not is_frozen and any("__setattr__" in vars(base) for base in cls.__mro__[1:-1]):
+        return False
     bases = cls.__mro__[1:-1]
     if any(vars(base).get("__slots__") for base in bases):
         return False
     made = [base for base in bases if "__dataclass_fields__" in vars(base)]
-    if not _MADE_HERE.issuperset(made) or any(isinstance(own[name], Field) for name in own.keys() - annotations.keys()):
+    if any(_MADE_HERE.get(base) is not is_frozen for base in made):
+        return False
+    if any(isinstance(own[name], Field) for name in own.keys() - annotations.keys()):
         return False
     required = {
         known.name: _is_required(known) for base in reversed(made) for known in fields(base) if not known.kw_only
@@ -143,8 +164,8 @@ def _field_table(cls: type, own: dict[str, Any], kw_only: bool) -> dict[str, Fie
 
 
 @cache
-def _parameters(kw_only: bool) -> Any:
-    return vars(dataclass(frozen=True, kw_only=kw_only)(type("Any", (), {})))["__dataclass_params__"]
+def _parameters(is_frozen: bool, kw_only: bool) -> Any:
+    return vars(dataclass(frozen=is_frozen, kw_only=kw_only)(type("Any", (), {})))["__dataclass_params__"]
 
 
 class _Made:
@@ -278,7 +299,6 @@ _METHODS: dict[str, Make] = {
     "__init__": _init,
     "__repr__": _repr,
     "__eq__": _eq,
-    "__setattr__": _setattr,
-    "__delattr__": _delattr,
     "__match_args__": _match_args,
 } | ({"__replace__": _replace} if sys.version_info >= (3, 13) else {})
+_REFUSALS: dict[str, Make] = {"__setattr__": _setattr, "__delattr__": _delattr}

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from ..errors import OptionsError
 from ..events import Event
+from ..patterns import regex
 from ..permissions.redact import Redactor
 from ..sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
 from .exits import OK
 from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 FORMATS = ("markdown", "json", "messages", "otlp")
-_EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
+_EMAIL = regex(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import OptionsError, SessionNotFoundError
+from ..patterns import regex
 from ..sessions.base import SessionStore
 from ..sessions.store import FileSessionStore
 from ..sessions.stores.locate import ENVIRONMENT_NAME, HOME_NAME, open_store
@@ -16,7 +16,7 @@ NEWEST = "newest"
 ID_HELP = f"a session's id or the start of it; {NEWEST} is the one last written to"
 
 # A scheme has two letters at least; one alone is a drive of Windows.
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+]+:")
+_ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+]+:")
 
 
 def add_store_flag(parser: argparse._ActionsContainer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import uuid
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -77,7 +77,7 @@ async def _ask_person(facts: Facts, result: ApprovalResult, people: People) -> A
     if put is not None:
         keeps = ("always", "always save") if people.save_rule is not None else ("always",)
         question = UserQuestion(
-            uuid.uuid4().hex,
+            os.urandom(16).hex(),
             f"Allow {visible(subject.tool)}?",
             ("yes", "no", *(keeps if offers else ())),
             kind="permission",

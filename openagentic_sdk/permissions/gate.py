@@ -10,11 +10,12 @@ import copy
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..events import Event, PermissionDecision, UserQuestion
+from ..frozen import mutable
 from ..sessions.request import json_sha256
 from .approval import ApprovalResult
 from .asking import Approver, People, UserAnswerer, ask
@@ -34,7 +35,7 @@ Context = CallContext | Mapping[str, Any] | None
 _REMEMBERED_CALLS = 1000
 
 
-@dataclass
+@mutable
 class _Memory:
     """What a gate and all that were narrowed from it remember: rules that people kept, paths of approved calls, and where
     the workspace's folders led when they were first seen: replacing one by a link later moves nothing."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
-from ..frozen import frozen
+from ..frozen import frozen, mutable
 from ..globs import compile_glob
 from ..patterns import regex
 from ..skills.fields import Fields
@@ -95,7 +95,7 @@ def _has_claude_md(folders: ClaudeFolders) -> bool:
     return any(os.path.isfile(os.path.join(folder, name)) for folder in folders.folders for name in _CLAUDE_NAMES)
 
 
-@dataclass
+@mutable
 class _Reading:
     """The files as they are found, and those that were found before."""
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from ..errors import IncompleteResponseError, ProviderResponseError
+from ..patterns import regex
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
 from .endpoint import EndpointArguments, EndpointProvider, Reading
@@ -24,7 +25,7 @@ DEFAULT_MAX_TOKENS = 16_384
 _QUIRKS = Quirks(empty_content="", echo_fields=("anthropic_content",), think_tags=False)
 # Blocks that the messages' own fields hold already; any other is opaque and is kept as it came.
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
-_DATA_URL = re.compile(r"data:([\w.+/-]+);base64,(.*)", re.S)
+_DATA_URL = regex(r"data:([\w.+/-]+);base64,(.*)", re.S)
 
 
 class AnthropicProvider(EndpointProvider):

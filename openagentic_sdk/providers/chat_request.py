@@ -17,13 +17,14 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..frozen import frozen
+from ..patterns import regex
 from .base import Message, ToolSpec
 from .quirks import Quirks
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 BETWEEN = "I have read the result."
 
-_USABLE_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_USABLE_NAME = regex(r"[a-zA-Z0-9_-]{1,64}")
 _MAX_NAME = 64
 _ROLE_FIELDS = {
     "system": ("role", "content", "name"),

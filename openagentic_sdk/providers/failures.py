@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
+from ..patterns import regex
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 MAX_MESSAGE_CHARS = 1000
@@ -29,18 +30,18 @@ _MONEY_CODES = frozenset(
         "insufficient_balance",
     }
 )
-_MONEY = re.compile(r"exceeded your current quota|credit balance is too low|insufficient (balance|credits|funds)", re.I)
+_MONEY = regex(r"exceeded your current quota|credit balance is too low|insufficient (balance|credits|funds)", re.I)
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
 # How endpoints say that the prompt is too long when they have no code for it: OpenAI and what copies it, vLLM, llama.cpp,
 # Anthropic, Gemini, Bedrock, Groq, Mistral, xAI, LiteLLM.
-_CONTEXT = re.compile(
+_CONTEXT = regex(
     r"maximum context length|context (length|window|size)[^.]{0,40}(exceed|too)|exceed[^.]{0,40}(context|token limit)"
     r"|prompt is too long|input is too long|input token count[^.]{0,40}exceed|too many tokens in (the )?(prompt|request)"
     r"|reduce the length of the (messages|prompt|input)|too large for model with \d+ maximum context"
     r"|maximum prompt length|longer than the model's context|ContextWindowExceeded|request_too_large",
     re.I,
 )
-_SECRET_HEADERS = re.compile(r"authorization|key|token|secret|cookie|password", re.I)
+_SECRET_HEADERS = regex(r"authorization|key|token|secret|cookie|password", re.I)
 
 
 def http_error(

@@ -25,6 +25,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from ..errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
 from ..frozen import frozen
+from ..patterns import regex
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import Progress, Timeouts, Watch
 
@@ -39,7 +40,7 @@ _MAX_REDIRECTS = 3
 # Vendors keep connections for minutes, llama.cpp and Node for 5 s; one that was closed meanwhile is noticed before use.
 _MAX_IDLE_S = 60.0
 _MAX_KEPT_PER_HOST = 64
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_NAME = regex(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @frozen

@@ -7,11 +7,11 @@ only.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from ..errors import IncompleteResponseError, ProviderResponseError
+from ..patterns import regex
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
 from .endpoint import EndpointArguments, EndpointProvider, Reading
@@ -21,7 +21,7 @@ from .quirks import Quirks
 
 _QUIRKS = Quirks(empty_content="", strict_tools=True, echo_fields=("responses_items",), think_tags=False)
 # Only these accept `include: reasoning.encrypted_content`; the others answer 400.
-_REASONING_MODEL = re.compile(r"^(o\d|gpt-[5-9]|codex)")
+_REASONING_MODEL = regex(r"^(o\d|gpt-[5-9]|codex)")
 _ENDS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
 
 

@@ -8,12 +8,13 @@ indices missing, all 0, or with holes, arguments as an object, calls beside any 
 from __future__ import annotations
 
 import json
-import uuid
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 from ..errors import IncompleteResponseError
+from ..frozen import mutable
 from .base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall
 from .think_tags import ThinkTagSplitter
 
@@ -25,10 +26,10 @@ _CALL_FIELDS = frozenset({"index", "id", "type", "function"})
 
 def new_call_id() -> str:
     """An id for a call that came without one."""
-    return f"call_{uuid.uuid4().hex[:24]}"
+    return f"call_{os.urandom(12).hex()}"
 
 
-@dataclass
+@mutable
 class _Slot:
     """One call as far as it has come."""
 

@@ -6,19 +6,20 @@ says about waiting goes before what we would have guessed. Each retry is an even
 
 from __future__ import annotations
 
+import os
 import random
 import re
-import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from ..clock import Clock, SystemClock
 from ..errors import OptionsError, ProviderError, ProviderHTTPError
 from ..frozen import frozen
+from ..patterns import regex
 from .base import Message, Provider, Retrying, StreamEvent, ToolSpec
 from .wrap import AroundProvider, KeyedProvider, ask, is_shown
 
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
+_DURATION = regex(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 _RESETS = (
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
@@ -109,7 +110,7 @@ class RetryingProvider(AroundProvider):
 
     def _for_one_call(self) -> Provider:
         if isinstance(self.provider, KeyedProvider):
-            return self.provider.with_idempotency_key(uuid.uuid4().hex)
+            return self.provider.with_idempotency_key(os.urandom(16).hex())
         return self.provider
 
     def _delay_s(self, error: Exception, attempt: int, began: float) -> float | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from ..errors import OptionsError, ProviderTimeoutError
-from ..frozen import frozen
+from ..frozen import frozen, mutable
 
 
 @frozen(kw_only=True)
@@ -34,7 +34,7 @@ class Timeouts:
                 raise OptionsError(f"{field.name} must be above 0 seconds or None, not {value!r}")
 
 
-@dataclass
+@mutable
 class Progress:
     """What an exchange waits for since when (`time.monotonic`); written by its thread, read by its watch."""
 

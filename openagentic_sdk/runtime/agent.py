@@ -6,12 +6,12 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from ..clock import Clock
 from ..events import Event, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
-from ..frozen import frozen
+from ..frozen import frozen, mutable
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
@@ -108,7 +108,7 @@ FillText = Callable[["Run", Draft, str], Awaitable[str]]
 RunSkill = Callable[["Run", str, str, str, SkillActivated], Awaitable[SubagentResult]]
 
 
-@dataclass
+@mutable
 class AnswerSoFar:
     """What became of the final answer in this turn: the value that fits, and how often a wrong one was sent back."""
 
@@ -121,7 +121,7 @@ class AnswerSoFar:
         self.value, self.is_accepted = value, True
 
 
-@dataclass
+@mutable
 class Run:
     """One run of an agent on one session.
 

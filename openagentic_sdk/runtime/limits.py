@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..clock import Clock
-from ..frozen import frozen
+from ..frozen import frozen, mutable
 
 
-@dataclass
+@mutable
 class Budget:
     """What a session and all of its subagents may spend together; None is no limit.
 

@@ -7,7 +7,7 @@ before it runs, and one that started is never run again. When one may not run or
 from __future__ import annotations
 
 import asyncio
-import uuid
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ async def fill_prompt(run: Run, expanded: Expanded, text: str, request_id: str |
     is_skill = any(isinstance(event, SkillActivated) for event in expanded.events)
     if expanded.draft is None or (text != expanded.text and not is_skill):
         return Expanded(text, expanded.events)
-    filled = await fill_draft(run, expanded.draft, request_id or uuid.uuid4().hex)
+    filled = await fill_draft(run, expanded.draft, request_id or os.urandom(16).hex())
     if not is_skill:
         return Expanded(filled, expanded.events)
     events = [replace(event, body=filled) if isinstance(event, SkillActivated) else event for event in expanded.events]

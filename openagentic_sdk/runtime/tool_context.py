@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 
 from ..errors import ToolError
 from ..events import Event, SkillActivated, ToolUse, UserQuestion
@@ -19,7 +19,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         await run.record(event)
 
     async def ask(prompt: str, choices: tuple[str, ...]) -> str:
-        question = UserQuestion(uuid.uuid4().hex, prompt, choices, "question", use.tool_use_id)
+        question = UserQuestion(os.urandom(16).hex(), prompt, choices, "question", use.tool_use_id)
         return await run.ask(question)
 
     async def spawn(name: str, prompt: str) -> SubagentResult:

@@ -6,7 +6,6 @@ loop. Every read gives an exact prefix of what was appended, in the order of `se
 
 from __future__ import annotations
 
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..patterns import regex
 from ..serialization import dumps_event, dumps_json, loads_event
 from ..text import printable
 from .folds.search import SearchHit, scan_events, search_words
@@ -40,7 +40,7 @@ from .log.line import encode_event, stamp_event
 MAX_ID_CHARS = 200
 # A follower without a better way looks this often: soon after news, then ever less often.
 FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
-_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_DIGEST = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
 class SessionWriter(ABC):

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..errors import ConcurrencyError, InvalidEventError, SessionExistsError, SessionLockedError, SessionNotFoundError
 from ..events import Event, UnknownEvent
+from ..frozen import mutable
 from ..serialization import dumps_json
 from .base import SessionStore
 from .log.line import encode_event
@@ -33,7 +34,7 @@ MAX_PROMPT_CHARS = 200
 RETRY_S = 0.002
 
 
-@dataclass
+@mutable
 class _Known:
     """What a log held when it was last looked at, so that an append only reads what came since.
 

@@ -10,7 +10,7 @@ import hashlib
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..clock import Clock, SystemClock
@@ -23,6 +23,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..frozen import mutable
 from ..serialization import dumps_json, loads_json
 from .base import (
     SessionStore,
@@ -36,7 +37,7 @@ from .base import (
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 
 
-@dataclass
+@mutable
 class _Session:
     created_at: float
     metadata: str

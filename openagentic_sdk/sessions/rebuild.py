@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..events import (
@@ -28,7 +28,7 @@ from ..events import (
     ToolUse,
     UserMessage,
 )
-from ..frozen import frozen
+from ..frozen import frozen, mutable
 
 Message = dict[str, Any]
 
@@ -56,7 +56,7 @@ def rebuild_messages(
     return conversation.messages()
 
 
-@dataclass
+@mutable
 class _Block:
     """A stretch of the conversation that must stay whole."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from ..frozen import mutable
 from ..patterns import regex
 
 # A long argument and a text of many placeholders would otherwise multiply.
@@ -48,7 +48,7 @@ def fill_variables(text: str, variables: Mapping[str, str]) -> str:
     return _VARIABLE.sub(value, text)
 
 
-@dataclass
+@mutable
 class _Filling:
     """The values for one text, and whether one of them was used."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..errors import IncompleteResponseError, ReplayMismatchError
@@ -25,7 +25,7 @@ from ..events import (
     ToolResult,
     ToolUse,
 )
-from ..frozen import frozen
+from ..frozen import frozen, mutable
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
 from ..sessions.folds.audit import rebuild_requests
 from ..sessions.request import RequestDigest
@@ -35,7 +35,7 @@ from ..tools.base import Effect, Tool, ToolContext, ToolOutput
 _BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound")
 
 
-@dataclass
+@mutable
 class RecordedStep:
     """One request as it was recorded, what came before it, and the answer."""
 
@@ -49,7 +49,7 @@ class RecordedStep:
     calls: list[ToolUse] = field(default_factory=list)
 
 
-@dataclass
+@mutable
 class RecordedRun:
     """One run of the session: from its `system.init` to the next. `trailing` came behind its last request and answer."""
 

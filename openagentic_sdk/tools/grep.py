@@ -10,10 +10,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
+from ..frozen import mutable
 from ..threads import run_in_thread
 from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
@@ -30,7 +31,7 @@ MAX_CONTEXT_LINES = 50
 _MODES = {"content": "content", "files": "files", "files_with_matches": "files", "count": "count"}
 
 
-@dataclass
+@mutable
 class _Findings:
     """What a search has found so far. `counts` holds the matching lines of each file, in the order of the walk."""
 

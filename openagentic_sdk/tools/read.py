@@ -9,13 +9,13 @@ import base64
 import codecs
 import hashlib
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from ..errors import ToolError
 from ..frozen import frozen
+from ..patterns import regex
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.encoding import (
@@ -42,7 +42,7 @@ from .files.workspace import (
     shown_path,
 )
 
-_BLOB = re.compile(r"blob:([0-9a-f]{64})\Z")
+_BLOB = regex(r"blob:([0-9a-f]{64})\Z")
 
 
 @frozen

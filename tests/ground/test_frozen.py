@@ -1,4 +1,4 @@
-"""A class made by `@frozen` cannot be told from one made by the standard decorator.
+"""A class made by `@frozen` or `@mutable` cannot be told from one made by the standard decorator.
 
 Each case below is the text of a small module. It runs twice, once with each decorator, and then every expression must give
 the same value or fail with the same words in both.
@@ -12,7 +12,7 @@ import types
 import unittest
 from typing import Any
 
-from openagentic_sdk.frozen import frozen
+from openagentic_sdk.frozen import frozen, mutable
 
 HEADER = """
 from __future__ import annotations
@@ -339,6 +339,24 @@ class ContractTest(unittest.TestCase):
             for expression, our, their in zip(expressions, ours, theirs, strict=True):
                 with self.subTest(name, expression=expression):
                     self.assertEqual(our, their)
+
+    def test_every_use_of_a_class_that_can_change_gives_what_the_standard_decorator_gives(self) -> None:
+        setter = "    def __setattr__(self, name, value):\n        super().__setattr__(name, (name, value))\n"
+        more = {
+            "a setter of its own": ("@value\nclass A:\n    x: int\n" + setter, ("A(1)", "setattr(A(1), 'x', 2)")),
+            "a base with a setter": (f"class B:\n{setter}@value\nclass A(B):\n    x: int\n", ("A(1)", "vars(A(1))")),
+            "changes": (POINT, ("(lambda p: (setattr(p, 'x', 5), p, delattr(p, 'x'), vars(p)))(Point(1))",)),
+            "a base that cannot change": (
+                "@dataclass(frozen=True)\nclass A:\n    x: int\n@value\nclass B(A):\n    y: int",
+                (),
+            ),
+        }
+        for name, (text, expressions) in {**CASES, **more}.items():
+            ours, theirs = told(mutable, text, expressions), told(dataclasses.dataclass, text, expressions)
+            for expression, our, their in zip(expressions, ours, theirs, strict=len(theirs) > 1):
+                with self.subTest(name, expression=expression):
+                    self.assertEqual(our, their)
+            self.assertEqual(len(ours), len(theirs))
 
     def test_each_expression_gives_the_same_when_it_is_the_first_use(self) -> None:
         for expression in ON_POINT:

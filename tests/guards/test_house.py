@@ -205,6 +205,26 @@ class Shape(unittest.TestCase):
         ]
         self.assertEqual(long, [])
 
+    def test_a_value_class_is_spelled_in_one_way(self) -> None:
+        others = [
+            f"{module.path}:{line} uses {name}"
+            for module in package_modules().values()
+            for name, line in imports_of(module)
+            if name == "dataclasses.dataclass" and module.room != "frozen"
+        ]
+        self.assertEqual(others, [])
+
+    def test_no_pattern_is_compiled_by_an_import(self) -> None:
+        early = [
+            f"{module.path}:{node.lineno}"
+            for module in package_modules().values()
+            for statement in module.tree.body
+            if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            for node in ast.walk(statement)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "re.compile"
+        ]
+        self.assertEqual(early, [])
+
     def test_no_test_uses_mocks(self) -> None:
         mocked = [
             f"{module.path}:{line}"

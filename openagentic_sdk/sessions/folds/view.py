@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...events import (
@@ -33,11 +32,12 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
+from ...frozen import mutable
 from ..rebuild import Conversation
 from .usage import Usage, add_usage
 
 
-@dataclass
+@mutable
 class CallRecord:
     """One tool call as far as the log knows it."""
 

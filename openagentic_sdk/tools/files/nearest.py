@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 
+from ...patterns import regex
+
 MAX_LINES = 20_000
 MAX_CANDIDATES = 200
 MAX_SHOWN_LINES = 12
 MIN_RATIO = 0.5
 
-_NUMBERED = re.compile(r"\s*\d+(\t|→)")
-_SPACES = re.compile(r"\s+")
+_NUMBERED = regex(r"\s*\d+(\t|→)")
+_SPACES = regex(r"\s+")
 
 
 def explain_missing(text: str, old: str) -> str:

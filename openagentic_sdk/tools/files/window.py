@@ -6,13 +6,15 @@ Pure and streaming: text goes in piece by piece, and no more of it is kept than 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ...frozen import mutable
 
 # A number, a tab and a line's end, as JSON.
 LINE_NUMBER_CHARS = 10
 
 
-@dataclass
+@mutable
 class LineWindow:
     """The lines `first` to `first + limit - 1` of a text that is fed in pieces. Lines are counted from 1.
 

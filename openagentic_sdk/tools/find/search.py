@@ -16,6 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+from ...patterns import regex
+
 HEAD_BYTES = 8_192
 MAX_LINE_BYTES = 8 << 20
 MAX_TRANSCODED_BYTES = 32 << 20
@@ -26,10 +28,10 @@ FLUSH_EVERY_S = 0.005
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 # What makes a match on a block differ from a match on a line in ways that a second look does not mend.
-_FRAGILE = re.compile(r"\(\?(?![:P]|[aiLmsux]+\))|\\[AZz]|[*+?}]\+")
-_ESCAPE_OR_SET = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-_DOUBTFUL = re.compile(r"(?<!\\)(?:\[|&(?=&)|\|(?=\|)|~(?=~))")
-_SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
+_FRAGILE = regex(r"\(\?(?![:P]|[aiLmsux]+\))|\\[AZz]|[*+?}]\+")
+_ESCAPE_OR_SET = regex(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_DOUBTFUL = regex(r"(?<!\\)(?:\[|&(?=&)|\|(?=\|)|~(?=~))")
+_SPECIAL = regex(r"[\\^$.|?*+()\[\]{}]")
 
 Find = Callable[[int], "tuple[int, int] | None"]
 Span = tuple[int, int, int]  # where the matching line begins and ends, and where the match in it begins

@@ -10,10 +10,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ToolError, ToolInputError
+from ...frozen import mutable
 from ..base import BlockingTool, ToolContext
 from .output import keep_text, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
@@ -24,7 +24,7 @@ MAX_SHELLS = 16
 WAIT_STEP_S = 0.05
 
 
-@dataclass
+@mutable
 class _Stream:
     """A file that a shell writes, and how far the model has read it."""
 

@@ -10,14 +10,16 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-_SECRET = re.compile(
+from ...patterns import regex
+
+_SECRET = regex(
     r"(^|_)(API_?KEYS?|ACCESS_?KEYS?|ACCESS_?KEY_?ID|PRIVATE_?KEYS?|KEY|KEYS|TOKENS?|SECRETS?|PASS|PASSWORDS?|PASSWD|PASSPHRASE"
     r"|PWD_?HASH|CREDENTIALS?|CREDS|AUTH|AUTHORIZATION|COOKIES?|DSN|CONNECTION_?STRING|WEBHOOKS?|PAT)(_|$)"
     r"|APIKEY|SECRET|PASSWORD|PASSWD|_PWD$|TOKENS?$",
     re.IGNORECASE,
 )
 # Each of these names makes some program load, run or read something that the command line does not show.
-_STEERING = re.compile(
+_STEERING = regex(
     r"("
     r"BASH_ENV|ENV|PROMPT_COMMAND|SHELLOPTS|BASHOPTS|IFS|CDPATH|GLOBIGNORE|PS0|PS1|PS2|PS3|"
     r"PS4|BASH_XTRACEFD|BASH_LOADABLES_PATH|EXECIGNORE|FIGNORE|HISTFILE|INPUTRC|TMOUT|"
@@ -29,7 +31,7 @@ _STEERING = re.compile(
     r")$"
 )
 _STEERING_PREFIXES = ("BASH_FUNC_", "LD_", "DYLD_", "GIT_", "MALLOC_", "GLIBC_TUNABLES")
-_DATABASE_URL = re.compile(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@", re.IGNORECASE)
+_DATABASE_URL = regex(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@", re.IGNORECASE)
 
 
 USUAL_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")

@@ -19,13 +19,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 from ...errors import ToolError
-from ...frozen import frozen
+from ...frozen import frozen, mutable
 
 CANCEL_CHECK_S = 0.05
 REPORT_LIMIT_S = 15.0
@@ -290,7 +290,7 @@ def hold_helper() -> Iterator[HelperHold]:
         hold.release(at_once=False)
 
 
-@dataclass
+@mutable
 class _State:
     holders: int = 0
     helper: _Helper | None = None

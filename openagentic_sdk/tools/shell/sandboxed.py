@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from ...errors import OptionsError, ToolError
-from ...frozen import frozen
+from ...frozen import frozen, mutable
 from .overlay import Effect, apply_effects, read_effects
 from .sandbox_plan import (
     PROTECTED_FILES,
@@ -33,7 +33,7 @@ SET_ASIDE = ".from-sandbox"
 _SETTINGS = (*PROTECTED_FOLDERS, *PROTECTED_FILES)
 
 
-@dataclass
+@mutable
 class Confinement:
     """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards."""
 

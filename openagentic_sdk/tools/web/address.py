@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from ...errors import AddressRefusedError
 from ...frozen import frozen
+from ...patterns import regex
 from ...text import is_hidden
 
 MAX_URL_CHARS = 2048
@@ -21,13 +22,13 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-_URL = re.compile(
+_URL = regex(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/?#:@\[\]\\]+)(?::(?P<port>[0-9]{1,5}))?(?P<target>[/?#].*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_LABEL = regex(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 # A last label of this form is an address spelled in some number system: getaddrinfo reads it, a name never ends like this.
-_NUMERIC_LABEL = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NUMERIC_LABEL = regex(r"[0-9]+|0x[0-9a-f]*")
 _LOCAL_SUFFIXES = ("localhost", "local", "internal", "home.arpa", "localdomain", "intranet", "lan", "corp", "onion")
 
 # Not global unicast, and why. Sources: the IANA special-purpose registries for IPv4 and IPv6, RFC 6890.

@@ -12,15 +12,16 @@ from collections.abc import Mapping
 
 from ...errors import ToolError
 from ...frozen import frozen
+from ...patterns import regex
 
 MAX_BODY_BYTES = 5 * 1024 * 1024
 _SNIFF_BYTES = 2048
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_META_CHARSET = re.compile(rb"<meta[^>]{0,512}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
-_XML_CHARSET = re.compile(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{1,40})")
-_HTML_START = re.compile(rb"\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
-_TEXT_TYPES = re.compile(
+_META_CHARSET = regex(rb"<meta[^>]{0,512}?charset\s*=\s*[\"']?\s*([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
+_XML_CHARSET = regex(rb"^\s*<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([A-Za-z0-9_.:-]{1,40})")
+_HTML_START = regex(rb"\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_TEXT_TYPES = regex(
     r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|javascript|ecmascript|x-javascript|x-yaml|toml|x-sh|sql|x-ndjson"
     r"|ld\+json|rss|atom|graphql)|image/svg\+xml|message/.*"
 )

@@ -7,12 +7,13 @@ left out, and no markup comes through as markup. It keeps headings, paragraphs, 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import urljoin, urlsplit
 
-from ...frozen import frozen
+from ...frozen import frozen, mutable
+from ...patterns import regex
 
 MAX_HTML_CHARS = 2_000_000
 MAX_TAGS = 150_000
@@ -39,13 +40,13 @@ _EMPHASIS = {
 _VOID = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"}
 )
-_SPACE = re.compile(r"[ \t\n\r\f\v]+")
+_SPACE = regex(r"[ \t\n\r\f\v]+")
 # The standard library's parser takes quadratic time over constructs that never end (CPython issue 135462). So it never sees
 # a page, only single tags of limited length; a `<` that begins no such tag is text.
-_TAG = re.compile(
+_TAG = regex(
     r"""(</?[A-Za-z](?:(?:[^<>"']|"[^"<]{0,4000}"|'[^'<]{0,4000}'){0,8000}>|[^<>]{0,8000}>))""",
 )
-_UNENDED = re.compile(
+_UNENDED = regex(
     r"<!--|<!\[|<!|<\?|<(script|style|textarea|title|xmp|iframe|noembed|noframes|plaintext)\b", re.IGNORECASE
 )
 
@@ -94,7 +95,7 @@ def _construct_end(html: str, match: re.Match[str]) -> tuple[int, bool]:
     return (closer.end() if closer is not None else -1), name.lower() in ("textarea", "title")
 
 
-@dataclass
+@mutable
 class _Block:
     """A list, quote or table that is open; `lead` is what stands before its lines."""
 
