@@ -96,14 +96,19 @@ class SessionExistsError(SessionError):
 
 
 class SessionLockedError(SessionError):
-    """Another run holds the session; nothing was changed."""
+    """Another run holds the session; nothing was changed.
 
-    def __init__(self, session_id: str, holder: str = "another run") -> None:
+    `retry_after_s` says when a holder that has died is known to be dead; None where the system says it at once.
+    """
+
+    def __init__(self, session_id: str, holder: str = "another run", retry_after_s: float | None = None) -> None:
+        until = "" if retry_after_s is None else f" (if that one died, until {retry_after_s:.1f} s from now)"
         super().__init__(
-            f"session {session_id!r} is in use by {holder}: wait until it ends, open it read-only, or fork it",
+            f"session {session_id!r} is in use by {holder}{until}: wait until it ends, open it read-only, or fork it",
             session_id=session_id,
         )
         self.holder = holder
+        self.retry_after_s = retry_after_s
 
 
 class ConcurrencyError(SessionError):

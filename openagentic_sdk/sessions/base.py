@@ -296,6 +296,10 @@ class SessionStore(ABC):
         """A sentence for people when this store may lose what it acknowledged; None when it does as `durability` says."""
         return None
 
+    def search_notice(self) -> str | None:
+        """A sentence for people when search is slower than it could be; None when it is not."""
+        return None
+
     def close(self) -> None:
         """Let go of connections and handles; the store can be opened again."""
 

@@ -133,32 +133,37 @@ class RedisServerTest(unittest.TestCase):
 class PostgresLossTest(unittest.TestCase):
     def test_a_batch_whose_answer_was_lost_is_stored_once(self) -> None:
         from openagentic_sdk.sessions import postgres
+        from openagentic_sdk.sessions.stores.postgres_driver import psycopg
 
         from . import servers
 
+        class LosingStore(postgres.PostgresSessionStore):
+            """Loses the answer to its first append: the server did it, and the connection broke."""
+
+            answered = True
+
+            def _send(self, db, at, batch, epoch, holder):  # type: ignore[no-untyped-def]
+                done = super()._send(db, at, batch, epoch, holder)
+                if not self.answered:
+                    self.answered = True
+                    db.close()
+                    if self.taken_over:
+                        self.other.take_over(at.id).close()
+                    raise psycopg.OperationalError("the answer was lost")
+                return done
+
         url = servers.own_postgres_schema(self, os.environ["OPENAGENTIC_TEST_POSTGRES_URL"])
-        store = postgres.PostgresSessionStore(url)
+        store = LosingStore(url)
+        store.other = postgres.PostgresSessionStore(url)
         self.addCleanup(store.close)
+        self.addCleanup(store.other.close)
         session_id = store.create_session()
-        for taken_over in (False, True):
+        for store.taken_over in (False, True):
             writer = store.open_writer(session_id)
-            database = writer._link.database()  # type: ignore[attr-defined]
-            send, lost = database.execute, []
-
-            def execute(*command: object, send=send, lost=lost, database=database, taken_over=taken_over):  # type: ignore[no-untyped-def]
-                answer = send(*command)
-                if "WITH moved" in str(command[0]) and not lost:
-                    lost.append(command)
-                    database.close()
-                    if taken_over:
-                        store.open_writer(session_id).close()
-                    raise postgres._driver().OperationalError("the answer was lost")
-                return answer
-
-            database.execute = execute
             before = store.last_seq(session_id)
+            store.answered = False
             stored = writer.append([UserMessage("once"), UserMessage("and whole")])
+            self.assertTrue(store.answered)
             self.assertEqual([event.seq for event in stored], [before + 1, before + 2])
             self.assertEqual(store.last_seq(session_id), before + 2)
-            self.assertTrue(lost)
             writer.close()

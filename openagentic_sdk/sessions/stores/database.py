@@ -9,24 +9,35 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ...clock import Clock
-from ...errors import SessionNotFoundError
+from ...errors import InvalidEventError, LogCorruptError, OptionsError, SessionError, SessionNotFoundError
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
 from ..base import SessionStore, iter_pages
-from ..folds.summary import SessionSummary, page_of, summary_matches
+from ..folds.summary import SessionSummary, failed_summary, page_of, summary_matches
 from .log_state import Head
 
 
 @frozen
 class Position:
-    """A session's row: `key` is what the database calls it, `metadata` is JSON, `head` is where its log stands."""
+    """A session's row: `key` is what the database calls it, `metadata` is JSON, `head` is where its log stands.
+
+    `revision` rises with each change of the metadata, `epoch` with each writer; `holder` is the one that holds it now, and
+    its lease runs for `lease_left_s` more seconds.
+    """
 
     key: Any
     epoch: int
     created_at: float
     metadata: str
     head: Head
+    revision: int = 0
+    holder: str = ""
+    lease_left_s: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.head.summary.id
 
 
 class DatabaseStore(SessionStore):
@@ -55,8 +66,17 @@ class DatabaseStore(SessionStore):
         return self.import_session(session_id or uuid.uuid4().hex, (), metadata=metadata)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
-        page = partial(self._event_rows, self._position(session_id))
-        yield from iter_pages(session_id, page, after_seq=max(0, after_seq), limit=limit, page_events=self.page_events)
+        at, after_seq, count = self._position(session_id), max(0, after_seq), 0
+        page = partial(self._event_rows, at)
+        for event in iter_pages(session_id, page, after_seq=after_seq, limit=limit, page_events=self.page_events):
+            yield event
+            count += 1
+        expected = at.head.last_seq - after_seq
+        if count < (expected if limit is None else min(limit, expected)):
+            # Fewer than there were at the beginning: the session was deleted meanwhile, or it is damaged.
+            if self._position(session_id).key != at.key:
+                raise SessionNotFoundError(session_id)
+            raise LogCorruptError(session_id, after_seq + count + 1, 0, "missing")
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         at = self._position(session_id)
@@ -67,6 +87,8 @@ class DatabaseStore(SessionStore):
             self._position(session_id)
         except SessionNotFoundError:
             return False
+        except LogCorruptError:
+            return True
         return True
 
     def last_seq(self, session_id: str) -> int:
@@ -91,14 +113,33 @@ class DatabaseStore(SessionStore):
     ) -> list[SessionSummary]:
         first, some = (0, None) if query else (offset, limit)
         heads = self._heads(cwd=cwd, include_children=include_children, limit=some, offset=first)
-        rows = (head.summary if head.is_kept else self._row(head.summary.id) for head in heads)
+        rows = (row for row in map(self._shown, heads) if row is not None)
         if not query:
             return list(rows)
         matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
         return page_of(matching, limit=limit, offset=offset)
+
+    def _shown(self, head: Head) -> SessionSummary | None:
+        """The row that a list shows; None when the session was deleted just now."""
+        if head.is_kept:
+            return head.summary
+        try:
+            return self.read_summary(head.summary.id)
+        except SessionNotFoundError:
+            return None
+        except (SessionError, InvalidEventError) as error:
+            return failed_summary(head.summary.id, error)
 
 
 def changed_metadata(metadata: str, changes: Mapping[str, Any]) -> str:
     """The metadata's JSON after these changes; a value of None removes the key."""
     merged = {**loads_json(metadata), **changes}
     return dumps_json({key: value for key, value in merged.items() if value is not None})
+
+
+def check_copied_part(source: Position, at_seq: int) -> None:
+    """Raise `OptionsError` for a part that the source does not have."""
+    if not 0 <= at_seq <= source.head.last_seq:
+        raise OptionsError(
+            f"session {source.id!r} cannot be copied up to seq {at_seq}: its log ends at {source.head.last_seq}"
+        )

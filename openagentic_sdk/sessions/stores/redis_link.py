@@ -1,19 +1,28 @@
-"""This process's connection to a Redis server, and what the server says of itself."""
+"""This process's connections to a Redis server, and what the server says of itself."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ...errors import OptionsError, SessionNotFoundError, StorageError
+from .holders import LEASE_S, Holder
+from .news import News
+from .per_process import PerProcess
+from .redis_scripts import FOLLOW
 
 T = TypeVar("T")
+MAX_CONNECTIONS = 16
 RETRY_S = 0.1
+# How long one answer is waited for before the connection counts as lost; then the call looks what became of it.
+ANSWER_S = 5.0
 NO_DISK = (
     "the Redis server keeps sessions in memory only: they end when it stops. Switch its append-only file on "
     "(CONFIG SET appendonly yes), or use another store"
@@ -22,9 +31,17 @@ SNAPSHOTS = (
     "the Redis server only saves snapshots: what was written since the last one is lost when it stops. Switch its "
     "append-only file on (CONFIG SET appendonly yes)"
 )
+EVICTS = (
+    "the Redis server deletes any key when its memory is full (maxmemory-policy {policy}), sessions too: set "
+    "maxmemory-policy noeviction, or use another server for sessions"
+)
+REPLICA = (
+    "this Redis server is a replica: it takes no events, and may show less than its primary {primary}: name the primary"
+)
 
 
 def driver() -> ModuleType:
+    """The driver. Raises `OptionsError` when it is not installed."""
     try:
         import redis
     except ImportError:
@@ -32,85 +49,197 @@ def driver() -> ModuleType:
     return redis
 
 
-class RedisLink:
-    """The client of one server, made when it is first asked for, and patient while the server restarts."""
+class RedisServer:
+    """One server as one process sees it: its connections, its lease as a holder of sessions, its followers."""
 
     durability = "unknown"
 
-    def __init__(self, url: str, patience_s: float) -> None:
-        driver()
+    def __init__(self, url: str, prefix: str, patience_s: float) -> None:
+        self.key = (url, prefix, patience_s)
+        self.users = 0
+        self.evicts = False
+        self.prefix = prefix
+        self.holder = Holder(self._renew)
+        self.news = News(_RedisNews(self))
         self._url = url
         self._patience_s = patience_s
+        self._pid = os.getpid()
         self._guard = threading.Lock()
         self._client: Any = None
-
-    def close(self) -> None:
-        with self._guard:
-            if self._client is not None:
-                self._client.close()
-                self._client = None
 
     @property
     def where(self) -> str:
         parts = urlsplit(self._url)
         return f"{parts.hostname or parts.path}:{parts.port or 6379}"
 
-    def new_client(self, **settings: Any) -> Any:
-        redis = driver()
-        # The driver must not send anything twice on its own: only we can tell whether the first time took effect.
-        retry = redis.retry.Retry(redis.backoff.NoBackoff(), 0)
-        with translated(None, self.where):
-            return redis.Redis.from_url(self._url, retry=retry, **settings)
-
     def client(self) -> Any:
+        """The client, which takes a connection from its pool for each command."""
         with self._guard:
             if self._client is None:
-                client = self.new_client()
+                redis = driver()
                 with translated(None, self.where):
-                    self.durability = _durability(client)
-                self._client = client
+                    pool = redis.BlockingConnectionPool.from_url(
+                        self._url,
+                        max_connections=MAX_CONNECTIONS,
+                        timeout=self._patience_s,
+                        socket_timeout=min(ANSWER_S, self._patience_s / 2),
+                        socket_connect_timeout=min(ANSWER_S, self._patience_s / 2),
+                        socket_keepalive=True,
+                        # The driver must not send anything twice by itself: only we can tell whether it took effect.
+                        retry=redis.retry.Retry(redis.backoff.NoBackoff(), 0),
+                    )
+                    client = redis.Redis(connection_pool=pool)
+                    try:
+                        self._learn(client)
+                    except BaseException:
+                        pool.disconnect()
+                        raise
+                    self._client = client
             return self._client
 
-    def call(self, session_id: str | None, work: Callable[[Any], T]) -> T:
+    def notices(self) -> list[str]:
+        """What people should know before they trust the server with sessions, as it is now."""
+        with translated(None, self.where):
+            client = self.client()
+            self._learn(client)
+            policy = client.info("memory").get("maxmemory_policy", "")
+            role = client.info("replication")
+        notices = [{"memory": NO_DISK, "snapshot": SNAPSHOTS}.get(self.durability, "")]
+        notices.append(EVICTS.format(policy=policy) if self.evicts else "")
+        if role.get("role") == "slave":
+            notices.append(REPLICA.format(primary=f"{role.get('master_host')}:{role.get('master_port')}"))
+        return [notice for notice in notices if notice]
+
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+        """Do the work, again from its start while the server is away or hangs. A first connection that fails ends it."""
+        redis = driver()
+        deadline = time.monotonic() + patience_s
+        client = self.client()
         with translated(session_id, self.where):
-            return self.patiently(self.client(), work)
+            while True:
+                try:
+                    return work(client)
+                except (redis.ConnectionError, redis.TimeoutError):
+                    if time.monotonic() + RETRY_S > deadline:
+                        raise
+                time.sleep(RETRY_S)
 
-    def once(self, session_id: str, work: Callable[[Any], T]) -> T:
-        """Work that must not be done twice: a connection that broke before is replaced, one that breaks now fails it."""
-        self.call(session_id, lambda client: client.ping())
-        with translated(session_id, self.where):
-            return work(self.client())
+    def close(self) -> None:
+        """End all connections of this process."""
+        if self._pid == os.getpid():
+            self.news.close()
+            self.holder.close()
+            with self._guard:
+                if self._client is not None:
+                    # The listener ends its own connection when it wakes up.
+                    self._client.connection_pool.disconnect(inuse_connections=False)
+                    self._client = None
 
-    def run(self, session_id: str, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        return self.call(session_id, lambda client: client.register_script(script)(keys, arguments))
+    def name(self, kind: str, rest: str) -> str:
+        """The name of a key."""
+        return f"{self.prefix}:{kind}:{rest}"
 
-    def patiently(self, client: Any, work: Callable[[Any], T]) -> T:
-        """Do the work, again from its start while the server is away."""
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            try:
-                return work(client)
-            except driver().ConnectionError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(RETRY_S)
+    def _learn(self, client: Any) -> None:
+        """What survives the server, as far as it says: some keep their settings to themselves."""
+        # The policies named volatile-* only delete keys that end by themselves anyway: leases and half-made copies.
+        self.evicts = str(client.info("memory").get("maxmemory_policy", "")).startswith("allkeys")
+        if client.info("persistence").get("aof_enabled"):
+            self.durability = "fsync" if _setting(client, "appendfsync") == "always" else "flush"
+        else:
+            self.durability = "memory" if _setting(client, "save") == "" else "snapshot"
 
-
-def connection_name(client: Any) -> str:
-    """A name that no other connection will ever have: the server's run and the connection's number."""
-    return f"{client.info('server')['run_id']}:{client.client_id()}"
-
-
-def is_connected(client: Any, holder: str) -> bool:
-    run_id, _, number = holder.partition(":")
-    return bool(client.info("server")["run_id"] == run_id and client.client_list(client_id=[number]))
+    def _renew(self, name: str) -> None:
+        key = self.name("holder", name)
+        self.call(None, lambda client: client.set(key, 1, px=int(LEASE_S * 1000)), LEASE_S)
 
 
-def _durability(client: Any) -> str:
-    """What survives the server, as far as it says: some keep their settings to themselves."""
-    if client.info("persistence").get("aof_enabled"):
-        return "fsync" if _setting(client, "appendfsync") == "always" else "flush"
-    return "memory" if _setting(client, "save") == "" else "snapshot"
+_SERVERS: PerProcess[dict[tuple[str, str, float], RedisServer]] = PerProcess(dict)
+_GUARDS: PerProcess[threading.Lock] = PerProcess(threading.Lock)
+
+
+def join_server(url: str, prefix: str, patience_s: float) -> RedisServer:
+    """This process's server of that name, for one more store."""
+    with _GUARDS.get():
+        key = (url, prefix, patience_s)
+        server = _SERVERS.get().get(key) or RedisServer(url, prefix, patience_s)
+        _SERVERS.get()[key] = server
+        server.users += 1
+        return server
+
+
+def leave_server(server: RedisServer) -> None:
+    """A store that uses it closes; the last one ends the connections."""
+    with _GUARDS.get():
+        server.users -= 1
+        if server.users > 0:
+            return
+        _SERVERS.get().pop(server.key, None)
+    server.close()
+
+
+class _RedisNews:
+    """How followers ask a Redis server. Their wishes stand in a set beside the session, which each append looks into."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._server = server
+
+    def listen(self, channel: str) -> _RedisListener | None:
+        with translated(None, self._server.where):
+            client = self._server.client()
+            if client.info("replication").get("role") == "slave":
+                return None
+            news = client.pubsub(ignore_subscribe_messages=True)
+            news.subscribe(channel)
+            return _RedisListener(self._server, news)
+
+    def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
+        for session_id in session_ids:
+            self._server.call(session_id, partial(self._follow, session_id, channel, for_s), ANSWER_S)
+
+    def _follow(self, session_id: str, channel: str, for_s: float, client: Any) -> None:
+        keys = [self._server.name("head", session_id), self._server.name("followers", session_id)]
+        with suppress(driver().exceptions.ReadOnlyError):
+            client.register_script(FOLLOW)(keys, [channel, int(for_s)])
+
+    def last_seqs(self, session_ids: Collection[str]) -> dict[str, int]:
+        names = list(session_ids)
+
+        def ask(client: Any) -> list[Any]:
+            with client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.exists(self._server.name("head", name))
+                    pipe.llen(self._server.name("log", name))
+                return list(pipe.execute())
+
+        found = self._server.call(None, ask, ANSWER_S)
+        return {name: found[2 * place + 1] for place, name in enumerate(names) if found[2 * place]}
+
+
+class _RedisListener:
+    def __init__(self, server: RedisServer, news: Any) -> None:
+        self._server = server
+        self._news = news
+
+    def hear(self, timeout_s: float) -> set[str]:
+        with translated(None, self._server.where):
+            message = self._news.get_message(timeout=timeout_s)
+        return {message["data"].decode()} if message else set()
+
+    def close(self) -> None:
+        self._news.close()
+
+
+def without_prefix(url: str) -> tuple[str, str | None]:
+    """The URL as the driver takes it, and the prefix that it names."""
+    parts = urlsplit(url)
+    query = dict(parse_qsl(parts.query))
+    prefix = query.pop("prefix", None)
+    return urlunsplit(parts._replace(query=urlencode(query))), prefix
+
+
+def run(script: str, keys: Sequence[str], arguments: Sequence[Any], client: Any) -> Any:
+    """The script's answer."""
+    return client.register_script(script)(keys, arguments)
 
 
 def _setting(client: Any, name: str) -> str | None:
@@ -118,13 +247,6 @@ def _setting(client: Any, name: str) -> str | None:
         return dict(client.config_get(name)).get(name)
     except driver().ResponseError:
         return None
-
-
-def without_prefix(url: str) -> tuple[str, str | None]:
-    parts = urlsplit(url)
-    query = dict(parse_qsl(parts.query))
-    prefix = query.pop("prefix", None)
-    return urlunsplit(parts._replace(query=urlencode(query))), prefix
 
 
 @contextmanager

@@ -1,0 +1,131 @@
+"""This process as a holder of sessions on a server: its name there, its lease, and its heartbeat.
+
+A session's row names its holder; the holder's lease is one row for all the sessions of a process, so a heartbeat costs the
+same for one session and for a thousand. When a process dies, its lease runs out; on the host where it died the next one
+sees at once that nobody locks its file any more. Whoever is taken for dead and is not cannot harm: each append also carries
+the epoch that its writer was given.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...errors import SessionError
+from .lease_file import LeaseFile, living_holder
+
+LEASE_S = 15.0
+BEAT_S = LEASE_S / 3
+
+
+class Holder:
+    """One process. `renew(name)` makes its lease on the server end `LEASE_S` from now.
+
+    The heartbeat is a thread that lives while the process holds a session, so neither a busy event loop nor a long tool
+    lets the lease run out.
+    """
+
+    def __init__(self, renew: Callable[[str], None]) -> None:
+        number = uuid.uuid4().hex
+        self.name = f"{number} process {os.getpid()} on {socket.gethostname()}"
+        self._renew = renew
+        self._guard = threading.Condition()
+        self._claims: set[tuple[Any, int]] = set()
+        self._unreleased: list[Callable[[], None]] = []
+        self._renewed = float("-inf")
+        self._beating = False
+        self._file = _lock_file(number)
+
+    def claim(self, key: Any, epoch: int) -> None:
+        """Say that this process is about to hold the session `key` at that epoch; its lease runs from before that."""
+        with self._guard:
+            if time.monotonic() - self._renewed > BEAT_S:
+                self._beat()
+            self._claims.add((key, epoch))
+            if not self._beating:
+                self._beating = True
+                threading.Thread(target=self._run, name="openagentic-lease", daemon=True).start()
+
+    def drop(self, key: Any, epoch: int) -> None:
+        """Say that this process does not hold the session any more."""
+        with self._guard:
+            self._claims.discard((key, epoch))
+            self._guard.notify_all()
+
+    def holds(self, key: Any, epoch: int) -> bool:
+        """Whether a writer of this process is open; a claim whose answer was lost is none."""
+        return (key, epoch) in self._claims
+
+    def release_later(self, release: Callable[[], None]) -> None:
+        """Give a session back with the next heartbeat, because the server cannot be reached now."""
+        with self._guard:
+            self._unreleased.append(release)
+
+    def close(self) -> None:
+        """End the heartbeat."""
+        with self._guard:
+            self._claims.clear()
+            self._unreleased.clear()
+            self._guard.notify_all()
+        if self._file is not None:
+            self._file.release()
+
+    def _beat(self) -> None:
+        began = time.monotonic()
+        self._renew(self.name)
+        self._renewed = began
+
+    def _run(self) -> None:
+        while True:
+            with self._guard:
+                self._guard.wait_for(lambda: not (self._claims or self._unreleased), BEAT_S)
+                if not (self._claims or self._unreleased):
+                    self._beating = False
+                    return
+                releases, self._unreleased = self._unreleased, []
+            # The server is away: the next beat tries again, and what was lost meanwhile the epochs protect.
+            with suppress(SessionError):
+                self._beat()
+                while releases:
+                    releases[0]()
+                    releases.pop(0)
+            with self._guard:
+                self._unreleased.extend(releases)
+
+
+def is_dead(name: str) -> bool:
+    """Whether the holder of this name was a process of this host that has died; False when nobody here can tell."""
+    folder = _folder()
+    try:
+        return folder is not None and living_holder(folder / name.partition(" ")[0], missing="unknown") is None
+    except OSError:
+        return False
+
+
+def _lock_file(number: str) -> LeaseFile | None:
+    folder = _folder()
+    try:
+        return None if folder is None else LeaseFile(folder / number)
+    except OSError:
+        return None
+
+
+def _folder() -> Path | None:
+    """Where the processes of this user lock their files; None when somebody else made that folder."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    folder = Path(tempfile.gettempdir()) / f"openagentic-sdk-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    return folder if stat.S_ISDIR(found.st_mode) and (not hasattr(os, "getuid") or found.st_uid == user) else None

@@ -1,0 +1,163 @@
+"""Who in this process waits for events of which session: one listener is told, and asks, for all of them.
+
+A writer only notifies the processes that follow its session. Being told is a hint that may get lost; every `POLL_S` the
+listener asks where all the followed sessions stand, in one question, and more often where a server cannot notify.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Collection
+from typing import Protocol
+
+from ...errors import SessionError
+
+POLL_S = 1.0
+# Where notifications do not arrive: a standby, or a pooler that shares connections between transactions.
+DEAF_POLL_S = 0.1
+# How long a server remembers a follower that went away without a word, and a process a session that nobody waits for.
+FOLLOW_S = 60.0
+LINGER_S = 5.0
+
+
+class Listener(Protocol):
+    """A connection on which a server says which sessions have news."""
+
+    def hear(self, timeout_s: float) -> set[str]:
+        """The ids of the sessions that have news, as soon as one has; empty when the time is over."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+class NewsSource(Protocol):
+    """What a store gives for its followers. Each call may raise `SessionError`."""
+
+    def listen(self, channel: str) -> Listener | None:
+        """Listen to what writers send to `channel`; None where the server cannot notify."""
+
+    def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
+        """Ask the writers of these sessions to notify `channel`, for so long."""
+
+    def last_seqs(self, session_ids: Collection[str]) -> dict[str, int]:
+        """Where these sessions stand; those that do not exist are left out."""
+
+
+class _Followed:
+    def __init__(self) -> None:
+        self.waiters = 0
+        self.left = time.monotonic()
+        self.asked_until = 0.0
+        self.last_seq = -1
+        self.is_gone = False
+
+
+class News:
+    """The followers of one process."""
+
+    def __init__(self, source: NewsSource) -> None:
+        self._source = source
+        self._channel = f"openagentic_{uuid.uuid4().hex[:16]}"
+        self._changed = threading.Condition()
+        self._followed: dict[str, _Followed] = {}
+        self._running = False
+
+    def wait(self, session_id: str, after_seq: int, timeout_s: float) -> bool | None:
+        """Whether the session has events behind `after_seq` before the time is over; None when it went away."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            entry = self._followed.get(session_id)
+            if entry is None or entry.is_gone:
+                entry = self._followed[session_id] = _Followed()
+            entry.waiters += 1
+        try:
+            if entry.last_seq < 0:
+                self._begin(session_id, entry)
+            with self._changed:
+                if not self._running:
+                    self._running = True
+                    threading.Thread(target=self._run, name="openagentic-news", daemon=True).start()
+                left_s = max(0.0, deadline - time.monotonic())
+                self._changed.wait_for(lambda: entry.is_gone or entry.last_seq > after_seq, left_s)
+                return None if entry.is_gone else entry.last_seq > after_seq
+        finally:
+            with self._changed:
+                entry.waiters -= 1
+                entry.left = time.monotonic()
+
+    def close(self) -> None:
+        """Let the waiting go, and end the listener."""
+        with self._changed:
+            for entry in self._followed.values():
+                entry.is_gone = True
+            self._followed.clear()
+            self._changed.notify_all()
+
+    def _begin(self, session_id: str, entry: _Followed) -> None:
+        """Ask to be told first and look then, so that nothing falls in between."""
+        self._source.follow([session_id], self._channel, FOLLOW_S)
+        entry.asked_until = time.monotonic() + FOLLOW_S
+        self._learn([session_id], self._source.last_seqs([session_id]))
+
+    def _learn(self, asked: Collection[str], last_seqs: dict[str, int]) -> None:
+        with self._changed:
+            for session_id in asked:
+                entry = self._followed.get(session_id)
+                if entry is not None and session_id in last_seqs:
+                    entry.last_seq = last_seqs[session_id]
+                elif entry is not None:
+                    entry.is_gone = True
+                    del self._followed[session_id]
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        listener: Listener | None = None
+        listens, polled = False, time.monotonic()
+        while names := self._wanted():
+            try:
+                if not listens:
+                    listener, listens = self._source.listen(self._channel), True
+                self._ask_again()
+                poll_s = POLL_S if listener else DEAF_POLL_S
+                left_s = max(0.0, polled + poll_s - time.monotonic())
+                heard = listener.hear(left_s) if listener else self._pause(left_s)
+                if not heard:
+                    heard, polled = set(names), time.monotonic()
+                self._learn(heard, self._source.last_seqs(heard))
+            except SessionError:
+                # The server is away or refuses: listen anew, and look until then.
+                self._end(listener)
+                listener, listens = None, False
+                self._pause(POLL_S)
+        self._end(listener)
+
+    def _wanted(self) -> list[str]:
+        """The sessions that somebody follows or just did; none ends the listener."""
+        now = time.monotonic()
+        with self._changed:
+            for name, entry in list(self._followed.items()):
+                if not entry.waiters and now - entry.left > LINGER_S:
+                    del self._followed[name]
+            self._running = bool(self._followed)
+            return list(self._followed)
+
+    def _ask_again(self) -> None:
+        soon = time.monotonic() + FOLLOW_S / 2
+        with self._changed:
+            due = [name for name, entry in self._followed.items() if 0 < entry.asked_until < soon]
+        if due:
+            self._source.follow(due, self._channel, FOLLOW_S)
+            with self._changed:
+                for name in due:
+                    if name in self._followed:
+                        self._followed[name].asked_until = time.monotonic() + FOLLOW_S
+
+    def _pause(self, seconds: float) -> set[str]:
+        time.sleep(seconds)
+        return set()
+
+    def _end(self, listener: Listener | None) -> None:
+        if listener is not None:
+            listener.close()

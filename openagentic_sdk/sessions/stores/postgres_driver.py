@@ -1,0 +1,59 @@
+"""psycopg, with connections whose every wait ends. Imported only when a Postgres store is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import psycopg as psycopg
+from psycopg import conninfo
+
+# A host that vanished is noticed after 10 + 3 * 5 seconds, not after the two hours that systems wait by default.
+KEEPALIVE = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
+class WaitedTooLong(psycopg.OperationalError):
+    """The server did not answer in time; the connection is closed, and what was sent may or may not have taken effect."""
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """Waits for the server until `deadline`, a time of `time.monotonic`; None waits for ever."""
+
+    deadline: float | None = None
+
+    def wait(self, gen: Any, *how: Any, **named: Any) -> Any:
+        try:
+            return super().wait(_until(self.deadline, gen), *how, **named)
+        except WaitedTooLong:
+            # A late answer must not be taken for that of the next question.
+            self.pgconn.finish()
+            raise
+
+
+def connect(url: str, timeout_s: float) -> BoundedConnection:
+    """A connection that commits each statement by itself and keeps nothing prepared, so a pooler may stand between."""
+    known = conninfo.conninfo_to_dict(url)
+    limits = {name: value for name, value in KEEPALIVE.items() if name not in known}
+    # libpq takes less than two seconds for two.
+    limits["connect_timeout"] = max(2, min(int(timeout_s), int(str(known.get("connect_timeout") or 10))))
+    return BoundedConnection.connect(url, autocommit=True, prepare_threshold=None, **limits)  # type: ignore[arg-type]
+
+
+def _until(deadline: float | None, work: Any) -> Generator[Any, Any, Any]:
+    """The same generator, which psycopg resumes each 0.1 s with nothing to read; it fails when the deadline has passed."""
+    try:
+        wanted = next(work)
+        while True:
+            ready = yield wanted
+            if not ready and deadline is not None and time.monotonic() > deadline:
+                work.close()
+                raise WaitedTooLong("the server did not answer in time")
+            wanted = work.send(ready)
+    except StopIteration as end:
+        return end.value

@@ -1,0 +1,286 @@
+"""This process's connections to a Postgres server: few, shared by its stores, and none held while a run waits."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ...errors import OptionsError, SessionNotFoundError, StorageError
+from .holders import LEASE_S, Holder
+from .news import News
+from .per_process import PerProcess
+from .postgres_schema import require_schema
+
+T = TypeVar("T")
+MAX_CONNECTIONS = 16
+IDLE_S = 30.0
+RETRY_S = 0.1
+# News of one session are sent at most this often by a process.
+COALESCE_S = 0.02
+
+
+def driver() -> Any:
+    """The module that talks to psycopg. Raises `OptionsError` when that is not installed."""
+    try:
+        from . import postgres_driver
+    except ImportError:
+        raise OptionsError(
+            "sessions in Postgres need the driver psycopg: pip install 'openagentic-sdk[postgres]'"
+        ) from None
+    return postgres_driver
+
+
+class PostgresServer:
+    """One server as one process sees it: its connections, its lease as a holder of sessions, its followers."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.users = 0
+        self.is_ready = False
+        self.holder = Holder(self._renew)
+        self.news = News(_PostgresNews(self))
+        self.notifier = Notifier(self)
+        self._pid = os.getpid()
+        self._guard = threading.Lock()
+        self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._idle: list[tuple[float, Any]] = []
+
+    @property
+    def where(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{parts.hostname or 'the local server'}{parts.path}"
+
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+        """Do the work, again from its start when the connection breaks. A first connection that fails is not tried again."""
+        psycopg = driver().psycopg
+        deadline = time.monotonic() + patience_s
+        with translated(session_id, self.where):
+            while True:
+                db = None
+                try:
+                    with self._connection(deadline) as db:
+                        return work(db)
+                except (psycopg.OperationalError, psycopg.InterfaceError):
+                    if not self.is_ready or (db is not None and not db.closed) or time.monotonic() > deadline:
+                        raise
+                time.sleep(RETRY_S)
+
+    @contextmanager
+    def transaction(self, session_id: str, patience_s: float) -> Iterator[Any]:
+        """A transaction for work that cannot be done twice: the server is waited for before it begins, not after."""
+        self.call(session_id, lambda db: db.execute("SELECT 1"), patience_s)
+        with (
+            translated(session_id, self.where),
+            self._connection(time.monotonic() + patience_s) as db,
+            db.transaction(),
+        ):
+            yield db
+
+    def close(self) -> None:
+        """End all connections of this process."""
+        if self._pid == os.getpid():
+            self.news.close()
+            self.notifier.close()
+            self.holder.close()
+            self._drop_idle(older_than=float("inf"))
+
+    @contextmanager
+    def _connection(self, deadline: float) -> Iterator[Any]:
+        if not self._slots.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            raise StorageError(
+                f"all {MAX_CONNECTIONS} connections of this process to {self.where} are in use: try again later"
+            )
+        try:
+            with self._guard:
+                db = self._idle.pop()[1] if self._idle else None
+            db = db or self.connect(deadline - time.monotonic())
+            db.deadline = deadline
+            try:
+                yield db
+            finally:
+                self._give_back(db)
+        finally:
+            self._slots.release()
+
+    def connect(self, timeout_s: float) -> Any:
+        """A new connection; the first one makes the tables, or sees that they are there."""
+        db = driver().connect(self.url, timeout_s)
+        if not self.is_ready:
+            try:
+                require_schema(db)
+            except BaseException:
+                db.close()
+                raise
+            self.is_ready = True
+        return db
+
+    def _give_back(self, db: Any) -> None:
+        is_idle = not db.closed and db.info.transaction_status == driver().psycopg.pq.TransactionStatus.IDLE
+        if not is_idle:
+            db.close()
+            # What broke this one broke the others too, most likely.
+            self._drop_idle(older_than=float("inf"))
+            return
+        with self._guard:
+            self._idle.append((time.monotonic(), db))
+        self._drop_idle(older_than=time.monotonic() - IDLE_S)
+
+    def _drop_idle(self, *, older_than: float) -> None:
+        with self._guard:
+            old = [db for since, db in self._idle if since < older_than]
+            self._idle = [kept for kept in self._idle if kept[0] >= older_than]
+        for db in old:
+            db.close()
+
+    def _renew(self, name: str) -> None:
+        command = (
+            "INSERT INTO openagentic_holders (name, until) VALUES (%s, now() + %s * interval '1 second') "
+            "ON CONFLICT (name) DO UPDATE SET until = excluded.until"
+        )
+        self.call(None, lambda db: db.execute(command, (name, LEASE_S)), LEASE_S)
+
+
+_SERVERS: PerProcess[dict[str, PostgresServer]] = PerProcess(dict)
+_GUARDS: PerProcess[threading.Lock] = PerProcess(threading.Lock)
+
+
+def join_server(url: str) -> PostgresServer:
+    """This process's server of that name, for one more store."""
+    with _GUARDS.get():
+        server = _SERVERS.get().setdefault(url, PostgresServer(url))
+        server.users += 1
+        return server
+
+
+def leave_server(server: PostgresServer) -> None:
+    """A store that uses it closes; the last one ends the connections."""
+    with _GUARDS.get():
+        server.users -= 1
+        if server.users > 0:
+            return
+        _SERVERS.get().pop(server.url, None)
+    server.close()
+
+
+class Notifier:
+    """Tells followers in the background, many at once: a notification in each append would make all commits queue up."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+        self._changed = threading.Condition()
+        self._waiting: set[tuple[str, str]] = set()
+        self._running = False
+
+    def tell(self, channels: Collection[str], session_id: str) -> None:
+        """There are new events of the session."""
+        with self._changed:
+            self._waiting.update((channel, session_id) for channel in channels)
+            self._changed.notify()
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="openagentic-notify", daemon=True).start()
+
+    def close(self) -> None:
+        """Forget what is not sent: followers look by themselves."""
+        with self._changed:
+            self._waiting.clear()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._waiting, IDLE_S):
+                    self._running = False
+                    return
+                waiting, self._waiting = self._waiting, set()
+            values = ([channel for channel, _ in waiting], [session_id for _, session_id in waiting])
+            # Followers who are not told look by themselves.
+            with suppress(StorageError):
+                self._server.call(None, partial(_notify, values=values), 1.0)
+            time.sleep(COALESCE_S)
+
+
+def _notify(db: Any, values: tuple[list[str], list[str]]) -> None:
+    db.execute("SELECT pg_notify(channel, name) FROM unnest(%s::text[], %s::text[]) AS news (channel, name)", values)
+
+
+class _PostgresNews:
+    """How followers ask a Postgres server. Their wishes stand in a table that each append looks into."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self._server = server
+
+    def listen(self, channel: str) -> _PostgresListener | None:
+        with translated(None, self._server.where):
+            db = self._server.connect(5.0)
+            try:
+                db.deadline = time.monotonic() + 5.0
+                db.execute(f"LISTEN {channel}")
+                # Sent on another connection: behind a pooler that shares them, it would not arrive.
+                self._server.call(None, lambda other: other.execute("SELECT pg_notify(%s, '')", (channel,)), 5.0)
+                listener = _PostgresListener(self._server, db)
+                if any(True for _ in db.notifies(timeout=1.0, stop_after=1)):
+                    return listener
+            except driver().psycopg.Error:
+                db.close()
+                if not self._server.call(None, _is_standby, 5.0):
+                    raise
+                return None
+            db.close()
+            return None
+
+    def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
+        command = (
+            "INSERT INTO openagentic_follows (session, channel, until) "
+            "SELECT key, %s, now() + %s * interval '1 second' FROM openagentic_sessions WHERE id = ANY(%s) "
+            "ON CONFLICT (session, channel) DO UPDATE SET until = excluded.until"
+        )
+
+        def ask(db: Any) -> None:
+            with suppress(driver().psycopg.errors.ReadOnlySqlTransaction):
+                db.execute(command, (channel, for_s, list(session_ids)))
+
+        self._server.call(None, ask, 5.0)
+
+    def last_seqs(self, session_ids: Collection[str]) -> dict[str, int]:
+        command = "SELECT id, last_seq FROM openagentic_sessions WHERE id = ANY(%s)"
+        return dict(self._server.call(None, lambda db: db.execute(command, (list(session_ids),)).fetchall(), 5.0))
+
+
+class _PostgresListener:
+    def __init__(self, server: PostgresServer, db: Any) -> None:
+        self._server = server
+        self._db = db
+
+    def hear(self, timeout_s: float) -> set[str]:
+        with translated(None, self._server.where):
+            self._db.deadline = time.monotonic() + timeout_s + 5.0
+            return {notice.payload for notice in self._db.notifies(timeout=timeout_s, stop_after=1) if notice.payload}
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _is_standby(db: Any) -> bool:
+    row = db.execute("SELECT pg_is_in_recovery()").fetchone()
+    return bool(row and row[0])
+
+
+@contextmanager
+def translated(session_id: str | None, where: str = "Postgres") -> Iterator[None]:
+    """The driver's errors as ours."""
+    psycopg = driver().psycopg
+    try:
+        yield
+    except UnicodeEncodeError as error:
+        # Everything but ids is sent as ASCII, and no session has an id with a lone surrogate.
+        raise SessionNotFoundError(str(session_id), where) from error
+    except psycopg.Error as error:
+        if "\0" in (session_id or ""):
+            raise SessionNotFoundError(str(session_id), where) from error
+        raise StorageError(f"Postgres refused ({where}): {error}", session_id=session_id) from error

@@ -1,0 +1,334 @@
+"""What the stores on servers do alike: who may write, and that a batch is stored once whatever answers are lost.
+
+Nothing is held on the server while a run waits: a session's row names its holder, and each append is one step that only
+takes effect for the epoch of its writer and at the `seq` that it expects. When an answer is lost, nobody knows whether the
+step took effect; then the log is compared, word for word, with what was sent.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from ...errors import (
+    ConcurrencyError,
+    LeaseLostError,
+    SessionError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ...events import Event
+from ...frozen import frozen
+from ...serialization import loads_json
+from ..base import SessionWriter, dumps_stored, stamp_events
+from ..folds.summary import start_summary
+from .database import DatabaseStore, Position, changed_metadata
+from .holders import Holder, is_dead
+from .log_state import Head
+from .news import News
+
+T = TypeVar("T")
+OPENED_BEFORE_FORK = (
+    "this writer was opened in process {pid}, before os.fork(): only that process may append with it; open the session "
+    "in this process when the other one has closed it"
+)
+WRITER_CLOSED = "this writer is closed: open the session again"
+
+
+@frozen
+class Batch:
+    """Events as they are sent, the times after each, and the head behind them."""
+
+    expected_seq: int
+    lines: tuple[str, ...]
+    times: tuple[float, ...]
+    head: Head
+
+    @classmethod
+    def of(cls, head: Head, stamped: Sequence[Event]) -> Batch:
+        expected_seq, times = head.last_seq, []
+        lines = tuple(dumps_stored(event) for event in stamped)
+        for event in stamped:
+            head = head.after((event,))
+            times.append(head.summary.updated)
+        return cls(expected_seq, lines, tuple(times), head)
+
+
+class Server(Protocol):
+    """A server as its stores see it: `call` does a piece of work on a connection, again from its start while it is away."""
+
+    holder: Holder
+    news: News
+
+    def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
+        """What the work returns. Raises `StorageError` when the server refuses, or was away for `patience_s`."""
+
+
+class RemoteStore(DatabaseStore):
+    """A store on a server. What differs are the steps that the server takes whole or not at all."""
+
+    is_remote = True
+    _patience_s: float
+
+    @property
+    @abstractmethod
+    def _server(self) -> Server:
+        """This process's way to the server."""
+
+    @abstractmethod
+    def _position_on(self, db: Any, session_id: str) -> Position:
+        """The session's row. Raises `SessionNotFoundError`."""
+
+    @abstractmethod
+    def _event_rows_on(self, db: Any, at: Position, after_seq: int, size: int) -> list[tuple[int, str]]:
+        """`seq` and JSON of the next events."""
+
+    @abstractmethod
+    def _send(self, db: Any, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
+        """Append the batch if epoch, holder, revision and last `seq` still are those of `at`; says whether it did.
+
+        The row has this `epoch` and `holder` afterwards.
+        """
+
+    @abstractmethod
+    def _claim(self, db: Any, at: Position, holder: str) -> bool:
+        """Give the session the next epoch and this holder, if its epoch still is that of `at`; "" makes it free."""
+
+    @abstractmethod
+    def _delete(self, db: Any, at: Position) -> bool:
+        """Delete the session, if epoch and holder still are those of `at`."""
+
+    @abstractmethod
+    def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
+        """Set metadata and summary and raise the revision, if revision and last `seq` still are those of `at`."""
+
+    def _call(self, session_id: str | None, work: Callable[[Any], T]) -> T:
+        return self._server.call(session_id, work, self._patience_s)
+
+    def _position(self, session_id: str) -> Position:
+        return self._call(session_id, lambda db: self._position_on(db, session_id))
+
+    def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
+        return self._call(at.id, lambda db: self._event_rows_on(db, at, after_seq, size))
+
+    # --- who writes --------------------------------------------------------------------------------------------------
+
+    def open_writer(self, session_id: str) -> SessionWriter:
+        at = self._position(session_id)
+        self._refuse_if_held(at)
+        writer = self._writer_at(at)
+        if writer is None:
+            raise SessionLockedError(session_id, "a run that was faster")
+        return writer
+
+    def take_over(self, session_id: str) -> SessionWriter:
+        while True:
+            writer = self._writer_at(self._position(session_id))
+            if writer is not None:
+                return writer
+
+    def _writer_at(self, at: Position) -> SessionWriter | None:
+        """The writer behind that place; None when somebody else was faster."""
+        holder, epoch = self._server.holder, at.epoch + 1
+        holder.claim(at.key, epoch)
+        try:
+            if self._call(at.id, lambda db: self._claim_once(db, at, holder.name)):
+                return RemoteWriter(self, self._position(at.id), holder)
+        except BaseException:
+            holder.drop(at.key, epoch)
+            raise
+        holder.drop(at.key, epoch)
+        return None
+
+    def _claim_once(self, db: Any, at: Position, holder: str) -> bool:
+        """Claim, and know a claim of ours whose answer was lost."""
+        if self._claim(db, at, holder):
+            return True
+        now = self._position_on(db, at.id)
+        return (now.key, now.epoch, now.holder) == (at.key, at.epoch + 1, holder)
+
+    def _refuse_if_held(self, at: Position) -> None:
+        """Raise when the holder may live: its lease runs, and it is no process of this host that died."""
+        if not at.holder or at.lease_left_s <= 0:
+            return
+        holder = self._server.holder
+        if at.holder == holder.name:
+            if holder.holds(at.key, at.epoch):
+                raise SessionLockedError(at.id, "another run of this process")
+        elif not is_dead(at.holder):
+            raise SessionLockedError(at.id, at.holder.partition(" ")[2], at.lease_left_s)
+
+    def _release(self, at: Position) -> None:
+        """Make the session free, unless somebody else holds it by now."""
+        self._server.call(at.id, lambda db: self._claim(db, at, ""), min(self._patience_s, 1.0))
+
+    # --- appending ---------------------------------------------------------------------------------------------------
+
+    def append_events(
+        self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None
+    ) -> list[Event]:
+        while True:
+            at = self._position(session_id)
+            self._refuse_if_held(at)
+            if expected_seq is not None and at.head.last_seq != expected_seq:
+                raise ConcurrencyError(session_id, expected_seq, at.head.last_seq)
+            stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._clock.now())
+            # A holder that is thought dead must not append behind us should it wake up.
+            epoch = at.epoch + 1 if at.holder else at.epoch
+            if self._store_once(at, Batch.of(at.head, stamped), epoch, ""):
+                return stamped
+
+    def _store_once(self, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
+        """Store the batch behind that place, once; False when the session does not stand there any more."""
+        attempts = 0
+
+        def attempt(db: Any) -> bool:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1 and self._is_stored(db, at, batch):
+                return True
+            # An earlier attempt may also get through just before this one does.
+            return self._send(db, at, batch, epoch, holder) or (attempts > 1 and self._is_stored(db, at, batch))
+
+        return self._call(at.id, attempt)
+
+    def _is_stored(self, db: Any, at: Position, batch: Batch) -> bool:
+        """Whether a batch whose answer was lost took effect: the log holds it, word for word, at its place."""
+        rows = self._event_rows_on(db, at, batch.expected_seq, len(batch.lines))
+        return bool(rows) and [text for _, text in rows] == list(batch.lines)
+
+    # --- the rest ----------------------------------------------------------------------------------------------------
+
+    def update_metadata(self, session_id: str, changes: Any) -> None:
+        while True:
+            at = self._position(session_id)
+            new = changed_metadata(at.metadata, changes)
+            if new == at.metadata:
+                return
+            old_start, start = (
+                start_summary(session_id, at.created_at, loads_json(each)) for each in (at.metadata, new)
+            )
+            head = at.head
+            if start != old_start:
+                # What lists show begins with the metadata: fold the log onto the new beginning.
+                head = Head(start).after(self.iter_events(session_id, limit=at.head.last_seq))
+            change = partial(self._change_metadata, at=at, metadata=new, head=head)
+            if head.last_seq == at.head.last_seq and self._call(session_id, change):
+                return
+
+    def delete_session(self, session_id: str) -> None:
+        sent: Position | None = None
+        while True:
+            try:
+                at = self._position(session_id)
+            except SessionNotFoundError:
+                # The answer to what was sent may have been lost.
+                if sent is None:
+                    raise
+                return
+            if sent is not None and sent.key != at.key:
+                return
+            self._refuse_if_held(at)
+            sent = at
+            if self._call(session_id, partial(self._delete, at=at)):
+                return
+
+    def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
+        news = self._server.news.wait(session_id, after_seq, timeout_s)
+        if news is None:
+            return self.last_seq(session_id) > after_seq
+        return news
+
+
+class RemoteWriter(SessionWriter):
+    """Knows where its log stands, which the epoch in each append proves to be right."""
+
+    def __init__(self, store: RemoteStore, at: Position, holder: Holder) -> None:
+        self.session_id = at.id
+        self.epoch = at.epoch
+        self._store = store
+        self._at = at
+        self._holder = holder
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._open = True
+        # Set while an append is under way: after an interrupt the log knows what became of it.
+        self._in_doubt = False
+
+    @property
+    def last_seq(self) -> int:
+        return self._at.head.last_seq
+
+    def append(self, events: Sequence[Event]) -> list[Event]:
+        if self._pid != os.getpid():
+            raise StorageError(OPENED_BEFORE_FORK.format(pid=self._pid), session_id=self.session_id)
+        with self._lock:
+            if not self._open:
+                raise StorageError(WRITER_CLOSED, session_id=self.session_id)
+            was_in_doubt = self._in_doubt
+            if was_in_doubt:
+                self._look()
+            while True:
+                at = self._at
+                stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._store._clock.now())
+                batch = Batch.of(at.head, stamped)
+                if self._sent(batch):
+                    self._in_doubt = False
+                    return stamped
+                self._look()
+                # The metadata changed, or what was in doubt arrived only now; nobody else has our epoch.
+                if self._at.revision == at.revision and not was_in_doubt:
+                    raise ConcurrencyError(self.session_id, at.head.last_seq, self._at.head.last_seq)
+                was_in_doubt = False
+
+    def _sent(self, batch: Batch) -> bool:
+        self._in_doubt = True
+        try:
+            if not self._store._store_once(self._at, batch, self.epoch, self._holder.name):
+                return False
+        except BaseException:
+            # Ctrl-C, or a server that was away for too long: learn what is stored while that is easy.
+            self._look_briefly()
+            raise
+        self._at = _moved(self._at, batch.head)
+        return True
+
+    def _look(self) -> None:
+        """Learn where the log stands. Raises when it is another's by now."""
+        now = self._store._position(self.session_id)
+        if (now.key, now.epoch) != (self._at.key, self.epoch):
+            raise LeaseLostError(self.session_id, self.last_seq, now.head.last_seq)
+        self._at = now
+
+    def _look_briefly(self) -> None:
+        try:
+            work = self._store._position_on
+            now = self._store._server.call(self.session_id, lambda db: work(db, self.session_id), 1.0)
+        except SessionError:
+            return
+        if (now.key, now.epoch) == (self._at.key, self.epoch):
+            self._at = now
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._open or self._pid != os.getpid():
+                return
+            self._open = False
+        at = self._at
+        try:
+            self._store._release(at)
+        except SessionNotFoundError:
+            pass
+        except SessionError:
+            # The server is away: this process knows that it holds nothing, and tells the server with a heartbeat.
+            self._holder.release_later(lambda: self._store._release(at))
+        self._holder.drop(at.key, self.epoch)
+
+
+def _moved(at: Position, head: Head) -> Position:
+    return Position(at.key, at.epoch, at.created_at, at.metadata, head, at.revision, at.holder, at.lease_left_s)
