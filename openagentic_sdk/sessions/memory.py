@@ -35,6 +35,7 @@ from .base import (
     stamp_events,
 )
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
+from .stores.per_process import check_open
 
 
 @mutable
@@ -158,6 +159,7 @@ class MemorySessionStore(SessionStore):
             session.lines.extend([dumps_stored(event) for event in stamped])
             session.summary = fold_session_summary(session.summary, stamped)
             session.updated = self._tick()
+            writer.last_seq = len(session.lines)
             return stamped
 
     def _release(self, writer: _MemoryWriter, session: _Session) -> None:
@@ -177,24 +179,19 @@ class MemorySessionStore(SessionStore):
 
 
 class _MemoryWriter(SessionWriter):
+    last_seq = 0
+
     def __init__(self, store: MemorySessionStore, session_id: str, session: _Session) -> None:
         self.session_id = session_id
         self.epoch = session.epoch
         self._store = store
         self._session = session
-        self._seq = len(session.lines)
+        self.last_seq = len(session.lines)
         self._open = True
 
-    @property
-    def last_seq(self) -> int:
-        return self._seq
-
     def append(self, events: Sequence[Event]) -> list[Event]:
-        if not self._open:
-            raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
-        stored = self._store._append(self, self._session, events)
-        self._seq += len(stored)
-        return stored
+        check_open(self.session_id, self._open)
+        return self._store._append(self, self._session, events)
 
     def close(self) -> None:
         if self._open:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -34,6 +35,7 @@ from .log.line import is_barrier, stamp_event
 from .stores.database import DatabaseStore, Position, changed_metadata
 from .stores.lease_file import LeaseFile, living_holder
 from .stores.log_state import Head, copied_head, read_head
+from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import SqliteFile
 from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
 from .stores.sqlite_search import forget_session, search_index
@@ -355,6 +357,9 @@ class _SqliteWriter(SessionWriter):
         self.lease = lease
         self._store = store
         self._pid = os.getpid()
+        self._lock = threading.RLock()
+        # Set while an append is under way: after Ctrl-C the log knows what became of it.
+        self._in_doubt = False
         self._head = head
         self._last_seq, self._updated = head.last_seq, head.updated
 
@@ -374,8 +379,24 @@ class _SqliteWriter(SessionWriter):
         return self._store.durability != "flush"
 
     def append(self, events: Sequence[Event]) -> list[Event]:
-        if not self.lease.is_held or self._pid != os.getpid():
-            raise StorageError("this writer is closed: open the session again", session_id=self.session_id)
+        check_own(self.session_id, self._pid)
+        with self._lock:
+            check_open(self.session_id, self.lease.is_held)
+            if self._in_doubt:
+                self._look()
+            self._in_doubt = True
+            stored = self._append(events)
+            self._in_doubt = False
+            return stored
+
+    def _look(self) -> None:
+        """Learn where the log stands, after an interrupt in an append. Only this writer moves it at its epoch."""
+        at = self._store._position(self.session_id)
+        if at.epoch == self.epoch:
+            self._head, self.metadata = at.head, at.metadata
+            self._last_seq, self._updated = at.head.last_seq, at.head.updated
+
+    def _append(self, events: Sequence[Event]) -> list[Event]:
         if len(events) == 1 and self._last_seq and not moves_summary(events[0]):
             now = self._store._clock.now()
             event = stamp_event(events[0], self._last_seq + 1, now)

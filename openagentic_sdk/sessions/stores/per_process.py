@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from ...errors import StorageError
+
 T = TypeVar("T")
 
 
@@ -35,3 +37,19 @@ class PerProcess(Generic[T]):
     def take(self) -> T | None:
         """This process's value, to close it; the next `get` makes another. None when there is none."""
         return self._values.pop(os.getpid(), None)
+
+
+def check_own(session_id: str, pid: int) -> None:
+    """Refuse to append with the writer of another process."""
+    if pid != os.getpid():
+        raise StorageError(
+            f"this writer was opened in process {pid}, before os.fork(): only that process may append with it; open the "
+            "session here when it has closed it",
+            session_id=session_id,
+        )
+
+
+def check_open(session_id: str, is_open: bool) -> None:
+    """Refuse to append with a writer that was closed."""
+    if not is_open:
+        raise StorageError("this writer is closed: open the session again", session_id=session_id)

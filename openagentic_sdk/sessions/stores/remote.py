@@ -20,7 +20,6 @@ from ...errors import (
     SessionError,
     SessionLockedError,
     SessionNotFoundError,
-    StorageError,
 )
 from ...events import Event
 from ...frozen import frozen
@@ -31,13 +30,9 @@ from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
 from .log_state import Head
 from .news import News
+from .per_process import check_open, check_own
 
 T = TypeVar("T")
-OPENED_BEFORE_FORK = (
-    "this writer was opened in process {pid}, before os.fork(): only that process may append with it; open the session "
-    "in this process when the other one has closed it"
-)
-WRITER_CLOSED = "this writer is closed: open the session again"
 
 
 @frozen
@@ -265,11 +260,9 @@ class RemoteWriter(SessionWriter):
         return self._at.head.last_seq
 
     def append(self, events: Sequence[Event]) -> list[Event]:
-        if self._pid != os.getpid():
-            raise StorageError(OPENED_BEFORE_FORK.format(pid=self._pid), session_id=self.session_id)
+        check_own(self.session_id, self._pid)
         with self._lock:
-            if not self._open:
-                raise StorageError(WRITER_CLOSED, session_id=self.session_id)
+            check_open(self.session_id, self._open)
             was_in_doubt = self._in_doubt
             if was_in_doubt:
                 self._look()
