@@ -20,13 +20,13 @@ from openagentic_sdk.events import ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore, SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
 
+from ..size import LARGE
 from . import servers
 from .own_servers import OwnBouncer, OwnPostgres, OwnRedis
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
-IS_LARGE = os.environ.get("OPENAGENTIC_TEST_SIZE") == "large"
-CHILDREN, APPENDS = (8, 200) if IS_LARGE else (3, 15)
+CHILDREN, APPENDS = (8, 200) if LARGE else (3, 15)
 ROOT = Path(__file__).parents[2]
 _HOLD = """
 import sys
@@ -182,7 +182,7 @@ class LeaseTest(unittest.TestCase):
             self.assertEqual(texts(store, session_id), ["outside"])
 
     def test_parked_sessions_hold_no_connection(self) -> None:
-        count = 1000 if IS_LARGE else 60
+        count = 1000 if LARGE else 60
         for url, store in self.remote_stores():
             with contextlib.ExitStack() as stack:
                 for number in range(count):
@@ -270,8 +270,8 @@ class HangingServerTest(unittest.TestCase):
         server = OwnRedis("--appendonly", "yes")
         self.addCleanup(server.remove)
         # An answer is waited for half a second, and the server stalls for longer.
-        store = RedisSessionStore(server.url, patience_s=20 if IS_LARGE else 1.0)
-        self.check(server, store, 10 if IS_LARGE else 0.7)
+        store = RedisSessionStore(server.url, patience_s=20 if LARGE else 1.0)
+        self.check(server, store, 10 if LARGE else 0.7)
 
     @unittest.skipUnless(importlib.util.find_spec("psycopg"), "the driver psycopg is not installed")
     def test_an_append_to_a_postgres_that_stalls_is_stored_once(self) -> None:
@@ -279,8 +279,8 @@ class HangingServerTest(unittest.TestCase):
 
         server = OwnPostgres()
         self.addCleanup(server.remove)
-        store = PostgresSessionStore(server.url(), patience_s=20 if IS_LARGE else 2.0)
-        self.check(server, store, 10 if IS_LARGE else 0.7)
+        store = PostgresSessionStore(server.url(), patience_s=20 if LARGE else 2.0)
+        self.check(server, store, 10 if LARGE else 0.7)
 
     def check(self, server: OwnRedis | OwnPostgres, store: SessionStore, stall_s: float) -> None:
         self.addCleanup(store.close)
@@ -389,7 +389,7 @@ class PoolerAndRolesTest(unittest.TestCase):
         store.delete_session(store.copy_session(session_id, "copy", at_seq=2, tail=[], metadata={}))
 
     def test_a_writer_survives_restarts_and_killed_backends(self) -> None:
-        restarts, kills = (20, 100) if IS_LARGE else (1, 5)
+        restarts, kills = (20, 100) if LARGE else (1, 5)
         self.execute("CREATE DATABASE restarts")
         store = open_store(self.server.url("restarts"))
         self.addCleanup(store.close)
