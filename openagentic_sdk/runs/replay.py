@@ -107,7 +107,7 @@ class _Replay(Guidance):
         self._run = task.run
         self._session_id = task.run.session_id
         if run.init.messages_from_seq is not None:
-            task.run.view.conversation.cut(self._position_now(run.init.messages_from_seq, task.run.view.events))
+            task.run.view.conversation.cut(self._position_now(run.init.messages_from_seq))
         try:
             while await task.next_event() is not None:
                 pass
@@ -121,8 +121,7 @@ class _Replay(Guidance):
         """What was recorded behind the last answer, by a run that went no further or between two runs."""
         if trailing:
             self._session_id = self._session_id or self._store.create_session()
-            so_far = self.replayed_events()
-            self._store.append_events(self._session_id, [self._as_now(event, so_far) for event in trailing])
+            self._store.append_events(self._session_id, [self._as_now(event) for event in trailing])
 
     def _agent(self, run: RecordedRun) -> Agent:
         context = run.steps[0].context
@@ -174,7 +173,7 @@ class _Replay(Guidance):
     async def _record(self, events: Sequence[Event]) -> None:
         assert self._run is not None
         for event in events:
-            await self._run.record(self._as_now(event, self._run.view.events))
+            await self._run.record(self._as_now(event))
 
     async def _before_step(self, run: Run) -> None:
         """What was recorded between the steps: steering, hooks' messages, compactions; and which answer comes next."""
@@ -189,19 +188,19 @@ class _Replay(Guidance):
         same = [tool.name for tool in run.agent.tools] == [spec["function"]["name"] for spec in step.context.tools]
         return run.agent.tools if same else self._tools(step)
 
-    def _as_now(self, event: Event, so_far: Sequence[Event]) -> Event:
+    def _as_now(self, event: Event) -> Event:
         """A recorded event with the positions that it names as they are in the replayed log."""
         event = replace(event, seq=None, ts=None)
         if isinstance(event, SessionCompacted):
-            return replace(event, up_to_seq=self._position_now(event.up_to_seq, so_far))
+            return replace(event, up_to_seq=self._position_now(event.up_to_seq))
         if isinstance(event, SessionRewound):
-            return replace(event, to_seq=self._position_now(event.to_seq, so_far))
+            return replace(event, to_seq=self._position_now(event.to_seq))
         return event
 
-    def _position_now(self, seq: int, so_far: Sequence[Event]) -> int:
+    def _position_now(self, seq: int) -> int:
         """The replayed log's position of what stood at `seq` in the recorded one: both have the same conversation."""
         count = sum(event.type in _CONVERSATION for event in self._recording.events if (event.seq or 0) <= seq)
-        positions = [event.seq or 0 for event in so_far if event.type in _CONVERSATION]
+        positions = [event.seq or 0 for event in self.replayed_events() if event.type in _CONVERSATION]
         return positions[min(count, len(positions)) - 1] if count and positions else 0
 
     def _recorded_continuation(self, payload: dict[str, Any]) -> HookDecision | None:

@@ -190,7 +190,7 @@ class Run:
 
     def skill_policy(self) -> SkillPolicy:
         """What the active skills say about tools, folded again when another event has come."""
-        seen = len(self.view.skill_events)
+        seen = self.view.skill_changes
         if self.policy is None or self.policy[0] != seen:
             self.policy = (seen, skill_policy(self.view.skill_events))
         return self.policy[1]

@@ -7,6 +7,7 @@ hooks are heard, and the event is recorded. A model that fails is no dead end: t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..errors import ProviderError, ToolError
@@ -21,11 +22,11 @@ from ..sessions.folds.compaction import (
     finish_summary,
     is_near_limit,
     plan_compaction,
-    size_of,
     summary_request,
 )
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.request import canonical_json, request_sha256
+from ..threads import run_in_thread
 from ..tools.base import SubagentResult
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
@@ -40,9 +41,9 @@ async def compact_when_full(run: Run) -> None:
     limits = run.agent.context_limits
     if limits.max_tokens is None and limits.max_bytes is None:
         return
-    size = size_of(run.view.conversation.messages()) + _overhead_bytes(run)
+    size = run.view.conversation.size_bytes() + _overhead_bytes(run)
     if is_near_limit(size, limits, _bytes_per_token(run)) and await compact(run, "auto"):
-        size = size_of(run.view.conversation.messages()) + _overhead_bytes(run)
+        size = run.view.conversation.size_bytes() + _overhead_bytes(run)
     run.asked_bytes = size
 
 
@@ -50,13 +51,16 @@ async def compact(run: Run, trigger: str) -> bool:
     """Replace the older part of the conversation by a summary. False when nothing could go or a hook blocked it."""
     overhead = _overhead_bytes(run)
     weight = _bytes_per_token(run)
-    plan = plan_compaction(
+    planning = partial(
+        plan_compaction,
         run.view.events,
         run.agent.context_limits,
         bytes_per_token=weight,
         overhead_bytes=overhead,
-        provider=run.agent.provider.name,
+        conversation=run.view.conversation,
     )
+    # In a thread, as all that reads the whole conversation here: it may be as large as the model's memory.
+    plan = await run_in_thread(planning)
     if plan is None:
         return False
     _, events, decision = await run.agent.hooks.run("pre_compact", {"trigger": trigger}, run.hook_context())
@@ -64,7 +68,7 @@ async def compact(run: Run, trigger: str) -> bool:
     if decision is not None and decision.block:
         return False
     text = await _ask_for_summary(run, plan)
-    summary = finish_summary(plan, text if text is not None else fallback_summary(plan))
+    summary = await run_in_thread(lambda: finish_summary(plan, fallback_summary(plan) if text is None else text))
     method = "fallback" if text is None else "model"
     await run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
     payload = {"trigger": trigger, "summary": summary}
@@ -108,7 +112,7 @@ async def _ask_for_summary(run: Run, plan: CompactionPlan) -> str | None:
     """The model's summary, or None when it cannot be had."""
     limits, agent = run.agent.context_limits, run.agent
     room = limits.budget_bytes(0.7, BYTES_PER_TOKEN) or _SUMMARY_REQUEST_BYTES
-    messages = summary_request(plan, room)
+    messages = await run_in_thread(partial(summary_request, plan, room))
     digest = request_sha256(agent.model, messages, ())
     await run.record(ModelRequest(run.view.steps, 1, digest, len(messages), messages, purpose="compaction"))
     began = agent.clock.monotonic()

@@ -9,6 +9,7 @@ from functools import partial
 
 from ..sessions.base import SessionWriter
 from ..sessions.folds.view import SessionView
+from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest, Spawn
 from .channel import EventChannel
 from .limits import Budget, Deadline
@@ -90,7 +91,9 @@ def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter
         return session_id, store.open_writer(session_id), view
     writer = store.open_writer(request.resume)
     try:
-        view.extend(store.iter_events(request.resume))
+        view, kept = load_view(store, request.resume, provider=agent.provider.name)
+        if kept is not None:
+            writer.keep_view(kept)
     except BaseException:
         writer.close()
         raise

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from ..errors import StorageError
-from ..events import Event, SystemNotice
+from ..events import Event, SessionCompacted, SystemNotice
 from ..sessions.base import SessionWriter
 from ..sessions.folds.view import SessionView
 from ..threads import run_in_thread
@@ -62,6 +62,12 @@ class Recorder:
             stored, cancelled = await self._write(batch)
             for event in stored:
                 self._view.apply(event)
+            if self.saved and stored and isinstance(stored[-1], SessionCompacted):
+                kept = self._view.kept()
+                self._view.forget(kept)
+                keeping, late = await settled(off_loop(True, self._writer.keep_view, kept))
+                keeping.result()
+                cancelled = cancelled or late
         if cancelled is not None:
             raise cancelled
         return stored

@@ -35,6 +35,7 @@ from .folds.summary import (
     start_summary,
     summary_matches,
 )
+from .folds.view import KeptView
 from .log.line import encode_event, stamp_event
 
 MAX_ID_CHARS = 200
@@ -65,6 +66,9 @@ class SessionWriter(ABC):
         Raises `InvalidEventError` when one of them cannot be written as JSON, `StorageError` when the store refuses, and
         `ConcurrencyError` when somebody else wrote in spite of the lock; in each case nothing of the batch is visible.
         """
+
+    def keep_view(self, kept: KeptView) -> None:
+        """Keep what a view must hold behind a compaction for the next resume: a cache. A store need not keep any."""
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
         """Whether `append` of these would keep its caller waiting, so that an event loop calls it in a thread."""
@@ -136,6 +140,12 @@ class SessionStore(ABC):
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
         return self.read_summary(session_id).events
+
+    def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
+        """What a run kept of its view behind the last compaction, and the events behind that; None, and all events, when
+        nothing was kept or what was kept is not this installation's.
+        """
+        return None, self.iter_events(session_id)
 
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None

@@ -1,18 +1,19 @@
 """Fold events into the messages that a chat-completions model is sent.
 
-From any prefix of any log, the messages are valid. Each assistant message with calls is followed at
-once by exactly one result per call; there are no orphan results, no empty messages, no lone surrogates, and arguments are
-JSON. The fold is pure, and messages that were once sent stay as they were, so that prompt caches keep working; only a
-compaction, a rewind or a cut at resume changes what came before.
+From any prefix of any log, the messages are valid. Each assistant message with calls is followed at once by exactly one
+result per call; there are no orphan results, no empty messages, no lone surrogates, and arguments are JSON. The fold is
+pure, and messages that were once sent stay as they were, so that prompt caches keep working; only a compaction, a rewind or
+a cut at resume changes what came before.
 
 The conversation is a list of blocks. A block is what must stay together: a user message, or an assistant message with the
-results of its calls.
+results of its calls. What changes the view of earlier blocks puts a new list upon the one before, so that a rewind finds
+what was in view then, and no compaction is ever replayed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -58,11 +59,9 @@ def rebuild_messages(
 
 @mutable
 class _Block:
-    """A stretch of the conversation that must stay whole."""
+    """A stretch of the conversation that must stay whole; `seqs` are the events that it was made of."""
 
-    first_seq: int
-    last_seq: int
-    events: int = 1
+    seqs: list[int]
     is_user: bool = False
     kind: str = "prompt"
     text: str | None = None
@@ -72,12 +71,16 @@ class _Block:
     results: dict[str, ToolResult] = field(default_factory=dict)
 
     @property
+    def first_seq(self) -> int:
+        return self.seqs[0]
+
+    @property
+    def last_seq(self) -> int:
+        return max(self.seqs)
+
+    @property
     def open_calls(self) -> list[ToolUse]:
         return [use for call_id, use in self.calls.items() if call_id not in self.results]
-
-    def touch(self, seq: int) -> None:
-        self.last_seq = max(self.last_seq, seq)
-        self.events += 1
 
 
 @frozen
@@ -107,17 +110,39 @@ def _origins(block: _Block) -> list[Origin]:
 
 
 class Conversation:
-    """The fold itself, event by event. `messages()` may be asked at any time and costs O(new) besides one list copy."""
+    """The fold itself, event by event. `messages()` may be asked at any time and costs O(new) besides one list copy.
+
+    `horizon` is the `seq` of the compaction before which everything was let go of, 0 while nothing was: a rewind to before
+    it cannot be folded any more, only the whole log can.
+    """
 
     def __init__(self, *, provider: str | None = None) -> None:
-        self._provider = provider
-        self._blocks: list[_Block] = []
+        self.horizon = 0
+        self.provider = provider
         self._turn: _Block | None = None  # the assistant block that may still grow
-        self._operations: list[Event] = []
         self._position = 0
-        self._view: list[_Block] | None = None  # None: every block is in view
+        # What was in view behind each event that changed the view of earlier ones. The last list is the present view.
+        self._views: list[tuple[int, list[_Block]]] = [(0, [])]
+        self._by_call: dict[str, _Block] = {}  # the newest block in view with that call
         self._settled: list[Message] = []  # messages of the first `_settled_blocks` blocks in view
-        self._settled_blocks = 0
+        self._settled_blocks = self._settled_bytes = 0
+
+    @classmethod
+    def restored(cls, blocks: Iterable[Sequence[Event]], *, horizon: int, provider: str | None = None) -> Conversation:
+        """The conversation with these blocks in view, each given as its events, behind a compaction at `horizon`."""
+        conversation = cls(provider=provider)
+        for events in blocks:
+            conversation._turn = None
+            for event in events:
+                conversation._position = event.seq or 0
+                if isinstance(event, SessionCompacted):
+                    conversation._add(_summary(event, conversation._position))
+                else:
+                    _FOLDS[event.type](conversation, event)
+        conversation._turn = None
+        conversation._position = conversation.horizon = horizon
+        conversation._views = [(horizon, conversation._visible())]
+        return conversation
 
     def apply(self, event: Event) -> None:
         """Take one more event into account. Events of the log's other kinds change nothing."""
@@ -126,10 +151,14 @@ class Conversation:
         if fold is not None:
             fold(self, event)
 
+    def blocks(self) -> list[list[int]]:
+        """What is in view, as the `seq` of the events that each block was made of."""
+        return [list(block.seqs) for block in self._visible()]
+
     def set_provider(self, provider: str | None) -> None:
         """Whose vendor fields the messages carry from now on."""
-        self._provider = provider
-        self._settled, self._settled_blocks = [], 0
+        self.provider = provider
+        self._unsettle()
 
     def messages(self) -> list[Message]:
         """The messages as they would be sent now, in a new list; calls without a result get one that says so."""
@@ -138,12 +167,28 @@ class Conversation:
             block = blocks[self._settled_blocks]
             if block.open_calls or (block is self._turn and not block.calls):
                 break
-            self._settled.extend(self._render(block))
+            rendered = self._render(block)
+            self._settled.extend(rendered)
+            self._settled_bytes += size_of(rendered)
             self._settled_blocks += 1
         messages = list(self._settled)
         for block in blocks[self._settled_blocks :]:
             messages.extend(self._render(block))
         return messages
+
+    def size_bytes(self) -> int:
+        """The size of `messages()` as JSON; what did not change since the last time is not measured again."""
+        messages = self.messages()
+        return self._settled_bytes + size_of(messages[len(self._settled) :])
+
+    def messages_up_to(self, seq: int) -> list[Message]:
+        """The messages that a compaction up to `seq` would take out of view."""
+        return [message for block in self._visible() if block.last_seq <= seq for message in self._render(block)]
+
+    def summary_seq(self) -> int:
+        """The `seq` of the compaction whose summary stands first in view; 0 when none does."""
+        first = self._visible()[:1]
+        return first[0].first_seq if first and first[0].kind == "summary" else 0
 
     def origins(self) -> list[Origin]:
         """For each of `messages()` in the same order, which events it was made of."""
@@ -158,7 +203,7 @@ class Conversation:
         blocks = self._visible()
         events = size = 0
         for index in range(len(blocks) - 1, -1, -1):
-            events += blocks[index].events
+            events += len(blocks[index].seqs)
             if max_bytes is not None:
                 size += len(json.dumps(self._render(blocks[index])))
             too_much = (max_events is not None and events > max_events) or (max_bytes is not None and size > max_bytes)
@@ -169,14 +214,15 @@ class Conversation:
     def cut(self, first_seq: int | None) -> None:
         """Hide what came before `first_seq`, but for the user message that the first kept block answers."""
         if first_seq is not None:
-            self._operate(SystemInit("", "", "", messages_from_seq=first_seq, seq=self._position + 1))
+            self._position += 1
+            self._start_late(first_seq)
 
     # --- one method per kind of event that matters -------------------------------------------------------------------
 
     def _user_message(self, event: UserMessage) -> None:
         self._turn = None
         kind = "prompt" if event.origin == "user" else f"message of {event.origin}"
-        self._add(_Block(self._position, self._position, is_user=True, kind=kind, text=event.text))
+        self._add(_Block([self._position], is_user=True, kind=kind, text=event.text))
 
     def _request(self, event: Event) -> None:
         self._turn = None
@@ -184,68 +230,70 @@ class Conversation:
     def _assistant_message(self, event: AssistantMessage) -> None:
         turn = self._turn
         if turn is None or turn.text is not None or turn.results:
-            turn = self._add(_Block(self._position, self._position))
-            self._turn = turn
+            turn = self._turn = self._add(_Block([self._position]))
         else:
-            turn.touch(self._position)
+            turn.seqs.append(self._position)
         turn.text = event.text
         turn.provider, turn.extras = event.provider, event.extras
 
     def _tool_use(self, event: ToolUse) -> None:
         turn = self._turn
         if turn is None or turn.results:
-            turn = self._turn = self._add(_Block(self._position, self._position))
+            turn = self._turn = self._add(_Block([self._position]))
         else:
-            turn.touch(self._position)
-        turn.calls.setdefault(event.tool_use_id or f"call_{self._position}", event)
+            turn.seqs.append(self._position)
+        call_id = event.tool_use_id or f"call_{self._position}"
+        turn.calls.setdefault(call_id, event)
+        self._by_call[call_id] = turn
 
     def _tool_result(self, event: ToolResult) -> None:
-        block = self._block_waiting_for(event.tool_use_id)
-        if block is not None:
+        """A result counts when its call is in view and has none yet."""
+        block = self._by_call.get(event.tool_use_id)
+        if block is not None and event.tool_use_id not in block.results:
             block.results[event.tool_use_id] = event
-            block.touch(self._position)
+            block.seqs.append(self._position)
 
-    def _block_waiting_for(self, call_id: str) -> _Block | None:
-        for block in reversed(self._blocks):
-            if call_id in block.calls:
-                return block if call_id not in block.results else None
-        return None
-
-    def _operate(self, event: Event) -> None:
-        """Remember an event that changes the view of what came before it."""
-        if isinstance(event, SystemInit) and event.messages_from_seq is None:
-            self._turn = None
-            return
+    def _init(self, event: SystemInit) -> None:
         self._turn = None
-        self._operations.append(event)
-        self._refresh()
+        if event.messages_from_seq is not None:
+            self._start_late(event.messages_from_seq)
+
+    def _start_late(self, first_seq: int) -> None:
+        view = self._visible()
+        kept = [block for block in view if block.first_seq >= first_seq]
+        if kept and not kept[0].is_user:
+            prompts = [block for block in view if block.first_seq < first_seq and block.is_user]
+            kept = prompts[-1:] + kept
+        self._show(kept)
+
+    def _compact(self, event: SessionCompacted) -> None:
+        kept = [block for block in self._visible() if block.last_seq > event.up_to_seq]
+        self._show([_summary(event, self._position), *kept])
+
+    def _rewind(self, event: SessionRewound) -> None:
+        if event.to_seq < self.horizon:
+            raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, from where on the log was folded")
+        while len(self._views) > 1 and self._views[-1][0] > event.to_seq:
+            self._views.pop()
+        self._show([block for block in self._visible() if block.last_seq <= event.to_seq])
 
     # --- the view ----------------------------------------------------------------------------------------------------
 
     def _add(self, block: _Block) -> _Block:
-        self._blocks.append(block)
-        if self._view is not None:
-            self._view.append(block)
+        self._visible().append(block)
         return block
 
     def _visible(self) -> list[_Block]:
-        return self._blocks if self._view is None else self._view
+        return self._views[-1][1]
 
-    def _refresh(self) -> None:
-        view = list(self._blocks)
-        for operation in self._standing_operations():
-            view = _OPERATIONS[operation.type](view, operation)
-        self._view = view
-        self._settled, self._settled_blocks = [], 0
+    def _show(self, view: list[_Block]) -> None:
+        self._turn = None
+        self._views.append((self._position, view))
+        self._by_call = {call_id: block for block in view for call_id in block.calls}
+        self._unsettle()
 
-    def _standing_operations(self) -> list[Event]:
-        """The operations that no later rewind took back."""
-        standing: list[Event] = []
-        for operation in self._operations:
-            if isinstance(operation, SessionRewound):
-                standing = [earlier for earlier in standing if (earlier.seq or 0) <= operation.to_seq]
-            standing.append(operation)
-        return standing
+    def _unsettle(self) -> None:
+        self._settled, self._settled_blocks, self._settled_bytes = [], 0, 0
 
     # --- blocks to messages ------------------------------------------------------------------------------------------
 
@@ -269,7 +317,7 @@ class Conversation:
         message: Message = {"role": "assistant", "content": sendable(block.text) if block.text else None}
         if block.calls:
             message["tool_calls"] = [self._call(call_id, use) for call_id, use in block.calls.items()]
-        return {**block.extras, **message} if block.extras and block.provider == self._provider else message
+        return {**block.extras, **message} if block.extras and block.provider == self.provider else message
 
     def _call(self, call_id: str, use: ToolUse) -> Message:
         call = {
@@ -277,7 +325,7 @@ class Conversation:
             "type": "function",
             "function": {"name": use.name, "arguments": sendable(json.dumps(use.input, ensure_ascii=False))},
         }
-        return {**use.extras, **call} if use.extras and use.provider == self._provider else call
+        return {**use.extras, **call} if use.extras and use.provider == self.provider else call
 
 
 _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
@@ -287,39 +335,19 @@ _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
     AssistantMessage.type: Conversation._assistant_message,
     ToolUse.type: Conversation._tool_use,
     ToolResult.type: Conversation._tool_result,
-    SystemInit.type: Conversation._operate,
-    SessionCompacted.type: Conversation._operate,
-    SessionRewound.type: Conversation._operate,
+    SystemInit.type: Conversation._init,
+    SessionCompacted.type: Conversation._compact,
+    SessionRewound.type: Conversation._rewind,
 }
 
 
-def _start_late(view: list[_Block], event: Event) -> list[_Block]:
-    assert isinstance(event, SystemInit) and event.messages_from_seq is not None
-    first = event.messages_from_seq
-    kept = [block for block in view if block.first_seq >= first]
-    if kept and not kept[0].is_user:
-        prompts = [block for block in view if block.first_seq < first and block.is_user]
-        kept = prompts[-1:] + kept
-    return kept
+def _summary(event: SessionCompacted, seq: int) -> _Block:
+    return _Block([seq], is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
 
 
-def _compact(view: list[_Block], event: Event) -> list[_Block]:
-    assert isinstance(event, SessionCompacted)
-    at = event.seq or 0
-    summary = _Block(at, at, is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
-    return [summary] + [block for block in view if block.last_seq > event.up_to_seq]
-
-
-def _rewind(view: list[_Block], event: Event) -> list[_Block]:
-    assert isinstance(event, SessionRewound)
-    return [block for block in view if not event.to_seq < block.last_seq < (event.seq or 0)]
-
-
-_OPERATIONS: Mapping[str, Callable[[list[_Block], Event], list[_Block]]] = {
-    SystemInit.type: _start_late,
-    SessionCompacted.type: _compact,
-    SessionRewound.type: _rewind,
-}
+def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
+    """The messages' size as JSON, in bytes."""
+    return sum(len(json.dumps(message)) for message in messages)
 
 
 def sendable(text: str) -> str:

@@ -3,6 +3,7 @@
     <root_dir>/sessions/<id>/events.jsonl     the log, the only truth
                              meta.json        what was known at creation; a cache, may be deleted
                              summary.json     the session's row in a list; a cache, may be deleted
+                             checkpoint.json  what a resume needs of what was summarised; a cache, may be deleted
                              blobs/<sha256>   values too big for a line, on disk before the line that names them
 
 A session appears complete or not at all: its folder is built under another name and renamed. Ids cannot leave the folder.
@@ -36,6 +37,8 @@ from ..errors import (
 from ..events import Event
 from .base import SessionStore, check_sequence, stamp_events
 from .folds.summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
+from .folds.view import KeptView
+from .log.checkpoint import Checkpoint, stands_at
 from .log.file import DURABILITY_LEVELS, LogWriter, open_log, seal_events
 from .log.folder import (
     BLOBS_NAME,
@@ -52,8 +55,9 @@ from .log.kept import SummaryBeside
 from .log.line import stamp_event
 from .log.lock import lock_holder, try_lock
 from .log.meta_file import Meta
-from .log.scan import START, LogReader, cut_block, find_end, find_seq
+from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
 from .log.summary_file import SummaryFile
+from .seal import Seal
 from .stores.log_state import Head, copied_head
 
 __all__ = ["FileSessionStore", "SessionStore"]
@@ -65,6 +69,7 @@ class FileSessionStore(SessionStore):
     """Sessions under `root_dir`, which is made when the first session is.
 
     `durability` is `flush`, `barrier` or `fsync`, see `log`. With `read_only` nothing is ever written, not even a repair.
+    `seal` makes and checks the digests of what is kept beside logs; by default with the key of this installation.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class FileSessionStore(SessionStore):
         clock: Clock | None = None,
         disk: Disk | None = None,
         read_only: bool = False,
+        seal: Seal | None = None,
     ) -> None:
         if durability not in DURABILITY_LEVELS:
             raise OptionsError(f"durability {durability!r} is none of {', '.join(DURABILITY_LEVELS)}")
@@ -83,6 +89,7 @@ class FileSessionStore(SessionStore):
         self.read_only = read_only
         self._clock = clock or SystemClock()
         self._disk = disk or SystemDisk()
+        self._seal = seal or Seal()
         self._guard = threading.Lock()
 
     def new_session_id(self) -> str:
@@ -149,6 +156,7 @@ class FileSessionStore(SessionStore):
             with storage_errors(session_id, "summary cannot be kept"):
                 beside = SummaryBeside(self._disk, path.parent)
                 writer.keep_summary(SummaryFile(beside.open_for_writer, writer.position))
+                writer.keep_views(Checkpoint(self._disk, path.parent, self._seal).write)
         except BaseException:  # whatever happened, the lock must not stay behind
             writer.close()
             raise
@@ -159,10 +167,20 @@ class FileSessionStore(SessionStore):
         path = self.session_dir(session_id) / LOG_NAME
         return islice(self._events(session_id, path, max(0, after_seq)), None if limit is None else max(0, limit))
 
-    def _events(self, session_id: str, path: Path, after_seq: int) -> Iterator[Event]:
+    def _events(self, session_id: str, path: Path, after_seq: int, position: Position | None = None) -> Iterator[Event]:
         with self._opened(session_id, path) as fd:
-            reader = LogReader(self._disk, fd, session_id, find_seq(self._disk, fd, after_seq))
+            reader = LogReader(self._disk, fd, session_id, position or find_seq(self._disk, fd, after_seq))
             yield from reader.events(after_seq)
+
+    def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
+        folder = self.session_dir(session_id)
+        found = Checkpoint(self._disk, folder, self._seal).read()
+        if found is not None:
+            position, kept = found
+            with self._opened(session_id, folder / LOG_NAME) as fd:
+                if stands_at(self._disk, fd, position):
+                    return kept, self._events(session_id, folder / LOG_NAME, position.seq, position)
+        return None, self.iter_events(session_id)
 
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log, found without reading the whole log."""

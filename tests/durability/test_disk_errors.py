@@ -8,14 +8,14 @@ import sys
 import unittest
 
 from openagentic_sdk.errors import ConcurrencyError, SessionError, SessionLockedError, StorageError
-from openagentic_sdk.events import Event, UserMessage
+from openagentic_sdk.events import AssistantMessage, Event, UserMessage
 from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import ERRORS, WRITE_FAULTS, FaultyOS
 from tests.size import LARGE
 
-from .scenes import InstantDisk, SceneTest, bare, small_batches, three_turns
+from .scenes import CountingDisk, InstantDisk, SceneTest, bare, small_batches, three_turns
 
 
 class FaultAtEveryOperationTest(SceneTest):
@@ -217,7 +217,8 @@ class DiskErrorTest(SceneTest):
         counts = {}
         for durability in ("flush", "barrier", "fsync"):
             disk = FaultyOS(disk=InstantDisk())
-            with self.make_store(durability=durability, disk=disk).open_writer("s") as writer:
+            self.store.create_session(session_id=durability)
+            with self.make_store(durability=durability, disk=disk).open_writer(durability) as writer:
                 for batch in three_turns():
                     writer.append(batch)
             counts[durability] = disk.operations.count("fdatasync")
@@ -227,9 +228,42 @@ class DiskErrorTest(SceneTest):
     def test_a_flushed_log_is_synced_now_and_then_so_that_opening_stays_cheap(self) -> None:
         disk = FaultyOS(disk=InstantDisk())
         with self.make_store(durability="flush", disk=disk).open_writer("s") as writer:
-            for _ in range(5):
-                writer.append([UserMessage("x" * 1_000_000)])
+            for _ in range(50):
+                writer.append([UserMessage("x" * 10_000)])
         self.assertEqual(disk.operations.count("fdatasync"), 1)
+
+    def test_a_writer_that_opens_says_of_what_it_finds_that_it_is_on_disk(self) -> None:
+        """So logs that were appended to one event at a time, by whoever, are not read from their start at each append."""
+        for durability in ("barrier", "fsync"):
+            store = self.make_store(durability=durability)
+            for number in range(20):
+                with store.open_writer("s") as writer:
+                    before = writer.last_seq
+                    (stored,) = writer.append([AssistantMessage(f"{number}")])
+                last = self.path.read_bytes().splitlines()[-1]
+                self.assertIn(b',"dur":%d,' % before, last)
+        self.assert_goes_on(self.store.read_events("s"))
+
+    def test_an_append_to_a_long_log_reads_the_same_few_bytes_whoever_wrote_it(self) -> None:
+        many = [AssistantMessage("x" * 400) for _ in range(3_000)]
+        written = self.store.create_session(session_id="written")
+        for store_level in ("flush", "barrier"):
+            with self.make_store(durability=store_level).open_writer(written) as writer:
+                for event in many:
+                    writer.append([event])
+        stored = self.store.read_events(written)
+        self.store.import_session("imported", stored)
+        copied = self.store.copy_session(written, "copied", at_seq=2_999, tail=many[:2], metadata={})
+        single = self.store.create_session(session_id="single")
+        for event in many:
+            self.store.append_event(single, event)
+        for name in (written, "imported", copied, single):
+            disk = CountingDisk()
+            self.make_store(disk=disk).append_event(name, UserMessage("first"))
+            self.assertLess(disk.read_bytes, 600_000, name)
+            disk.read_bytes = 0
+            self.make_store(disk=disk).append_event(name, UserMessage("second"))
+            self.assertLess(disk.read_bytes, 40_000, name)
 
 
 class CountingFault(FaultyOS):

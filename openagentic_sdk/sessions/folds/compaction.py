@@ -1,14 +1,15 @@
 """When a conversation grows too long: where to cut it, what the summary is made of, and what it must carry on.
 
-All of it is pure. It cuts only where no call is open, and it always finds a way on, without a model if need
-be. A compaction is one event; the log keeps everything, and a rewind to before that event takes it back. Between two
-compactions the messages before the cut do not change, so prompt caches keep working.
+All of it is pure. It cuts only where no call is open, and it always finds a way on, without a model if need be. A compaction
+is one event; the log keeps everything, and a rewind to before that event takes it back. Between two compactions the
+messages before the cut do not change, so prompt caches keep working.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ...events import (
@@ -21,7 +22,7 @@ from ...events import (
     UserMessage,
 )
 from ...frozen import frozen
-from ..rebuild import Conversation, Message
+from ..rebuild import SUMMARY_INTRO, Conversation, Message, size_of
 
 # Without a tokenizer: what a token of mixed prose and code weighs in JSON bytes, and the bounds of a believable correction.
 BYTES_PER_TOKEN = 3.5
@@ -74,11 +75,6 @@ class CompactionPlan:
     skills: Sequence[str] = ()
 
 
-def size_of(messages: Sequence[Message]) -> int:
-    """The messages' size as JSON, in bytes."""
-    return sum(len(json.dumps(message)) for message in messages)
-
-
 def estimate_tokens(size_bytes: int, bytes_per_token: float = BYTES_PER_TOKEN) -> int:
     """What a request of that size costs, roughly."""
     return round(size_bytes / bytes_per_token)
@@ -107,46 +103,38 @@ def plan_compaction(
     bytes_per_token: float = BYTES_PER_TOKEN,
     overhead_bytes: int = 0,
     provider: str | None = None,
+    conversation: Conversation | None = None,
 ) -> CompactionPlan | None:
     """Where to cut this log; None when nothing can go because a call is open or there is no conversation yet.
 
     `overhead_bytes` is what each request carries besides messages. The newest messages are kept as far as `limits.keep`
     allows; when even the last exchange is larger than that and the limit is passed, everything goes into the summary.
-    Without any limit (compaction on demand) half of the conversation stays.
+    Without any limit (compaction on demand) half of the conversation stays. `conversation` is the fold of the events, when
+    it is at hand; then of events before the last compaction only those that are still in force need to be given.
     """
     events = list(events)
-    conversation = _fold(events, provider)
-    before = size_of(conversation.messages())
-    first_kept = conversation.cut_seq(None, _keep_bytes(limits, bytes_per_token, before, overhead_bytes))
+    if conversation is None:
+        conversation = Conversation(provider=provider)
+        for event in events:
+            conversation.apply(event)
+    before = conversation.size_bytes()
+    budget = limits.budget_bytes(limits.keep, bytes_per_token)
+    keep_bytes = before // 2 if budget is None else max(0, min(budget - overhead_bytes, before - 1))
+    first_kept = conversation.cut_seq(None, keep_bytes)
     if first_kept is None:
         return None
-    plan = _plan(events, first_kept - 1, before, provider)
-    if plan is None or is_near_limit(plan.bytes_kept + overhead_bytes, limits, bytes_per_token):
-        plan = _plan(events, events[-1].seq or 0, before, provider) or plan
+    # A summary goes with all that it stands before: one that stayed would say again what the new one says.
+    cuts = [max(first_kept - 1, conversation.summary_seq()), events[-1].seq or 0]
+    plan: CompactionPlan | None = None
+    for up_to_seq in cuts:
+        gone = conversation.messages_up_to(up_to_seq)
+        if not gone or any((use.seq or 0) <= up_to_seq for use in conversation.open_calls()):
+            continue
+        kept_bytes = before - size_of(gone) + size_of([{"role": "user", "content": SUMMARY_INTRO}])
+        plan = CompactionPlan(up_to_seq, gone, before, kept_bytes, *_carried(events, up_to_seq))
+        if not is_near_limit(kept_bytes + overhead_bytes, limits, bytes_per_token):
+            break
     return plan
-
-
-def _plan(events: Sequence[Event], up_to_seq: int, before: int, provider: str | None) -> CompactionPlan | None:
-    """The plan that cuts behind `up_to_seq`; None where a call is open or nothing is in view."""
-    gone = _fold((event for event in events if (event.seq or 0) <= up_to_seq), provider)
-    messages = gone.messages()
-    if not messages or any((use.seq or 0) <= up_to_seq for use in _fold(events, provider).open_calls()):
-        return None
-    compacted = SessionCompacted(up_to_seq, "", seq=(events[-1].seq or 0) + 1)
-    kept = size_of(_fold([*events, compacted], provider).messages())
-    return CompactionPlan(up_to_seq, messages, before, kept, *_carried(events, up_to_seq))
-
-
-def _keep_bytes(limits: ContextLimits, bytes_per_token: float, before: int, overhead_bytes: int) -> int:
-    budget = limits.budget_bytes(limits.keep, bytes_per_token)
-    return before // 2 if budget is None else max(0, min(budget - overhead_bytes, before - 1))
-
-
-def _fold(events: Iterable[Event], provider: str | None) -> Conversation:
-    conversation = Conversation(provider=provider)
-    for event in events:
-        conversation.apply(event)
-    return conversation
 
 
 def _carried(events: Sequence[Event], up_to_seq: int) -> tuple[str | None, Sequence[Mapping[str, Any]], Sequence[str]]:
@@ -228,12 +216,16 @@ def compacted_event(
 def transcript(messages: Sequence[Message], max_bytes: int) -> str:
     """The messages as text of at most `max_bytes` as JSON: first the oldest outputs are cut, then the oldest parts go."""
     parts = [_Part(*_as_text(message)) for message in messages]
+    total = sum(part.bytes for part in parts)
     for limit in _OUTPUT_CHARS:
         for index, part in enumerate(parts):
-            if _total(parts) <= max_bytes:
-                return _joined(parts)
+            if total <= max_bytes:
+                break
             if part.is_output:
                 parts[index] = _Part(part.head, _middle_cut(part.text, limit), True)
+                total += parts[index].bytes - part.bytes
+    if total <= max_bytes:
+        return "".join(part.whole for part in parts).rstrip()
     return _newest(parts, max_bytes)
 
 
@@ -247,13 +239,9 @@ class _Part:
     def whole(self) -> str:
         return f"{self.head}\n{self.text}\n\n"
 
-
-def _total(parts: Sequence[_Part]) -> int:
-    return sum(_json_bytes(part.whole) for part in parts)
-
-
-def _joined(parts: Sequence[_Part]) -> str:
-    return "".join(part.whole for part in parts).rstrip()
+    @cached_property
+    def bytes(self) -> int:
+        return _json_bytes(self.whole)
 
 
 def _newest(parts: Sequence[_Part], max_bytes: int) -> str:
@@ -262,7 +250,7 @@ def _newest(parts: Sequence[_Part], max_bytes: int) -> str:
     room = max_bytes - _json_bytes(note)
     kept: list[str] = []
     for part in reversed(parts):
-        size = _json_bytes(part.whole)
+        size = part.bytes
         if size > room:
             kept.append(_middle_cut_to_bytes(part.whole, room))
             break

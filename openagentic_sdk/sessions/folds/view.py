@@ -1,8 +1,14 @@
-"""What a log says so far: every fold that a run needs, kept up to date event by event."""
+"""What a log says so far: every fold that a run needs, kept up to date event by event.
+
+Behind a compaction, a view can let go of what went out of the model's sight. What must stay is a value, `KeptView`: a view
+that was made of it folds what comes as the view of the whole log does. The same value is what is kept beside a log, so that
+a resume reads from the last compaction on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...events import (
@@ -23,8 +29,10 @@ from ...events import (
     SubagentFinished,
     SubagentStarted,
     SystemInit,
+    SystemNotice,
     TextCommandFinished,
     TextCommandStarted,
+    TodoUpdated,
     ToolResult,
     ToolStarted,
     ToolUse,
@@ -32,8 +40,10 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import mutable
+from ...frozen import frozen, mutable
+from ...serialization import event_from_dict, event_to_dict
 from ..rebuild import Conversation
+from .compaction import standing_events
 from .usage import Usage, add_usage
 
 
@@ -48,8 +58,46 @@ class CallRecord:
     attempts: int = 0
 
 
+KEPT_VERSION = 1
+
+
+@frozen
+class KeptView:
+    """What of a session's view must stay behind a compaction: events that are in view or in force, and sums over the rest.
+
+    `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `prompts` and
+    `observed_files` are as in `SessionView`.
+    """
+
+    events: tuple[Event, ...]
+    blocks: tuple[tuple[int, ...], ...]
+    horizon: int
+    steps: int
+    usage: Usage | None
+    cost_usd: float | None
+    last_text: str
+    prompts: Mapping[str, int]
+    observed_files: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The value as JSON."""
+        return {**vars(self), "version": KEPT_VERSION, "events": [event_to_dict(event) for event in self.events]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> KeptView | None:
+        """The value of what `to_dict` gave; None for that of another version. What is given is trusted to be ours."""
+        if data.get("version") != KEPT_VERSION:
+            return None
+        known = {name: value for name, value in data.items() if name != "version"}
+        known["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
+        known["blocks"] = tuple(map(tuple, data["blocks"]))
+        return cls(**known)
+
+
 class SessionView:
     """The state of a session, as a fold over its events.
+
+    `events` are those since the last compaction of which the older ones were let go, and of these what is still in force.
 
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
@@ -68,14 +116,95 @@ class SessionView:
         self.cost_usd: float | None = 0.0
         self.observed_files: dict[str, str] = {}
         self.prompts: dict[str, int] = {}
-        self.results: list[Result] = []
+        self.results: list[Result] = []  # of the runs that came to their end
         self.last_text = ""
         self.open_subagents: dict[str, SubagentStarted] = {}
         self.last_request_tokens: int | None = None
         self.text_commands: dict[str, TextCommandFinished | None] = {}
         self.skill_events: list[Event] = []  # what decides which skills are active and what the turn grants
+        self.skill_changes = 0  # rises when they change
         self._questions: dict[str, UserQuestion] = {}
+        self._asked_by: dict[str, list[str]] = {}  # the questions of each call
         self._answers: dict[str, str] = {}
+
+    @classmethod
+    def restored(cls, kept: KeptView, *, provider: str | None = None) -> SessionView:
+        """The view that `kept` was taken of."""
+        view = cls(provider=provider)
+        view.events = list(kept.events)
+        for event in kept.events:
+            fold = _FOLDS.get(event.type)
+            if fold is not None:
+                fold(view, event)
+        by_seq = {event.seq: event for event in kept.events}
+        blocks = ([by_seq[seq] for seq in block] for block in kept.blocks)
+        view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider)
+        view.steps, view.usage, view.cost_usd = kept.steps, kept.usage, kept.cost_usd
+        view.last_text, view.observed_files = kept.last_text, kept.observed_files
+        view.prompts, view.last_request_tokens = dict(kept.prompts), None
+        return view
+
+    def kept(self) -> KeptView:
+        """What of this view must stay. To be asked right behind a compaction."""
+        blocks = self.conversation.blocks()
+        stay = {seq for block in blocks for seq in block}
+        called = {event.tool_use_id for event in self.events if isinstance(event, ToolUse) and event.seq in stay}
+        for record in map(self.calls.__getitem__, called):
+            parts = record.use, record.decision, record.started, record.result
+            stay.update(part.seq or 0 for part in parts if part is not None)
+        stay.update(self._in_force({use.tool_use_id for use in self.conversation.open_calls()}))
+        return KeptView(
+            events=tuple(event for event in self.events if event.seq in stay),
+            blocks=tuple(map(tuple, blocks)),
+            horizon=self.events[-1].seq or 0,
+            steps=self.steps,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+            last_text=self.last_text,
+            prompts=self.prompts,
+            observed_files=self.observed_files,
+        )
+
+    def forget(self, kept: KeptView) -> None:
+        """Let go of all but `kept`, which was just taken of this view."""
+        changes = self.skill_changes + 1
+        self.__dict__.update(vars(SessionView.restored(kept, provider=self.conversation.provider)))
+        self.skill_changes = changes
+
+    def _in_force(self, waiting: Container[str]) -> Iterator[int]:
+        """The `seq` of what counts though the model does not see it; `waiting` are the ids of open calls."""
+        answers = {answer.seq for answer in map(self.result_of, self.prompts) if answer is not None}
+        standing = standing_events(self.events)
+        prompt = max((e.seq or 0 for e in standing if isinstance(e, UserMessage) and e.origin == "user"), default=0)
+        todo = max((event.seq or 0 for event in standing if isinstance(event, TodoUpdated)), default=0)
+        notices: set[tuple[str, str]] = set()
+        for event in self.events:
+            seq = event.seq or 0
+            match event:
+                case PermissionDecision() if event.details.get("remembered"):
+                    yield seq
+                case SubagentStarted() if event.child_session_id in self.open_subagents or event.tool_use_id in waiting:
+                    yield seq
+                case SubagentFinished() if event.tool_use_id in waiting:
+                    yield seq
+                case UserQuestion() if event is self._questions.get(event.question_id) and (
+                    event.question_id not in self._answers or event.tool_use_id in waiting
+                ):
+                    yield seq
+                case UserAnswer() if (asked := self._questions.get(event.question_id)) and asked.tool_use_id in waiting:
+                    yield seq
+                case TextCommandStarted() | TextCommandFinished() if seq > prompt:
+                    yield seq
+                case Result() if seq in answers:
+                    yield seq
+                case SystemNotice() if (said := (event.code, event.message)) not in notices:
+                    notices.add(said)
+                    yield seq
+                case ModelContext() if event is self.context:
+                    yield seq
+                case UserMessage() | TodoUpdated() if seq in (prompt, todo):
+                    yield seq
+        yield from (event.seq or 0 for event in _without_idle_turns(self.skill_events))
 
     def apply(self, event: Event) -> None:
         """Take one more stored event into account."""
@@ -97,9 +226,8 @@ class SessionView:
 
     def result_of(self, request_id: str) -> Result | None:
         """How the run of this prompt ended, or None while it has not."""
-        prompt_seq = self.prompts[request_id]
-        later = [result for result in self.results if (result.seq or 0) > prompt_seq and result.stop_reason == "end"]
-        return later[0] if later else None
+        place = bisect_right(self.results, self.prompts[request_id], key=lambda result: result.seq or 0)
+        return self.results[place] if place < len(self.results) else None
 
     def answer_to(self, question: UserQuestion, taken: Container[str] = ()) -> UserAnswer | None:
         """The first recorded answer to the same question about the very same arguments of the same call.
@@ -118,7 +246,7 @@ class SessionView:
 
     def has_asked(self, tool_use_id: str) -> bool:
         """Whether this call put a question to a person."""
-        return any(question.tool_use_id == tool_use_id for question in self._questions.values())
+        return tool_use_id in self._asked_by
 
     def open_questions(self) -> list[UserQuestion]:
         """The questions without an answer, oldest first."""
@@ -139,7 +267,7 @@ class SessionView:
         self.usage, self.cost_usd = None, 0.0
 
     def _prompt(self, event: UserMessage) -> None:
-        self.skill_events.append(event)
+        self._skill(event)
         if event.request_id is not None:
             self.prompts.setdefault(event.request_id, event.seq or 0)
 
@@ -158,6 +286,9 @@ class SessionView:
         self.last_text = event.text
 
     def _use(self, event: ToolUse) -> None:
+        # A call of an earlier time may have had the same id: what was answered then was about another call.
+        for question_id in self._asked_by.pop(event.tool_use_id, ()):
+            self._questions.pop(question_id, None)
         self.calls[event.tool_use_id] = CallRecord(event)
 
     def _decision(self, event: PermissionDecision) -> None:
@@ -191,6 +322,8 @@ class SessionView:
 
     def _question(self, event: UserQuestion) -> None:
         self._questions[event.question_id] = event
+        if event.tool_use_id is not None:
+            self._asked_by.setdefault(event.tool_use_id, []).append(event.question_id)
 
     def _answer(self, event: UserAnswer) -> None:
         self._answers[event.question_id] = event.answer
@@ -200,13 +333,30 @@ class SessionView:
 
     def _skill(self, event: Event) -> None:
         self.skill_events.append(event)
+        self.skill_changes += 1
 
     def _result(self, event: Result) -> None:
-        self.results.append(event)
+        if event.stop_reason == "end":
+            self.results.append(event)
 
     def _spend(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
         self.usage = add_usage(self.usage, usage)
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+
+
+def _without_idle_turns(events: Sequence[Event]) -> list[Event]:
+    """The events that decide about skills, but of prompts in a row only two: later ones end nothing that these did not."""
+    kept: list[Event] = []
+    in_a_row = 0
+    for event in events:
+        if isinstance(event, UserMessage):
+            in_a_row += event.origin == "user"
+            if event.origin != "user" or in_a_row > 2:
+                continue
+        else:
+            in_a_row = 0
+        kept.append(event)
+    return kept
 
 
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {

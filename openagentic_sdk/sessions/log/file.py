@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -28,15 +28,18 @@ from ...errors import (
 from ...events import Event, LogRecovered
 from ...serialization import dumps_json
 from ..base import SessionWriter
+from ..folds.view import KeptView
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
 from .lock import lock_holder, try_lock, unlock
-from .scan import LogEnd, Position, find_end, read_range
+from .scan import LogEnd, Position, find_end, position_behind, read_range
 from .summary_file import SummaryFile
 
 DURABILITY_LEVELS = ("flush", "barrier", "fsync")
 
-# Opening a log checks what is not known to be on disk, so at level `flush` the disk is asked now and then as well.
-MAX_UNSYNCED_BYTES = 2 << 20
+# Opening a log checks what its lines do not say to be on disk, so at level `flush` the disk is asked now and then as well:
+# by a writer that appended this much, and by one that opens and finds that much.
+MAX_UNSYNCED_BYTES = 1 << 18
+MAX_UNSYNCED_BYTES_FOUND = 1 << 15
 
 # A tail that was cut off is kept in <log>.torn-<offset>-<its CRC-32>: the same tail twice is one file.
 _TORN = ".torn-"
@@ -63,6 +66,7 @@ class LogWriter(SessionWriter):
         self._unusable: str | None = None
         self._lock = threading.Lock()
         self._summary: SummaryFile | None = None
+        self._keep: Callable[[Position, KeptView], None] | None = None
 
     @property
     def last_seq(self) -> int:
@@ -76,6 +80,18 @@ class LogWriter(SessionWriter):
     def keep_summary(self, summary: SummaryFile) -> None:
         """Write the summary anew with each append, from now on. It ends where the log does, and is closed with it."""
         self._summary = summary
+
+    def keep_views(self, keep: Callable[[Position, KeptView], None]) -> None:
+        """Hand `keep` what `keep_view` is given, and the place in the log that it speaks of."""
+        self._keep = keep
+
+    def keep_view(self, kept: KeptView) -> None:
+        with self._own_lock():
+            if self._keep is None or self._fd < 0:
+                return
+            place = self.position if kept.horizon == self._seq else position_behind(self._disk, self._fd, kept.horizon)
+        if place is not None:
+            self._keep(place, kept)
 
     def waits_for_disk(self, events: Sequence[Event]) -> bool:
         return self._durability == "fsync" or (self._durability == "barrier" and any(map(is_barrier, events)))
@@ -248,6 +264,10 @@ def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, cloc
             raise OSError(errno.ENOSPC, "the last line's newline could not be written")
         end = replace(end, position=end.position.finished())
     writer = LogWriter(disk, fd, end, session_id=session_id, durability=durability, clock=clock)
+    # What was found good is put on disk, at hardly any price when it is there already, and the next line says so. Without
+    # this, writers that append one event each would never know what the one before them synced.
+    if durability != "flush" or end.position.offset - end.durable_offset > MAX_UNSYNCED_BYTES_FOUND:
+        writer.sync()
     if tails:
         writer.append([LogRecovered(bytes=size, offset=place, moved_to=name) for name, size in tails])
         writer.sync()
@@ -255,10 +275,10 @@ def _repaired_writer(fd: int, path: Path, session_id: str, durability: str, cloc
 
 
 def seal_events(events: Iterable[Event], position: Position, now: float) -> Iterator[bytes]:
-    """The lines of a log that is written in one go behind `position`. Times of the events are kept, `now` fills in."""
-    seq, crc, dur = position.seq, position.crc, position.seq
+    """The lines of a log that is on disk before anybody sees it, behind `position`. Times are kept, `now` fills in."""
+    seq, crc = position.seq, position.crc
     for event in events:
-        seq += 1
         ts = dumps_json(now if event.ts is None else event.ts)
-        line, crc = seal_line(encode_event(event), seq=seq, ts=ts, dur=dur, crc=crc)
+        line, crc = seal_line(encode_event(event), seq=seq + 1, ts=ts, dur=seq, crc=crc)
+        seq += 1
         yield line

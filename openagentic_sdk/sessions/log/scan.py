@@ -194,6 +194,14 @@ def offset_of(disk: Disk, fd: int, seq: int) -> int:
     return offset
 
 
+def position_behind(disk: Disk, fd: int, seq: int) -> Position | None:
+    """The place behind line `seq`, found by counting lines; None unless that line is sealed and its newline is there."""
+    offset = offset_of(disk, fd, seq + 1)
+    line = read_range(disk, fd, offset_of(disk, fd, seq), offset)
+    envelope = read_envelope(line[:-1]) if line.endswith(b"\n") else None
+    return Position(offset, seq, envelope.crc_behind) if envelope and envelope.seq == seq else None
+
+
 def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
     """The highest `dur` of the finished lines from `offset` on, damaged ones left out."""
     blocks = (block for block in _line_blocks(disk, fd, offset) if block.endswith(b"\n"))

@@ -1,0 +1,33 @@
+"""Fold a stored session for a run, from its last compaction on where that is known."""
+
+from __future__ import annotations
+
+from ..events import SessionCompacted, SessionRewound
+from .base import SessionStore
+from .folds.view import KeptView, SessionView
+
+
+def load_view(
+    store: SessionStore, session_id: str, *, provider: str | None = None
+) -> tuple[SessionView, KeptView | None]:
+    """The session's view, without what went out of sight with compactions, and what a store should keep for the next time.
+
+    The latter is None when nothing would be gained. A rewind to before a compaction needs what was let go of: then the log
+    is folded from its start, and nothing is let go of up to that rewind. Raises what `iter_events` raises.
+    """
+    kept, events = store.read_kept_view(session_id)
+    view = SessionView(provider=provider) if kept is None else SessionView.restored(kept, provider=provider)
+    keep_all_up_to = 0
+    found: KeptView | None = None
+    while True:
+        for event in events:
+            if isinstance(event, SessionRewound) and event.to_seq < view.conversation.horizon:
+                keep_all_up_to = event.seq or 0
+                break
+            view.apply(event)
+            if isinstance(event, SessionCompacted) and (event.seq or 0) > keep_all_up_to:
+                found = view.kept()
+                view.forget(found)
+        else:
+            return view, found
+        view, found, events = SessionView(provider=provider), None, store.iter_events(session_id)

@@ -1,0 +1,112 @@
+"""The key of this installation, and digests that only its holders can make.
+
+What stands in a store may come from anywhere: an archive, a backup, another machine. What carries a digest made with this
+key was written here, or by a host that was given the same key. The key is a file outside of every store, readable for its
+owner alone: the one that OPENAGENTIC_SDK_KEY names, else `installation.key` in the SDK's home folder.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from ..disk import BINARY, NO_FOLLOW
+from ..errors import OptionsError
+from .stores.locate import DEFAULT_HOME, HOME_NAME
+
+KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"
+KEY_NAME = "installation.key"
+MIN_KEY_BYTES = 32
+
+
+def key_path() -> Path:
+    """Where the key is. Raises `OptionsError` when no file is named and there is no home folder."""
+    named = os.environ.get(KEY_FILE_NAME)
+    if named:
+        return Path(named)
+    try:
+        return Path(os.environ.get(HOME_NAME) or DEFAULT_HOME).expanduser() / KEY_NAME
+    except RuntimeError:
+        raise OptionsError(
+            f"there is no home folder for the key of this installation: set {HOME_NAME} to a folder, or {KEY_FILE_NAME}"
+        ) from None
+
+
+def read_key(path: Path, *, create: bool = False) -> bytes | None:
+    """The key, made when it is not there and `create`; None without one.
+
+    Raises `OptionsError` for a file that others can read or write, that is too short, or that cannot be made.
+    """
+    try:
+        if create and not path.exists():
+            _create_key(path)
+        fd = os.open(path, os.O_RDONLY | BINARY | NO_FOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise OptionsError(f"the key {path} cannot be used: {error.strerror or error}") from error
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or (os.name == "posix" and found.st_mode & 0o077):
+            raise OptionsError(f"the key {path} cannot be used: it must be a file for its owner alone (chmod 600)")
+        key = os.read(fd, 4096).strip()
+    finally:
+        os.close(fd)
+    if len(key) < MIN_KEY_BYTES:
+        raise OptionsError(f"the key {path} cannot be used: it has {len(key)} bytes and needs {MIN_KEY_BYTES} or more")
+    return key
+
+
+def _create_key(path: Path) -> None:
+    """Two processes that make it at once end up with the same one."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    fd = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, 0o600)
+    try:
+        os.write(fd, os.urandom(32).hex().encode("ascii") + b"\n")
+        os.fsync(fd)
+        with suppress(FileExistsError):
+            os.link(unfinished, path)
+    finally:
+        os.close(fd)
+        os.unlink(unfinished)
+
+
+class Seal:
+    """Digests under one key, which is read when it is first needed. `path` None is the key of this installation."""
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        self._path = None if path is None else Path(path)
+        self._key: bytes | None = None
+
+    def digest(self, *parts: bytes) -> str:
+        """The digest of the parts, as they are told apart. The key is made when there is none. Raises `OptionsError`."""
+        key = self._known_key(create=True)
+        assert key is not None
+        return _digest(key, parts)
+
+    def matches(self, digest: str, *parts: bytes) -> bool:
+        """Whether the digest is that of these parts under our key; False without a key. Raises `OptionsError`."""
+        key = self._known_key(create=False)
+        if key is None:
+            return False
+        from hmac import compare_digest
+
+        return compare_digest(_digest(key, parts).encode(), digest.encode())
+
+    def _known_key(self, *, create: bool) -> bytes | None:
+        if self._key is None:
+            self._key = read_key(self._path or key_path(), create=create)
+        return self._key
+
+
+def _digest(key: bytes, parts: tuple[bytes, ...]) -> str:
+    # Loading it takes as long as a list of sessions has for all else that it does.
+    import hmac
+
+    made = hmac.new(key, digestmod="sha256")
+    for part in parts:
+        made.update(b"%d:" % len(part) + part)
+    return made.hexdigest()
