@@ -14,8 +14,9 @@ from pathlib import Path
 
 from ..disk import BINARY, NO_FOLLOW
 from ..errors import OptionsError
-from .stores.locate import DEFAULT_HOME, HOME_NAME
 
+HOME_NAME = "OPENAGENTIC_SDK_HOME"
+DEFAULT_HOME = "~/.openagentic-sdk"
 KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"
 KEY_NAME = "installation.key"
 MIN_KEY_BYTES = 32

@@ -239,7 +239,7 @@ class DiskErrorTest(SceneTest):
             for number in range(20):
                 with store.open_writer("s") as writer:
                     before = writer.last_seq
-                    (stored,) = writer.append([AssistantMessage(f"{number}")])
+                    writer.append([AssistantMessage(f"{number}")])
                 last = self.path.read_bytes().splitlines()[-1]
                 self.assertIn(b',"dur":%d,' % before, last)
         self.assert_goes_on(self.store.read_events("s"))

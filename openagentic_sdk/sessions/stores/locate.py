@@ -12,11 +12,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...errors import OptionsError
 from ..base import SessionStore
+from ..seal import DEFAULT_HOME, HOME_NAME
 
 ENVIRONMENT_NAME = "OPENAGENTIC_SDK_STORE"
-HOME_NAME = "OPENAGENTIC_SDK_HOME"
 DEFAULT_DURABILITY = "barrier"
-DEFAULT_HOME = "~/.openagentic-sdk"
 FORMS = "file:FOLDER, sqlite:FILE, postgresql://USER@HOST/DATABASE, redis://HOST:PORT/NUMBER or memory:"
 
 
