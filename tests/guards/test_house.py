@@ -135,7 +135,11 @@ class Startup(unittest.TestCase):
 class PublicNames(unittest.TestCase):
     def test_all_is_sorted_wherever_it_stands(self) -> None:
         for module in package_modules().values():
-            names = getattr(importlib.import_module(module.name), "__all__", None)
+            try:
+                names = getattr(importlib.import_module(module.name), "__all__", None)
+            except ModuleNotFoundError as error:
+                self.assertIn((error.name or "").partition(".")[0], DRIVERS, module.name)
+                continue
             if names is not None and module.path.name != "__main__.py":
                 with self.subTest(module.name):
                     self.assertEqual(list(names), sorted(names))
