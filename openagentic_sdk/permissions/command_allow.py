@@ -100,7 +100,8 @@ class _Part:
     def program(self) -> Judged:
         argv = self.command.argv
         refused: Judged | None = None
-        reads = read_only(argv, trusted=self.subject.workspace.trusted)
+        sets = self.command.open_assignments
+        reads = None if sets else read_only(argv, trusted=self.subject.workspace.trusted)
         if reads is not None and self.policy.mode in READING_MODES:
             judged = self.reading(reads, f"mode {self.policy.mode} allows {argv[0]}, which only reads")
             if judged.allowed or self.reads_only:
@@ -108,22 +109,40 @@ class _Part:
             refused = judged
         if self.reads_only:
             return Judged(False, f"{argv[0]} is not among the programs that only read")
-        rule = self.policy.allow.for_command(argv)
-        if rule is None:
-            return refused or Judged(False, f"no rule allows: {' '.join(argv)}")
-        if rule.exact and not self.command.globs:
-            return Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
-        problem = self.problem(rule)
+        for judged in self.by_rules():
+            if judged.allowed:
+                return judged
+            refused = refused or judged
+        words = " ".join((*self.command.assignments, *argv))
+        return refused or Judged(False, f"no rule allows: {words}")
+
+    def by_rules(self) -> Iterator[Judged]:
+        """What the first rule of each kind about this command says."""
+        book = self.policy.allow
+        rule = None if self.command.open_assignments else book.for_command(self.command.argv)
+        if rule is not None and rule.exact and not self.command.globs:
+            yield Judged(True, f"the allow rule {rule.text} ({rule.source}) names this command", rule)
+        elif rule is not None:
+            yield self.covered(rule, self.problem(len(rule.words)))
+        found = book.for_wildcard(self.command)
+        if found is not None:
+            rule, wildcard = found
+            problem = self.problem(max(wildcard.literal_words, 1))
+            if self.command.globs and not wildcard.is_prefix:
+                problem = "its own wildcard could become other words than the rule's"
+            yield self.covered(rule, problem)
+
+    def covered(self, rule: Rule, problem: str | None) -> Judged:
         if problem is not None:
             return Judged(False, f"{rule.text} does not cover it: {problem}")
         return Judged(True, f"the allow rule {rule.text} ({rule.source}) covers it", rule)
 
-    def problem(self, rule: Rule) -> str | None:
-        """Why a prefix rule does not cover this call after all."""
+    def problem(self, named: int) -> str | None:
+        """Why a rule about the first `named` words of a call does not cover the rest after all."""
         argv = self.command.argv
-        if min(self.command.globs, default=len(argv)) < len(rule.words):
+        if min(self.command.globs, default=len(argv)) < named:
             return "the wildcard stands where the rule has a word"
-        found = self.could_be_option() or hazard(argv, len(rule.words))
+        found = self.could_be_option() or hazard(argv, named)
         if found is not None:
             return found
         return self.writes_elsewhere() if argv[0] in WRITERS else self.reads_forbidden_tree()

@@ -7,6 +7,7 @@ guessed at widely.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ..patterns import regex
 from .program_tables import SHELLS
@@ -18,11 +19,13 @@ from .shell import (
     CommandLine,
     LooseWord,
     NotUnderstood,
+    SimpleCommand,
     could_become,
     loose_words,
     parse_command,
 )
 from .subject import Access, Subject
+from .wildcards import Wildcard, read_wildcards
 
 MAX_DEPTH = 8
 # How far behind a program's name the rest of a rule is looked for.
@@ -35,11 +38,16 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
         rule = _by_words(book, subject.line) or _by_guess(book, subject)
         if rule is not None:
             return rule
+    for rule in book.wildcards:
+        if _is_wildcards(read_wildcards(rule.pattern), subject):
+            return rule
     return first_forbidding_path(book, subject, subject.possible_accesses) if book.paths else None
 
 
 # A shell that runs what another program writes.
 _FED_SHELL = regex(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
+# What puts words of its input behind the words of the command that it is given.
+_TAKES_INPUT = frozenset({"xargs", "parallel"})
 # What writes nothing but the words of the line, and those of files.
 _SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
 
@@ -56,7 +64,11 @@ def could_be_anything(subject: Subject) -> bool:
         inner = _all_commands(part.argv, 0) if is_fed else ()
         if any(program_of(argv[0]) in SHELLS and hazard(argv) is not None for argv in inner):
             return True
-    return any(_has_open_command(word) for part in line.commands if takes_code(part.argv) for word in part.argv[1:])
+    return any(
+        _has_open_command(word)
+        for part in line.commands
+        for word in (*(part.argv[1:] if takes_code(part.argv) else ()), *part.open_assignments)
+    )
 
 
 def _has_open_command(text: str) -> bool:
@@ -81,7 +93,7 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
                 rule = book.forbidding_command((name, *argv[1:]))
             if rule is not None:
                 return rule
-        if command.argv[0].rpartition("/")[2] not in ("xargs", "parallel"):
+        if command.argv[0].rpartition("/")[2] not in _TAKES_INPUT:
             continue
         # These put words of their input behind, or for `{}` into, the command that they are given.
         for inner in inner_commands(command.argv):
@@ -90,6 +102,46 @@ def _by_words(book: RuleBook, line: CommandLine | NotUnderstood | None) -> Rule 
             if rule is not None:
                 return rule
     return None
+
+
+def _is_wildcards(wanted: Sequence[Wildcard], subject: Subject) -> bool:
+    """Whether the commands that a rule names follow each other in the line, or could in what was not understood.
+
+    Of several, each may have more words than the rule says, and others may stand between them.
+    """
+    line = subject.line
+    commands = line.commands if isinstance(line, CommandLine) else ()
+    left = iter(commands)
+    if all(any(_is_wildcard(one, command, len(wanted) > 1) for command in left) for one in wanted):
+        return True
+    doubtful = _doubtful(subject)
+    words = loose_words(doubtful) if doubtful else []
+    if any(command.argv[0].rpartition("/")[2] in _TAKES_INPUT for command in commands):
+        words.append(LooseWord("$", False, True))
+    for one in wanted:
+        count = one.could_end_in(words)
+        if count is None:
+            return False
+        words = words[count:]
+    return True
+
+
+def _is_wildcard(wanted: Wildcard, command: SimpleCommand, may_go_on: bool) -> bool:
+    if wanted.assignments and not any(wanted.sets((each,)) for each in command.assignments):
+        return False
+    wanted = replace(wanted, is_open=True) if may_go_on else wanted
+    for argv in _all_commands(command.argv, 0):
+        if wanted.fits(argv) or wanted.fits((argv[0].rpartition("/")[2], *argv[1:])):
+            return True
+    return False
+
+
+def _doubtful(subject: Subject) -> str:
+    """The part of a line that may hold commands which its words do not show: all, nothing, or some of its commands."""
+    line = subject.line
+    if not isinstance(line, CommandLine) or subject.runs_text:
+        return subject.command or ""
+    return "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
 
 
 def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
@@ -111,10 +163,7 @@ def _all_commands(argv: Sequence[str], depth: int) -> Iterator[tuple[str, ...]]:
 
 def _by_guess(book: RuleBook, subject: Subject) -> Rule | None:
     """Look for the words of rules anywhere in what was not understood, or may reach a program that runs text."""
-    line = subject.line
-    doubtful = subject.command or ""
-    if isinstance(line, CommandLine) and not subject.runs_text:
-        doubtful = "\n".join(" ".join(part.argv) for part in line.commands if part.globs or hazard(part.argv))
+    doubtful = _doubtful(subject)
     words = loose_words(doubtful) if doubtful else []
     for index, word in enumerate(words):
         name = word.text.rpartition("/")[2] or word.text

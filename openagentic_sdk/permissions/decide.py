@@ -66,7 +66,7 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
     if asked is not None:
         return Verdict("ask", f"the ask rule {asked.text} ({asked.source}) covers it", "ask_rule", asked, firm=True)
     if subject.command is not None:
-        if (policy.deny.commands or policy.ask.commands) and could_be_anything(subject):
+        if (policy.deny.about_commands or policy.ask.about_commands) and could_be_anything(subject):
             doubt = "only the shell can say which command this runs, and rules forbid some"
             return Verdict("ask", doubt, "ask_rule", firm=True)
         if (policy.deny.paths or policy.ask.paths) and any(

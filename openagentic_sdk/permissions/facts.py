@@ -89,7 +89,9 @@ class Facts:
         if subject.accesses:
             found["paths"] = [access.places.real for access in subject.accesses]
         if isinstance(subject.line, CommandLine):
-            commands = [list(command.argv) for command in subject.line.commands[:_MOST_LOGGED_COMMANDS]]
+            commands = [
+                [*command.assignments, *command.argv] for command in subject.line.commands[:_MOST_LOGGED_COMMANDS]
+            ]
             found["commands"], found["parser_version"] = commands, PARSER_VERSION
         elif subject.line is not None:
             found["not_understood"], found["parser_version"] = subject.line.reason, PARSER_VERSION

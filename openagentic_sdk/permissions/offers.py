@@ -39,7 +39,12 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
         is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
         return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
 
-    rules = [f"Bash({' '.join(map(quoted, command.argv))})" for command in line.commands]
+    def assigned(assignment: str) -> str:
+        name, _, value = assignment.partition("=")
+        return f"{name}={quoted(value) if value else ''}"
+
+    words = [[*map(assigned, command.open_assignments), *map(quoted, command.argv)] for command in line.commands]
+    rules = [f"Bash({' '.join(each)})" for each in words]
     for redirect in (redirect for command in line.commands for redirect in command.redirects):
         if not redirect.is_descriptor and redirect.target != "/dev/null":
             places = subject.workspace.follow(redirect.target, subject.workspace.cwd)

@@ -17,10 +17,11 @@ from ..frozen import frozen
 from ..patterns import regex
 from ..skills.names import name_key
 from .paths import compile_pattern, matches_any, pattern_problem
-from .shell import NotUnderstood, parse_command
+from .shell import CommandLine, SimpleCommand, parse_command
+from .wildcards import Wildcard, read_wildcards
 
 Effect = Literal["allow", "ask", "deny"]
-Kind = Literal["tool", "command", "path", "domain", "name"]
+Kind = Literal["tool", "command", "wildcard", "path", "domain", "name"]
 
 READ_TOOLS = frozenset({"Read", "Grep", "Glob", "NotebookRead", "LS"})
 EDIT_TOOLS = frozenset({"Edit", "Write", "MultiEdit", "NotebookEdit"})
@@ -44,7 +45,8 @@ _PATH_TOOLS = frozenset({"Read", "NotebookRead", *EDIT_TOOLS})
 class Rule:
     """One rule. `text` is what was written, `source` where; `root` is the folder that a path like `/x` stands in.
 
-    `words` and `exact` belong to commands (a prefix of whole words unless exact), `pattern` to paths, hosts and names.
+    `words` and `exact` belong to commands (a prefix of whole words unless exact), `pattern` to all other kinds; that of a
+    `wildcard` is what `wildcards` reads.
     """
 
     text: str
@@ -80,7 +82,7 @@ def parse_rule(text: str, effect: Effect = "deny", source: str = "options", root
     if inner is None or inner.strip() == "*":
         return Rule(text, tool, "tool", source, root)
     try:
-        return _parse_inner(text, tool, inner.strip(), source, root)
+        return _parse_inner(text, tool, inner.strip(), effect, source, root)
     except ValueError as problem_of_inner:
         raise PermissionRuleError(text, str(problem_of_inner), source) from None
 
@@ -94,13 +96,12 @@ def parse_rules(
     return tuple(text if isinstance(text, Rule) else parse_rule(text, effect, source, root) for text in texts)
 
 
-def _parse_inner(text: str, tool: str, inner: str, source: str, root: str | None) -> Rule:
+def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, root: str | None) -> Rule:
     """The part in brackets. Raises ValueError with the reason when it cannot be understood."""
     if not inner:
         raise ValueError(f"the brackets are empty: write {tool} for every use of the tool")
     if tool == "Bash":
-        words, exact = _command_words(inner)
-        return Rule(text, tool, "command", source, root, words=words, exact=exact)
+        return _command_rule(text, inner, effect, source, root)
     if tool in _PATH_TOOLS:
         problem = pattern_problem(inner)
         if problem:
@@ -118,24 +119,23 @@ def _parse_inner(text: str, tool: str, inner: str, source: str, root: str | None
     raise ValueError(f"{tool} takes no pattern in brackets: write {tool} alone")
 
 
-def _command_words(inner: str) -> tuple[tuple[str, ...], bool]:
-    """The words of a command rule, and whether they are the whole command."""
-    exact = True
+def _command_rule(text: str, inner: str, effect: Effect, source: str, root: str | None) -> Rule:
+    """The plain words of one command, or of all that begin so; everything else that is understood is a wildcard."""
+    head, exact = inner, True
     for tail in (":*", " *"):
         if inner.endswith(tail):
-            inner, exact = inner[: -len(tail)].rstrip(), False
+            head, exact = inner[: -len(tail)].rstrip(), False
             break
-    line = parse_command(inner)
-    if isinstance(line, NotUnderstood):
-        raise ValueError(f"{line.reason}; a rule is the plain words of one command")
-    if len(line.commands) != 1 or line.commands[0].redirects or line.in_background:
-        raise ValueError("a rule names one simple command: each part of a command line is checked by itself")
-    command = line.commands[0]
-    if command.globs:
-        raise ValueError(
-            "a wildcard stands only at the end, behind whole words ('Bash(git diff:*)'); quote it when it is meant literally"
-        )
-    return command.argv, exact
+    line = parse_command(head)
+    if isinstance(line, CommandLine) and len(line.commands) == 1 and not line.in_background:
+        command = line.commands[0]
+        has_wildcard = bool(command.globs) or (effect != "allow" and "*" in head)
+        if not (has_wildcard or command.redirects or command.assignments):
+            return Rule(text, "Bash", "command", source, root, words=command.argv, exact=exact)
+    commands = read_wildcards(inner)
+    if len(commands) > 1 and effect == "allow":
+        raise ValueError("an allow rule names one simple command: each part of a command line is checked by itself")
+    return Rule(text, "Bash", "wildcard", source, root, pattern=inner)
 
 
 def _domain(inner: str) -> str:
@@ -184,6 +184,7 @@ class RuleBook:
         self.paths = tuple(rule for rule in rules if rule.kind == "path")
         self.domains = tuple(rule for rule in rules if rule.kind == "domain")
         self.names = tuple(rule for rule in rules if rule.kind == "name")
+        self.wildcards = tuple(rule for rule in rules if rule.kind == "wildcard")
         self.commands: dict[str, list[Rule]] = {}
         for rule in rules:
             if rule.kind == "command":
@@ -196,6 +197,11 @@ class RuleBook:
 
     def __bool__(self) -> bool:
         return bool(self.rules)
+
+    @property
+    def about_commands(self) -> bool:
+        """Whether a rule is about some commands."""
+        return bool(self.commands or self.wildcards)
 
     def for_tool(self, tool_name: str) -> Rule | None:
         """The first rule about every use of the tool."""
@@ -210,6 +216,16 @@ class RuleBook:
         for rule in self.commands.get(argv[0], ()):
             if rule.words == tuple(argv) if rule.exact else rule.words == tuple(argv[: len(rule.words)]):
                 return rule
+        return None
+
+    def for_wildcard(self, command: SimpleCommand) -> tuple[Rule, Wildcard] | None:
+        """The first rule with wildcards that is this one command and all that it sets, and how it was read."""
+        for rule in self.wildcards:
+            commands = read_wildcards(rule.pattern)
+            if len(commands) == 1 and commands[0].fits(command.argv):
+                is_set = commands[0].sets(command.assignments) or commands[0].sets(command.open_assignments)
+                if is_set:
+                    return rule, commands[0]
         return None
 
     def forbidding_command(self, argv: Sequence[str]) -> Rule | None:

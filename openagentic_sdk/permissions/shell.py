@@ -38,6 +38,16 @@ RESERVED_WORDS = frozenset(
 )
 
 
+# Variables that choose a language, a colour, a time zone, how much is logged or for what is built, and nothing that runs.
+HARMLESS_VARIABLES = frozenset(
+    words("""
+    NODE_ENV LANG LANGUAGE LC_ALL LC_CTYPE LC_TIME LC_COLLATE LC_MESSAGES LC_NUMERIC TZ NO_COLOR FORCE_COLOR CLICOLOR
+    COLORTERM LS_COLORS GREP_COLORS GCC_COLORS PYTHONUNBUFFERED PYTHONDONTWRITEBYTECODE RUST_BACKTRACE RUST_LOG GOOS
+    GOARCH CGO_ENABLED GO111MODULE
+""")
+)
+
+
 @frozen
 class Redirect:
     """`operator` is one of `< > >> >| &> &>> >& <&`; `target` a path, or for the last two a descriptor."""
@@ -60,13 +70,19 @@ class Redirect:
 class SimpleCommand:
     """The argument list that bash would run, its redirections, and which arguments hold an unquoted `*`, `?` or `[`.
 
-    `joined_by` is the operator before it, empty for the first.
+    `joined_by` is the operator before it, empty for the first; `assignments` are the `NAME=value` before its name.
     """
 
     argv: tuple[str, ...]
     redirects: tuple[Redirect, ...] = ()
     globs: frozenset[int] = frozenset()
     joined_by: str = ""
+    assignments: tuple[str, ...] = ()
+
+    @property
+    def open_assignments(self) -> tuple[str, ...]:
+        """The assignments that can make a program do something else."""
+        return tuple(each for each in self.assignments if each.partition("=")[0] not in HARMLESS_VARIABLES)
 
 
 @frozen
@@ -99,6 +115,7 @@ class NotUnderstood:
 
 _CONTROL = regex(r"[\x00-\x08\x0b-\x1f\x7f]")
 
+_SETS = regex(r"[A-Za-z_][A-Za-z0-9_]*=")
 _BLANK = regex(r"[ \t]+")
 _BLANK_LINES = regex(r"[ \t\n]+")
 _OPERATOR = regex(r"&&|\|\||\|&|;;&?|;&|[;|\n]|&(?![>])")
@@ -208,12 +225,16 @@ class _Reader:
         argv: list[str] = []
         redirects: list[Redirect] = []
         globs: list[int] = []
+        assignments: list[str] = []
         while self.refusal is None:
             run = _SIMPLE_RUN.match(self.text, self.at)
             if run:
                 self.at = run.end()
-                words = ["".join(forms) for forms in _SIMPLE.findall(run[0])]
-                if not argv:
+                forms = _SIMPLE.findall(run[0])
+                while forms and not argv and _SETS.match(forms[0][0]):
+                    assignments.append(forms.pop(0)[0])
+                words = ["".join(form) for form in forms]
+                if words and not argv:
                     self.check_first(words[0], False)
                 argv += words
                 continue
@@ -224,17 +245,21 @@ class _Reader:
             if redirect:
                 self.redirect(redirect, redirects)
                 continue
+            is_assignment = not argv and _SETS.match(self.text, self.at) is not None
             word, is_glob = self.word()
+            if is_assignment and not is_glob:
+                assignments.append(word)
+                continue
             if is_glob:
                 globs.append(len(argv))
             argv.append(word)
             if len(argv) == 1:
                 self.check_first(word, is_glob)
         if self.refusal is None and not argv:
-            self.refusal = "a command is missing"
+            self.refusal = "a variable is set" if assignments else "a command is missing"
         if self.refusal is not None:
             return None
-        return SimpleCommand(tuple(argv), tuple(redirects), frozenset(globs), joined_by)
+        return SimpleCommand(tuple(argv), tuple(redirects), frozenset(globs), joined_by, tuple(assignments))
 
     def check_first(self, word: str, is_glob: bool) -> None:
         if is_glob:

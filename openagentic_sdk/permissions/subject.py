@@ -111,7 +111,9 @@ class Subject:
     def runs_text(self) -> bool:
         """Whether more may run than the line's words show: it was not understood, or one of its programs takes code."""
         line = self.line
-        return not isinstance(line, CommandLine) or any(takes_code(command.argv) for command in line.commands)
+        return not isinstance(line, CommandLine) or any(
+            takes_code(command.argv) or command.open_assignments for command in line.commands
+        )
 
     @cached_property
     def possible_accesses(self) -> tuple[Access, ...]:

@@ -108,7 +108,7 @@ class Modes(WorkspaceTestCase):
 
     def test_a_rule_that_cannot_be_understood_is_an_error_at_once(self) -> None:
         with self.assertRaisesRegex(PermissionRuleError, r"settings\.json"):
-            PermissionGate(deny=["Bash(git * push)"], source="settings.json")
+            PermissionGate(deny=["Bash(git $(x))"], source="settings.json")
 
     def test_tools_and_names_are_denied_by_their_rules(self) -> None:
         cases = [
@@ -315,7 +315,8 @@ class Narrowing(WorkspaceTestCase):
             ({"tools": ["Agent(a, b)"]}, "Task", {"agent": "b"}, "allow"),
             ({"tools": ["Agent(a, b)"]}, "Task", {"agent": "c"}, "deny"),
             ({"tools": ["mcp__*"]}, "mcp__a__b", {}, "ask"),
-            ({"tools": ["Bash(git * x)", "Read"]}, "Bash", {"command": "git a x"}, "deny"),
+            ({"tools": ["Bash(git $x)", "Read"]}, "Bash", {"command": "git a x"}, "deny"),
+            ({"tools": ["Bash(git * x)", "Read"]}, "Bash", {"command": "git a y"}, "deny"),
             ({"deny": ["Read(!x)"]}, "Read", {"file_path": "README.md"}, "deny"),
             ({"deny": ["(?)"]}, "Read", {"file_path": "README.md"}, "deny"),
             ({"permission_mode": "dontAsk"}, "Bash", {"command": "npm test"}, "deny"),
@@ -375,12 +376,12 @@ class Narrowing(WorkspaceTestCase):
                 self.assertEqual(self.outcome(policy, "Bash", {"command": command}, grants=grants), expected)
 
     def test_a_grant_that_cannot_be_understood_grants_nothing(self) -> None:
-        result = self.approve(self.gate(), "Bash", LS, grants=["Bash(npm *t)"])
+        result = self.approve(self.gate(), "Bash", LS, grants=["Bash(npm $t)"])
         self.assertFalse(result)
         self.assertEqual(len(result.details["ignored_grants"]), 1)
 
     def test_a_turns_disallowed_tools_are_denied(self) -> None:
-        for rule in ("Bash", "Bash(npm:*)", "Bash(npm * x)"):
+        for rule in ("Bash", "Bash(npm:*)", "Bash(npm $x)", "Bash(npm*)", "Bash(*t)"):
             with self.subTest(rule):
                 policy = {"permission_mode": "bypass"}
                 self.assertEqual(self.outcome(policy, "Bash", LS, disallowed_tools=[rule]), "deny")

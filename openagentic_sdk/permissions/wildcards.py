@@ -1,0 +1,149 @@
+"""Command rules with wildcards, assignments or pipes: `git * main`, `ls*`, `PYTHONPATH=. pytest *`, `curl * | bash`.
+
+A `*` stands for any letters, blanks between words included. ` *` or `:*` at the end also stands for no more words at all. A
+rule is compared with the words of a command, so blanks in a rule are the ends of words: `git * main` never fits the one
+word `x main`. The time is linear in the length of the command, whatever the rule.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from ..frozen import frozen
+from ..patterns import regex
+from .shell import IS_GLOB, RESERVED_WORDS, LooseWord, could_become
+
+MAX_WILDCARDS = 50
+_ASSIGNMENT = regex(r"[A-Za-z_]\w*=")
+_PIECE = regex(r"""'([^']*)'|"((?:[^"\\$`]|\\.)*)"|\\(.)|([^\s'"\\|&;<>()$`{}#]+)|([{}#])""")
+_OPERATOR = regex(r"&&|\|\||\|&?|[;&\n]")
+# Stands between two words; no word can hold it.
+_END = "\0"
+
+
+@frozen
+class Wildcard:
+    """One simple command of a rule: the assignments before it, its words, and whether more words may follow.
+
+    A word is a tuple of the letters around its wildcards: `("ls", "")` is `ls*`, `("ls",)` is `ls`.
+    """
+
+    assignments: tuple[tuple[str, ...], ...]
+    words: tuple[tuple[str, ...], ...]
+    is_open: bool
+
+    @property
+    def literal_words(self) -> int:
+        """How many of the first words are said letter by letter."""
+        return next((at for at, word in enumerate(self.words) if len(word) > 1), len(self.words))
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether there is no wildcard but at the end."""
+        return self.literal_words == len(self.words) or (
+            self.literal_words == len(self.words) - 1 and self.words[-1][1:] == ("",)
+        )
+
+    def fits(self, argv: Sequence[str]) -> bool:
+        """Whether the words of a command are the rule's."""
+        pieces = [""]
+        for number, word in enumerate(self.words):
+            pieces[-1] += (_END if number else "") + word[0]
+            pieces += word[1:]
+        text = _END.join(argv)
+        if self.is_open:
+            pieces[-1] += _END
+            pieces.append("")
+            text += _END
+        return _fits(pieces, text)
+
+    def sets(self, assignments: Sequence[str]) -> bool:
+        """Whether these assignments are the rule's, one by one."""
+        return len(assignments) == len(self.assignments) and all(map(_fits, self.assignments, assignments))
+
+    def could_end_in(self, words: Sequence[LooseWord]) -> int | None:
+        """How many words, which only bash can finish, could hold the rule's in their order, with anything between them.
+
+        A word that may become anything fits what follows the program's name, never the name itself. None when they cannot.
+        """
+        wanted = [word for word in self.words if any(word)]
+        if not wanted:
+            return 0
+        at = 0
+        for count, word in enumerate(words, 1):
+            if word.open and at and self.literal_words:
+                return count
+            name = word.text.rpartition("/")[2]
+            is_fit = _fits(wanted[at], word.text) or (at == 0 and _fits(wanted[at], name))
+            at += is_fit or bool(IS_GLOB.search(word.text) and could_become(word.text, "".join(wanted[at])))
+            if at == len(wanted):
+                return count
+        return None
+
+
+def _fits(pieces: Sequence[str], text: str) -> bool:
+    """Whether the pieces stand in the text in their order, the first at its start and the last at its end."""
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return text == first
+    if not text.startswith(first):
+        return False
+    at = len(first)
+    for piece in pieces[1:-1]:
+        found = text.find(piece, at)
+        if found < 0:
+            return False
+        at = found + len(piece)
+    return len(text) - len(last) >= at and text.endswith(last)
+
+
+@functools.lru_cache(maxsize=4096)
+def read_wildcards(text: str) -> tuple[Wildcard, ...]:
+    """The simple commands of a rule, as operators separate them. Raises ValueError with what cannot be understood."""
+    text = text.strip()
+    is_open = text.endswith((":*", " *"))
+    if is_open:
+        text = text[:-2].rstrip()
+    parts: list[list[tuple[str, ...]]] = [[]]
+    word: list[str] | None = None
+    at = 0
+    while at < len(text):
+        operator = _OPERATOR.match(text, at)
+        piece = None if operator else _PIECE.match(text, at)
+        if piece is not None:
+            single, double, escaped, plain, brace = piece.groups()
+            literal = escaped if escaped is not None else brace
+            pieces = [literal] if literal is not None else (single or double or plain or "").split("*")
+            word = word or [""]
+            word[-1] += pieces[0]
+            word += pieces[1:]
+            at = piece.end()
+            continue
+        if operator is None and not text[at].isspace():
+            raise ValueError(f"it holds {text[at]!r}: a rule is the plain words of a command, and *")
+        if word is not None:
+            parts[-1].append(tuple(word))
+            word = None
+        if operator is not None:
+            parts.append([])
+        at = operator.end() if operator else at + 1
+    if word is not None:
+        parts[-1].append(tuple(word))
+    commands = [_command(words, is_open and number == len(parts)) for number, words in enumerate(parts, 1)]
+    if not any(any(word) for one in commands for word in one.words):
+        raise ValueError("it holds nothing but wildcards: write Bash for every command")
+    if sum(len(word) - 1 for one in commands for word in one.words) > MAX_WILDCARDS:
+        raise ValueError(f"it has more than {MAX_WILDCARDS} wildcards")
+    return tuple(commands)
+
+
+def _command(words: list[tuple[str, ...]], is_open: bool) -> Wildcard:
+    count = 0
+    while count < len(words) and _ASSIGNMENT.match(words[count][0]):
+        count += 1
+    if count == len(words):
+        raise ValueError("a command is missing")
+    if words[count][0] in RESERVED_WORDS:
+        raise ValueError(f"it holds the shell's word {words[count][0]!r}")
+    return Wildcard(tuple(words[:count]), tuple(words[count:]), is_open)
