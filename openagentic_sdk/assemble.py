@@ -13,14 +13,15 @@ from typing import Any, cast
 
 from .clock import Clock, SystemClock
 from .errors import OptionsError, SessionNotFoundError, ToolInputError
-from .events import SystemNotice
+from .events import Event, SystemNotice
 from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
 from .options import AgentDefinition, OpenAgenticOptions
+from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate
+from .permissions.layers import rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
-from .permissions.rules import parse_rule
 from .project.agents import AgentFile
 from .project.project import Project, read_project
 from .project.prompt import DEFAULT_BASE
@@ -32,6 +33,7 @@ from .providers.guarded import guarded
 from .runtime.agent import Agent, FinalAnswer, RunRequest
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
 from .runtime.guidance import ProjectGuidance
+from .runtime.session_hooks import end_session
 from .runtime.skill_apart import GENERAL_AGENT
 from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
@@ -40,6 +42,7 @@ from .sessions.folds.prices import PriceTable, built_in_prices, cost, with_price
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
+from .skills.frontmatter import Diagnostic
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
@@ -85,6 +88,16 @@ def open_project(options: OpenAgenticOptions) -> Project:
     )
 
 
+def project_findings(project: Project) -> tuple[Diagnostic, ...]:
+    """What a run says of a project at its start: what was left out, hidden, withheld or not understood."""
+    _, hook_problems = with_command_hooks(HookEngine(), project.settings.hooks, project_dir=project.root)
+    return (
+        *project.findings(),
+        *rules_of_settings(project.settings, project.root).diagnostics,
+        *(Diagnostic("hook", text, is_error=True) for text in hook_problems),
+    )
+
+
 def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
     """What one run of the agent is to do: a new session, or which old one."""
     resume = options.resume
@@ -95,12 +108,19 @@ def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
         session_id=options.session_id,
         metadata=options.session_metadata,
         request_id=options.request_id,
+        part=options.part,
         max_events=options.resume_max_events,
         max_bytes=options.resume_max_bytes,
         timeout_s=options.timeout_s,
         max_tokens=options.max_tokens,
         max_cost_usd=options.max_cost_usd,
     )
+
+
+async def end_conversation(options: OpenAgenticOptions, session_id: str, reason: str = "other") -> list[Event]:
+    """Run the session_end hooks of a conversation of several runs (`part`); gives their events, as they were stored."""
+    agent = build_agent(options)
+    return await end_session(agent, session_id, reason) if agent.hooks.session_end else []
 
 
 def newest_session(store: SessionStore, cwd: str) -> str:
@@ -147,8 +167,14 @@ class _Assembly:
             project.settings.hooks,
             project_dir=project.root,
             permission_mode=gate.mode,
+            env=project.settings.env,
+            fits=lambda rule, tool, input: fits_rule(rule, tool, input, project.cwd),
         )
         self._notes = [
+            *(
+                SystemNotice(f"settings.{note.code}", note.located)
+                for note in rules_of_settings(project.settings, project.root).diagnostics
+            ),
             *(SystemNotice("settings.hook", text) for text in hook_problems),
             *(SystemNotice("settings.mode", text) for text in mode_notes),
         ]
@@ -324,12 +350,8 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
         trusted=gate.trusted or project.trust.is_trusted,
         workspace_roots=gate.workspace_roots or project.workspace_roots,
     )
-    gate = gate.with_rules(
-        allow=[parse_rule(rule.text, "allow", rule.source, project.root) for rule in settings.allow],
-        ask=[parse_rule(rule.text, "ask", rule.source, project.root) for rule in settings.ask],
-        deny=[parse_rule(rule.text, "deny", rule.source, project.root) for rule in settings.deny],
-    )
-    return gate, notes
+    rules = rules_of_settings(settings, project.root)
+    return gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny), notes
 
 
 def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[PermissionGate, list[str]]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal
 
-from .assemble import build_agent, run_request
+from .assemble import build_agent, end_conversation, run_request
 from .errors import OptionsError
 from .events import Event
 from .options import OpenAgenticOptions
@@ -42,6 +42,7 @@ class AgentClient:
         self._prompts: deque[str] = deque()
         self._turn: RunTask | None = None
         self._metrics = RunMetrics()
+        self._turns = 0
 
     async def __aenter__(self) -> AgentClient:
         await self.connect()
@@ -109,13 +110,16 @@ class AgentClient:
 
     async def close(self) -> None:
         """End what runs and stop. Closing twice is allowed."""
+        is_last = self.state in ("connected", "running")
         if self.state != "failed":
             self.state = "closed"
         if self._turn is not None:
             await self._turn.close()
+        if is_last and self._turns and self.session_id is not None:
+            await end_conversation(self._options, self.session_id)
 
     async def _start_turn(self, prompt: str) -> RunTask:
-        options = self._options
+        options = replace(self._options, part="next" if self._turns else "first")
         if self.session_id is not None:
             options = replace(options, resume=self.session_id, session_id=None, continue_last=False)
         agent = build_agent(options)
@@ -125,6 +129,7 @@ class AgentClient:
             self.state = "failed"
             raise
         self.session_id = turn.run.session_id
+        self._turns += 1
         return turn
 
     def _change_running_agent(self) -> None:

@@ -27,6 +27,8 @@ StopReason = Literal[
     "blocked:user_prompt_submit",
     "blocked:before_model_call",
     "blocked:after_model_call",
+    "blocked:pre_tool_use",
+    "blocked:post_tool_use",
 ]
 Outcome = Literal["ok", "error", "denied", "cancelled", "unknown"]
 

@@ -100,6 +100,8 @@ class OpenAgenticOptions:
         resume_max_events, resume_max_bytes    how much of an old session the model sees again; None is no limit
         session_id          the id of a new session (default: a random one)
         session_metadata    more keys for meta.json
+        part                "first" and "next" are runs of one conversation, whose session_start and session_end hooks do not
+                            run for each of them; `end_conversation` ends it. "whole" is both
         request_id          names this prompt: sent again after a crash, it does not run twice
         on_storage_error    "stop" ends the run when an event cannot be stored, "continue" goes on unsaved and says so
         redact              masks secrets in what is stored: True for the values of secret-looking environment variables and
@@ -152,6 +154,7 @@ class OpenAgenticOptions:
     resume_max_bytes: int | None = None
     session_id: str | None = None
     session_metadata: Mapping[str, Any] = field(default_factory=dict)
+    part: Literal["whole", "first", "next"] = "whole"
     request_id: str | None = None
     on_storage_error: Literal["stop", "continue"] = "stop"
     blob_bytes: int = BLOB_BYTES

@@ -12,6 +12,7 @@ import importlib
 import sys
 from dataclasses import replace
 
+from ..assemble import end_conversation
 from ..errors import OpenAgentSdkError
 from ..options import OpenAgenticOptions
 from ..text import printable
@@ -41,13 +42,20 @@ def run(args: argparse.Namespace) -> int:
     check_mode(args, options)
     screen.line(screen.styled(_HELP, "dim"))
     session_id = options.resume
+    options = replace(options, part="first")
     with asyncio.Runner() as runner:
         while (prompt := _read_prompt(screen)) is not None:
             if prompt.strip():
-                session_id = _take_turn(runner, options, prompt, screen) or session_id
+                begun = _take_turn(runner, options, prompt, screen)
+                session_id = begun or session_id
                 options = replace(
-                    options, resume=session_id, continue_last=options.continue_last and session_id is None
+                    options,
+                    resume=session_id,
+                    continue_last=options.continue_last and session_id is None,
+                    part="next" if begun else options.part,
                 )
+        if session_id and options.part == "next":
+            runner.run(end_conversation(options, session_id, "prompt_input_exit"))
     if session_id:
         screen.line(f"Go on with: openagentic-sdk chat --resume {printable(session_id)}")
     return OK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..assemble import open_project
+from ..assemble import open_project, project_findings
 from ..frozen import frozen
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.project import Project
@@ -36,7 +36,7 @@ def as_json(around: Surroundings) -> dict[str, Any]:
     ]
     notes = [
         {"code": note.code, "message": note.message, "path": note.path, "is_error": note.is_error}
-        for note in around.project.findings()
+        for note in project_findings(around.project)
     ]
     project = {"root": around.project.root, "trusted": around.project.trust.is_trusted, "files": files, "notes": notes}
     return {"sandbox": {"level": around.sandbox.level, "rungs": rungs}, "project": project}
@@ -52,6 +52,6 @@ def show(screen: Screen, around: Surroundings) -> None:
     screen.line(f"project {on_one_line(around.project.root)}, {trusted}: {on_one_line(around.project.trust.reason)}")
     for file in around.project.files():
         screen.line(f"  {file.kind:8} {on_one_line(file.path)}  {on_one_line(file.name)}".rstrip())
-    for note in around.project.findings():
+    for note in project_findings(around.project):
         place = f"{note.path}: " if note.path else ""
         screen.line(screen.styled(f"  {on_one_line(f'{place}{note.message}')}", "red" if note.is_error else "yellow"))

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..assemble import open_project
+from ..assemble import open_project, project_findings
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.project import Project
 from ..skills.files import list_resources
@@ -176,7 +176,7 @@ def _place(skill: SkillInfo) -> str:
 
 def _sources(args: argparse.Namespace, screen: Screen) -> int:
     project = _project(args)
-    root, trust, notes = project.root, project.trust, project.findings()
+    root, trust, notes = project.root, project.trust, project_findings(project)
     if args.json:
         files = [{"kind": f.kind, "path": f.path, "scope": f.scope, "name": f.name} for f in project.files()]
         found = [_as_finding(note) for note in notes]

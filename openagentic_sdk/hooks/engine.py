@@ -33,32 +33,34 @@ class Point:
 
     `value` is the key of the payload that `HookEngine.run` gives back, `replaced_by` the field of a decision that may put
     something in its place, `word` what the log calls that. Where a point `closes`, a hook that fails stops the run unless
-    it says otherwise.
+    it says otherwise. `matched` is the key of the payload that a hook's pattern is for.
     """
 
     value: str = ""
     replaced_by: str = ""
     word: str = ""
     closes: bool = False
+    matched: str = "tool_name"
 
 
 # Closed are the points that stand before an effect. `stop` and `pre_compact` can block too, but a broken hook there would
 # keep a run from ever ending or shrinking.
 POINTS = {
-    "session_start": Point(),
+    "session_start": Point(matched="source"),
     "user_prompt_submit": Point("prompt", "override_prompt", "rewrite_prompt", closes=True),
     "before_model_call": Point("messages", "override_messages", "rewrite_messages", closes=True),
     "after_model_call": Point("output"),
     "pre_tool_use": Point("tool_input", "override_tool_input", "rewrite_input", closes=True),
     "permission_request": Point("tool_input", "override_tool_input", "rewrite_input"),
-    "notification": Point(),
+    "notification": Point(matched="kind"),
     "post_tool_use": Point("tool_output", "override_tool_output", "rewrite_output"),
-    "subagent_start": Point(closes=True),
-    "subagent_stop": Point(),
-    "pre_compact": Point(),
-    "post_compact": Point(),
+    "post_tool_use_failure": Point(),
+    "subagent_start": Point(closes=True, matched="agent_name"),
+    "subagent_stop": Point(matched="agent_name"),
+    "pre_compact": Point(matched="trigger"),
+    "post_compact": Point(matched="trigger"),
     "stop": Point(),
-    "session_end": Point(),
+    "session_end": Point(matched="reason"),
 }
 _REPLACEMENTS = tuple(dict.fromkeys(point.replaced_by for point in POINTS.values() if point.replaced_by))
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}
@@ -80,7 +82,8 @@ class HookEngine:
     want together: the first block, the strictest permission, all added context; None when no hook wanted anything. The
     points, and what stands in their payloads:
 
-    session_start       a run starts
+    session_start       `source`: a session begins (`startup`), goes on in another process (`resume`) or with a summary of
+                        what was said (`compact`)
     user_prompt_submit  `prompt`: before a prompt is accepted
     before_model_call   `messages`: before the model is asked; they change only with `enable_message_rewrite_hooks`
     after_model_call    `output`: what the model answered, which no hook replaces
@@ -89,16 +92,19 @@ class HookEngine:
                         `permission` can answer in their place
     notification        `message`, `kind`: a question waits for a person
     post_tool_use       `tool_name`, `tool_input`, `tool_output`: after a tool ran; a block keeps the output from the model
+    post_tool_use_failure  `tool_name`, `tool_input`, `error`, `is_interrupt`: after a tool failed, behind post_tool_use
     subagent_start      `agent_name`, `prompt`: a block keeps it from starting
     subagent_stop       `agent_name`, `final_text`
     pre_compact         `trigger`: before the conversation is summarised; a block keeps it as it is
     post_compact        `trigger`, `summary`
-    stop                the model wants to stop; a block sends it back to work with the reason
-    session_end         a run has ended
+    stop                `stop_hook_active`, `last_assistant_message`: the model wants to stop; a block sends it back to work
+                        with the reason, and `stop_hook_active` says that one has
+    session_end         `reason`: a session ends
     """
 
     pre_tool_use: Hooks = ()
     post_tool_use: Hooks = ()
+    post_tool_use_failure: Hooks = ()
     user_prompt_submit: Hooks = ()
     before_model_call: Hooks = ()
     after_model_call: Hooks = ()
@@ -122,7 +128,10 @@ class HookEngine:
         events: list[HookEvent] = []
         wish: HookDecision | None = None
         for matcher in self.__dict__[point]:
-            if matcher.hook is None or not _concerns(matcher, left.get("tool_name")):
+            given = {"hook_point": point, **left, "context": context or {}}
+            if matcher.hook is None or not _concerns(matcher, left.get(known.matched)):
+                continue
+            if matcher.when is not None and not matcher.when(given):
                 continue
             event, decision = await self._run_one(point, matcher, left, context or {})
             events.append(event)
@@ -132,7 +141,7 @@ class HookEngine:
             if replacement is not None:
                 left[known.value] = replacement
             wish = decision if wish is None else _together(wish, decision)
-            if wish.block:
+            if wish.block or wish.stops:
                 break
         return left.get(known.value), events, wish
 
@@ -164,14 +173,23 @@ class HookEngine:
     async def run_after_model_call(self, *, output: Any, context: Mapping[str, Any] | None = None) -> Outcome:
         return await self.run("after_model_call", {"output": output}, context)
 
-    async def run_session_start(self, *, context: Mapping[str, Any] | None = None) -> PointOutcome:
-        return (await self.run("session_start", {}, context))[1:]
+    async def run_session_start(
+        self, *, source: str = "startup", context: Mapping[str, Any] | None = None
+    ) -> PointOutcome:
+        return (await self.run("session_start", {"source": source}, context))[1:]
 
-    async def run_session_end(self, *, context: Mapping[str, Any] | None = None) -> PointOutcome:
-        return (await self.run("session_end", {}, context))[1:]
+    async def run_session_end(self, *, reason: str = "other", context: Mapping[str, Any] | None = None) -> PointOutcome:
+        return (await self.run("session_end", {"reason": reason}, context))[1:]
 
-    async def run_stop(self, *, context: Mapping[str, Any] | None = None) -> PointOutcome:
-        return (await self.run("stop", {}, context))[1:]
+    async def run_stop(
+        self,
+        *,
+        stop_hook_active: bool = False,
+        last_assistant_message: str = "",
+        context: Mapping[str, Any] | None = None,
+    ) -> PointOutcome:
+        payload = {"stop_hook_active": stop_hook_active, "last_assistant_message": last_assistant_message}
+        return (await self.run("stop", payload, context))[1:]
 
     async def _run_one(
         self, point: str, matcher: HookMatcher, payload: Mapping[str, Any], context: Mapping[str, Any]
@@ -246,12 +264,12 @@ class HookEngine:
         return (None if counted == HookDecision() else counted), action, details
 
 
-def _concerns(matcher: HookMatcher, tool_name: str | None) -> bool:
-    if tool_name is None:
+def _concerns(matcher: HookMatcher, name: Any) -> bool:
+    if not isinstance(name, str):
         return True
     if matcher.tool_name_regex is not None:
-        return _compiled(matcher.tool_name_regex).search(tool_name) is not None
-    return _match_name(matcher.tool_name_pattern, tool_name)
+        return _compiled(matcher.tool_name_regex).search(name) is not None
+    return _match_name(matcher.tool_name_pattern, name)
 
 
 def _details(decision: HookDecision) -> dict[str, Any]:
@@ -271,6 +289,10 @@ def _details(decision: HookDecision) -> dict[str, Any]:
         details["permission"] = decision.permission
     if decision.additional_context is not None:
         details["additional_context"] = decision.additional_context
+    if decision.stops:
+        details["stops"] = decision.block_reason or True
+    if decision.system_message is not None:
+        details["system_message"] = decision.system_message
     return details
 
 
@@ -286,4 +308,6 @@ def _together(first: HookDecision, second: HookDecision) -> HookDecision:
         block_reason=second.block_reason or stricter.block_reason,
         additional_context="\n".join(contexts) or None,
         action=second.action or first.action,
+        stops=first.stops or second.stops,
+        system_message="\n".join(filter(None, (first.system_message, second.system_message))) or None,
     )

@@ -15,7 +15,7 @@ class HookDecision:
     `block` stops what was about to happen, for `block_reason`. The `override_*` fields replace a call's input, a result's
     output, the messages of a request, or the prompt. `action` is a word for the log. `additional_context` is text that the
     model gets beside the prompt or the result. `permission` is `allow`, `deny` or `ask`; an allow never outranks a deny or
-    ask rule.
+    ask rule. `stops` ends the whole run, whatever the point; `system_message` is for the person, not for the model.
     """
 
     block: bool = False
@@ -27,6 +27,8 @@ class HookDecision:
     action: str | None = None
     additional_context: str | None = None
     permission: str | None = None
+    stops: bool = False
+    system_message: str | None = None
 
 
 HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookDecision | None]
@@ -36,11 +38,12 @@ HookCallable = Callable[[dict[str, Any]], Awaitable[HookDecision | None] | HookD
 class HookMatcher:
     """A hook and when it runs.
 
-    `tool_name_pattern` is one or more fnmatch patterns joined by `|`; it counts only at points that concern a tool.
+    `tool_name_pattern` is one or more fnmatch patterns joined by `|`, for the tool's name at points that concern a tool;
+    at the others for what `POINTS` names, if anything: how a session began, which subagent.
     `tool_name_regex`, when set, counts instead of it: a regular expression that is found anywhere in the name.
     `timeout_s` bounds one run, None means the engine's default. `fail_closed` says what a hook that fails or is too slow
     means: True stops what was about to happen, False goes on as if it had said nothing, None is closed at the points that
-    stand before an effect.
+    stand before an effect. `when`, if set, is asked with the payload whether the hook runs at all.
     """
 
     name: str
@@ -49,3 +52,4 @@ class HookMatcher:
     timeout_s: float | None = None
     fail_closed: bool | None = None
     tool_name_regex: str | None = None
+    when: Callable[[Mapping[str, Any]], bool] | None = None

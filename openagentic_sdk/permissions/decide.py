@@ -6,16 +6,19 @@ ask rule, a mode that permits below it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from ..errors import PermissionRuleError
 from .command_allow import permits_command
 from .command_deny import could_be_anything, first_forbidding_path, forbidding_command_rule
 from .facts import Facts
 from .offers import advice
-from .paths import TOO_MANY_PATHS
+from .paths import TOO_MANY_PATHS, Follower
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
-from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
-from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject
+from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook, parse_rule
+from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject, Workspace, describe
 
 
 def judge(facts: Facts) -> Verdict:
@@ -145,3 +148,14 @@ def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None
     if rule is None and subject.host is not None and subject.tool == "WebFetch":
         rule = book.for_host(subject.host)
     return rule
+
+
+def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
+    """Whether a call is, or could be, what a rule names: how the `if` of a hook is judged. A rule that is not understood
+    fits every call, as a hook that was meant to look must not be passed by."""
+    try:
+        rule = parse_rule(text, "ask", "hook")
+    except PermissionRuleError:
+        return True
+    workspace = Workspace(cwd, cwd, (cwd,), (), Follower().follow, lambda pattern, folder: ())
+    return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None

@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..errors import OptionsError, PermissionRuleError
+from ..frozen import frozen
+from ..project.settings import Settings, SettingsRule
+from ..skills.frontmatter import Diagnostic
 from .policy import MODES, Mode, Policy
-from .rules import Rule, RuleBook, parse_rule, parse_rules
+from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules
 
 
 def read_mode(name: str) -> Mode:
@@ -51,6 +55,50 @@ def usable_rules(grants: Sequence[str]) -> tuple[list[Rule], list[str]]:
     return rules, unusable
 
 
+@frozen
+class SettingsRules:
+    """The rules of settings files; `diagnostics` names those that were left out, or taken for their whole tool."""
+
+    allow: tuple[Rule, ...]
+    ask: tuple[Rule, ...]
+    deny: tuple[Rule, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def rules_of_settings(settings: Settings, root: str) -> SettingsRules:
+    """What is not understood in a file never stops a run, and never allows more: such an allow rule is left out, and of
+    what such a deny or ask rule is about every use is asked for."""
+    found: dict[Effect, list[Rule]] = {"allow": [], "ask": [], "deny": []}
+    notes: list[Diagnostic] = []
+    written: dict[Effect, tuple[SettingsRule, ...]] = {
+        "allow": settings.allow,
+        "ask": settings.ask,
+        "deny": settings.deny,
+    }
+    for effect, rules in written.items():
+        for rule in rules:
+            try:
+                found[effect].append(parse_rule(rule.text, effect, rule.source, root))
+                continue
+            except PermissionRuleError as error:
+                reason = error.reason
+            if effect == "allow":
+                outcome = "is left out"
+            else:
+                tool = _tool_named(rule.text)
+                found["ask"].append(replace(parse_rule(tool, "ask", rule.source, root), text=rule.text))
+                outcome = f"is taken for {'every tool' if tool == '*' else f'all of {tool}'}, which will be asked for"
+            text = f"the {effect} rule {rule.text[:200]!r} is not understood and {outcome}: {reason}"
+            notes.append(Diagnostic("rule-not-understood", text, rule.line, rule.source, is_error=True))
+    return SettingsRules(tuple(found["allow"]), tuple(found["ask"]), tuple(found["deny"]), tuple(notes))
+
+
+def _tool_named(text: str) -> str:
+    """The tool that a rule begins with; `*` when that cannot be said."""
+    name = re.match(r"\w+", text.strip())
+    return name[0] if name and not name[0][0].isdigit() else "*"
+
+
 def understood_rules(tools: Iterable[str | Rule], source: str, root: str | None) -> list[Rule]:
     """The rules of a list of usable tools that can be understood."""
     rules: list[Rule] = []
@@ -64,5 +112,4 @@ def deny_rule(text: str, source: str = "session", root: str | None = None) -> Ru
     """A rule that forbids; one that cannot be understood forbids the whole tool that it names, or every tool."""
     with contextlib.suppress(PermissionRuleError):
         return parse_rule(text, "deny", source, root)
-    name = re.match(r"\w+", text.strip())
-    return parse_rule(name[0] if name and not name[0][0].isdigit() else "*", "deny", source, root)
+    return parse_rule(_tool_named(text), "deny", source, root)

@@ -25,16 +25,22 @@ LOOSE_MODES = frozenset({"acceptEdits", "auto", "bypassPermissions", "dontAsk"})
 
 @frozen
 class SettingsRule:
-    """A permission rule as it was written, and the file and scope (`managed`, `local`, `project`, `user`) it is from."""
+    """A permission rule as it was written, and the file, scope (`managed`, `local`, `project`, `user`) and line of it."""
 
     text: str
     source: str
     scope: str
+    line: int = 0
 
 
 @frozen
 class CommandHook:
-    """A hook that a file describes: at `event`, for tools that fit `matcher`, run `command` for at most `timeout_s`."""
+    """A hook that a file describes: at `event`, for what fits `matcher`, run `command` for at most `timeout_s`.
+
+    With `args` the command is a program and these its arguments, else a line for a shell. `condition` (`if` in the file) is
+    a permission rule that a tool call must fit. `is_async` is not waited for, `once` runs one time in a session. `root`,
+    when set, is the folder of the plugin or skill that it came with.
+    """
 
     event: str
     matcher: str
@@ -42,6 +48,11 @@ class CommandHook:
     source: str
     scope: str
     timeout_s: float | None = None
+    args: tuple[str, ...] | None = None
+    condition: str = ""
+    is_async: bool = False
+    once: bool = False
+    root: str = ""
 
 
 @frozen
@@ -52,8 +63,11 @@ class Settings:
     `allowOutsideImports`, `skillPrecedence`, `enforceAllowedTools`) are settings of `read_memory` and `SkillLibrary`.
     `text_commands` and `text_commands_disabled` (`enableSkillShellExecution`, `disableSkillShellExecution`) switch the
     commands in the texts of skills and commands on, and off for good.
-    `values` holds every other top-level key, from the highest file that has it. `withheld` says what an untrusted project
-    asked for and did not get, one sentence per file.
+    `hooks_disabled` and `managed_hooks_only` leave no hooks but those of managed settings, `managed_rules_only` no rules.
+    `model_names` (`modelNames`) says which model a word such as `haiku` stands for. `plugins` and `marketplaces` are
+    `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`. `values` holds every other
+    top-level key, from the highest file that has it. `withheld` says what an untrusted project asked for and did not get,
+    one sentence per file.
     """
 
     allow: tuple[SettingsRule, ...] = ()
@@ -71,6 +85,14 @@ class Settings:
     enforce_allowed_tools: bool = False
     text_commands: bool = False
     text_commands_disabled: bool = False
+    hooks_disabled: bool = False
+    managed_hooks_only: bool = False
+    managed_rules_only: bool = False
+    output_style: str | None = None
+    model_names: Mapping[str, str] = field(default_factory=dict)
+    plugins: Mapping[str, bool] = field(default_factory=dict)
+    marketplaces: Mapping[str, Any] = field(default_factory=dict)
+    memory_excludes: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -99,12 +121,24 @@ def read_settings(folders: ClaudeFolders, *, trusted: bool = False) -> Settings:
         one = _read_file(file)
         if one is not None:
             whole = _under(whole, one if trusted or file.scope in ("managed", "user") else _without_grants(one, file))
+    if whole.hooks_disabled or whole.managed_hooks_only:
+        whole = replace(whole, hooks=tuple(hook for hook in whole.hooks if hook.scope == "managed"))
+    if whole.managed_rules_only:
+        allow, ask, deny = (
+            tuple(rule for rule in rules if rule.scope == "managed") for rules in (whole.allow, whole.ask, whole.deny)
+        )
+        whole = replace(whole, allow=allow, ask=ask, deny=deny)
     return whole
 
 
 def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:
     """From the highest to the lowest."""
     if folders.managed_dir is not None:
+        more = os.path.join(folders.managed_dir, "managed-settings.d")
+        names = sorted(os.listdir(more), reverse=True) if os.path.isdir(more) else []
+        # the files beside it are merged on top of the main one, in the order of their names
+        for name in (name for name in names if name.endswith(".json") and not name.startswith(".")):
+            yield _File(os.path.join(more, name), "managed", None)
         yield _File(os.path.join(folders.managed_dir, "managed-settings.json"), "managed", None)
     for name, scope, wanted in (
         ("settings.local.json", "local", folders.reads_local),
@@ -120,50 +154,60 @@ def _read_file(file: _File) -> Settings | None:
     if not os.path.lexists(file.path):
         return None
     try:
-        data = json.loads(
-            read_text(file.path, boundary=file.boundary, max_bytes=MAX_SETTINGS_BYTES).removeprefix("\ufeff")
-        )
+        text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_SETTINGS_BYTES).removeprefix("\ufeff")
+        data = json.loads(text)
     except (OSError, ValueError, RecursionError) as error:
         note = Diagnostic("settings-unreadable", f"left out: {error}", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     if not isinstance(data, dict):
         note = Diagnostic("settings-unreadable", "left out: this is no JSON object", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
-    return _Entries(file).settings(data)
+    return Entries(file.path, file.scope, text).settings(data)
 
 
-_READ_KEYS = frozenset(
-    (
-        "permissions",
-        "hooks",
-        "env",
-        "model",
-        "agentsMd",
-        "allowOutsideImports",
-        "skillPrecedence",
-        "enforceAllowedTools",
-        "enableSkillShellExecution",
-        "disableSkillShellExecution",
-    )
+# Every key that is read, with those of `permissions` and of one hook; what else stands there is said to have no effect.
+_KEYS = frozenset({
+    "$schema", "permissions", "hooks", "env", "model", "agentsMd", "allowOutsideImports", "skillPrecedence",
+    "enforceAllowedTools", "enableSkillShellExecution", "disableSkillShellExecution", "disableAllHooks",
+    "allowManagedHooksOnly", "allowManagedPermissionRulesOnly", "outputStyle", "modelNames", "enabledPlugins",
+    "extraKnownMarketplaces", "claudeMdExcludes",
+})  # fmt: skip
+_PERMISSION_KEYS = frozenset(
+    {"allow", "ask", "deny", "additionalDirectories", "defaultMode", "disableBypassPermissionsMode"}
 )
+_HOOK_KEYS = frozenset({"type", "command", "args", "timeout", "async", "once", "if"})
+# Keys that only managed settings may have.
+_MANAGED_KEYS = ("allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
 
 
-class _Entries:
-    """The entries of one file; what is of the wrong kind is noted and left out."""
+class Entries:
+    """The entries of one file; what is of the wrong kind, or of no kind that is known, is noted and left out."""
 
-    def __init__(self, file: _File) -> None:
-        self.file = file
+    def __init__(self, path: str, scope: str, text: str = "") -> None:
+        self.path = path
+        self.scope = scope
+        self.source = text
         self.notes: list[Diagnostic] = []
 
     def settings(self, data: Mapping[str, Any]) -> Settings:
-        permissions = self._map(data, "permissions")
+        """What a settings file says."""
+        permissions = self.object(data, "permissions")
+        values = {key: value for key, value in data.items() if key not in _KEYS}
+        for key in values:
+            self.note("settings-key", f"{key} has no effect here", key)
+        for key in permissions.keys() - _PERMISSION_KEYS:
+            self.note("settings-key", f"permissions.{key} has no effect here", key)
+        if self.scope != "managed":
+            for key in data.keys() & {*_MANAGED_KEYS}:
+                self.note("settings-key", f"{key} has an effect in managed settings only", key)
+        managed = data if self.scope == "managed" else {}
         return Settings(
             allow=self.rules(permissions, "allow"),
             ask=self.rules(permissions, "ask"),
             deny=self.rules(permissions, "deny"),
             additional_dirs=self.rules(permissions, "additionalDirectories"),
-            hooks=tuple(self.hooks(self._map(data, "hooks"))),
-            env=self.env(self._map(data, "env")),
+            hooks=tuple(self.hooks(self.object(data, "hooks"))),
+            env=self.env(self.object(data, "env")),
             model=self.text(data, "model"),
             default_mode=self.text(permissions, "defaultMode"),
             bypass_disabled=permissions.get("disableBypassPermissionsMode") in ("disable", True),
@@ -173,16 +217,42 @@ class _Entries:
             enforce_allowed_tools=self.flag(data, "enforceAllowedTools"),
             text_commands=self.flag(data, "enableSkillShellExecution"),
             text_commands_disabled=self.flag(data, "disableSkillShellExecution"),
-            values={key: value for key, value in data.items() if key not in _READ_KEYS},
-            sources=(self.file.path,),
+            hooks_disabled=self.flag(data, "disableAllHooks"),
+            managed_hooks_only=self.flag(managed, "allowManagedHooksOnly"),
+            managed_rules_only=self.flag(managed, "allowManagedPermissionRulesOnly"),
+            output_style=self.text(data, "outputStyle"),
+            model_names={
+                word.casefold(): model
+                for word, model in self.object(data, "modelNames").items()
+                if isinstance(model, str) and model
+            },
+            plugins={
+                name: value for name, value in self.object(data, "enabledPlugins").items() if isinstance(value, bool)
+            },
+            marketplaces=self.object(data, "extraKnownMarketplaces"),
+            memory_excludes=tuple(
+                each for each in self.list(data, "claudeMdExcludes", "claudeMdExcludes") if isinstance(each, str)
+            ),
+            values=values,
+            sources=(self.path,),
             diagnostics=tuple(self.notes),
         )
 
-    def skip(self, where: str, expected: str) -> None:
-        message = f"{where} is left out: {expected} is expected"
-        self.notes.append(Diagnostic("settings-entry", message, path=self.file.path))
+    def note(self, code: str, message: str, written: str, is_error: bool = False) -> None:
+        """Keep a finding about the place where this text is written in quotes."""
+        self.notes.append(Diagnostic(code, message, self.line_of(written), self.path, is_error))
 
-    def _map(self, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    def line_of(self, written: str) -> int:
+        """The first line with this text in quotes; 0 when it is written in another way."""
+        at = self.source.find(json.dumps(written, ensure_ascii=False))
+        at = at if at >= 0 else self.source.find(json.dumps(written))
+        return self.source.count("\n", 0, at) + 1 if at >= 0 else 0
+
+    def skip(self, where: str, expected: str) -> None:
+        key = where.partition("[")[0].rpartition(".")[2]
+        self.note("settings-entry", f"{where} is left out: {expected} is expected", key)
+
+    def object(self, data: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         value = data.get(key, {})
         if isinstance(value, dict):
             return value
@@ -222,7 +292,7 @@ class _Entries:
         rules: list[SettingsRule] = []
         for i, rule in enumerate(self.list(permissions, key, where)):
             if isinstance(rule, str) and rule.strip():
-                rules.append(SettingsRule(rule.strip(), self.file.path, self.file.scope))
+                rules.append(SettingsRule(rule.strip(), self.path, self.scope, self.line_of(rule)))
             else:
                 self.skip(f"{where}[{i}]", "text")
         return tuple(rules)
@@ -230,13 +300,15 @@ class _Entries:
     def env(self, env: Mapping[str, Any]) -> dict[str, str]:
         usable: dict[str, str] = {}
         for name, value in env.items():
-            if _is_env_name(name) and isinstance(value, str | int | float) and "\0" not in str(value):
+            is_name = name and "=" not in name and "\0" not in name
+            if is_name and isinstance(value, str | int | float) and "\0" not in str(value):
                 usable[name] = str(value).lower() if isinstance(value, bool) else str(value)
             else:
                 self.skip(f"env.{name}", "a name with a text")
         return usable
 
-    def hooks(self, hooks: Mapping[str, Any]) -> Iterator[CommandHook]:
+    def hooks(self, hooks: Mapping[str, Any], root: str = "") -> Iterator[CommandHook]:
+        """The hooks of a settings file, a plugin or a skill."""
         for event in hooks:
             for i, group in enumerate(self.list(hooks, event, f"hooks.{event}")):
                 where = f"hooks.{event}[{i}]"
@@ -244,27 +316,42 @@ class _Entries:
                     self.skip(where, "an object with matcher and hooks")
                     continue
                 for j, entry in enumerate(self.list(group, "hooks", f"{where}.hooks")):
-                    hook = self.hook(event, group.get("matcher", ""), entry)
+                    hook = self.hook(event, group.get("matcher", ""), entry, f"{where}.hooks[{j}]", root)
                     if hook is not None:
                         yield hook
-                    else:
-                        self.skip(
-                            f"{where}.hooks[{j}]", "an object with type command, a command and a timeout in seconds"
-                        )
 
-    def hook(self, event: str, matcher: str, entry: Any) -> CommandHook | None:
-        if not isinstance(entry, dict) or entry.get("type") != "command":
+    def hook(self, event: str, matcher: str, entry: Any, where: str, root: str) -> CommandHook | None:
+        """One hook; None, and a note, for one that cannot be run here."""
+        kind = entry.get("type") if isinstance(entry, dict) else None
+        if isinstance(kind, str) and kind != "command":
+            self.note("settings-entry", f"{where} is left out: hooks of type {kind} are not run here", event)
             return None
-        command, timeout = entry.get("command"), entry.get("timeout")
-        if not isinstance(command, str) or not command.strip():
+        if not isinstance(entry, dict) or kind is None:
+            self.skip(where, "an object with type command, a command and a timeout in seconds")
             return None
-        if timeout is not None and (not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout <= 0):
+        command, timeout, args = entry.get("command"), entry.get("timeout"), entry.get("args")
+        is_number = timeout is None or (
+            isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
+        )
+        is_list = args is None or (isinstance(args, list) and all(isinstance(each, str) for each in args))
+        if not isinstance(command, str) or not command.strip() or not is_number or not is_list:
+            self.skip(where, "an object with type command, a command and a timeout in seconds")
             return None
-        return CommandHook(event, matcher, command, self.file.path, self.file.scope, timeout)
-
-
-def _is_env_name(name: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name
+        for key in entry.keys() - _HOOK_KEYS:
+            self.note("settings-key", f"{where}.{key} has no effect here", key)
+        return CommandHook(
+            event,
+            matcher,
+            command,
+            self.path,
+            self.scope,
+            timeout,
+            tuple(args) if args is not None else None,
+            self.text(entry, "if") or "",
+            self.flag(entry, "async"),
+            self.flag(entry, "once"),
+            root,
+        )
 
 
 def _under(high: Settings, low: Settings) -> Settings:
@@ -285,6 +372,14 @@ def _under(high: Settings, low: Settings) -> Settings:
         enforce_allowed_tools=high.enforce_allowed_tools or low.enforce_allowed_tools,
         text_commands=high.text_commands or low.text_commands,
         text_commands_disabled=high.text_commands_disabled or low.text_commands_disabled,
+        hooks_disabled=high.hooks_disabled or low.hooks_disabled,
+        managed_hooks_only=high.managed_hooks_only or low.managed_hooks_only,
+        managed_rules_only=high.managed_rules_only or low.managed_rules_only,
+        output_style=high.output_style if high.output_style is not None else low.output_style,
+        model_names={**low.model_names, **high.model_names},
+        plugins={**low.plugins, **high.plugins},
+        marketplaces={**low.marketplaces, **high.marketplaces},
+        memory_excludes=tuple(dict.fromkeys(high.memory_excludes + low.memory_excludes)),
         values=_merged(high.values, low.values),
         sources=high.sources + low.sources,
         withheld=high.withheld + low.withheld,
@@ -314,6 +409,8 @@ _GRANTS: Mapping[str, Callable[[Settings], Any]] = {
     "env": lambda settings: settings.env,
     "imports from outside": lambda settings: settings.outside_imports,
     "commands in texts": lambda settings: settings.text_commands,
+    "no hooks at all": lambda settings: settings.hooks_disabled,
+    "plugins": lambda settings: any(settings.plugins.values()),
     "a looser permission mode": lambda settings: settings.default_mode in LOOSE_MODES,
 }
 
@@ -332,6 +429,8 @@ def _without_grants(settings: Settings, file: _File) -> Settings:
         env={},
         outside_imports=False,
         text_commands=False,
+        hooks_disabled=False,
+        plugins={name: value for name, value in settings.plugins.items() if not value},
         default_mode=mode,
         withheld=(*settings.withheld, sentence),
     )

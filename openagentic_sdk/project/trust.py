@@ -35,6 +35,8 @@ GRANTING = (
     ".claude/hooks",
     ".agents/skills",
 )
+# Trusts a project whose files have this digest, for machines that nobody sits at: `DIR@sha256`.
+TRUST_VARIABLE = "OPENAGENTIC_SDK_TRUST"
 MAX_STORE_BYTES = 4 * 1024 * 1024
 _MAX_FILE_BYTES = 4 * 1024 * 1024
 

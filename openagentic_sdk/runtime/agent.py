@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from ..clock import Clock
-from ..events import Event, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
+from ..events import Event, HookEvent, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen, mutable
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
@@ -18,6 +18,7 @@ from ..permissions.gate import PermissionGate
 from ..providers.base import Provider
 from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import ContextLimits
+from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import SessionView
 from ..sessions.request import RequestDigest
 from ..skills.activation import SkillPolicy, skill_policy
@@ -82,7 +83,8 @@ class RunRequest:
     """What the caller wants of one run: a new session or an old one, and how much of the old one the model sees.
 
     With `parks`, a question that nobody answers ends the run as `waiting`; the answer may come in another process.
-    `brings` are events that come with the prompt of a subagent (a skill that is active there).
+    `brings` are events that come with the prompt of a subagent (a skill that is active there). `part` says how the run
+    belongs to a conversation of several: only the whole of it begins and ends with hooks.
     """
 
     resume: str | None = None
@@ -96,6 +98,7 @@ class RunRequest:
     max_cost_usd: float | None = None
     parks: bool = False
     brings: Sequence[Event] = ()
+    part: Literal["whole", "first", "next"] = "whole"
 
 
 # Starts a subagent: (the parent's run, the call, the subagent's name, its prompt, events that come with the prompt).
@@ -154,6 +157,9 @@ class Run:
     system: dict[str, Any] = field(default_factory=dict)
     policy: tuple[int, SkillPolicy] | None = None
     asked_bytes: int | None = None
+    transcript_file: TranscriptFile | None = None
+    stop_hook_active: bool = False
+    stopped_by_hook: RunStopped | None = None
     answers_taken: set[str] = field(default_factory=set)
 
     async def record(self, *events: Event) -> list[Event]:
@@ -175,8 +181,20 @@ class Run:
             "project_dir": agent.project_dir,
             "agent_name": agent.name,
             "model": self.model,
+            "permission_mode": agent.gate.mode,
+            "transcript": self.transcript,
+            "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in self.view.events),
             **more,
         }
+
+    def transcript(self) -> str:
+        """The path of the session so far in the shape of Claude Code's transcripts, written anew as far as it grew."""
+        if self.session_dir is None:
+            return ""
+        self.transcript_file = self.transcript_file or TranscriptFile(
+            os.path.join(self.session_dir, "transcript.jsonl")
+        )
+        return self.transcript_file.write(self.view.events, self.session_id, self.agent.cwd)
 
     @property
     def model(self) -> str:

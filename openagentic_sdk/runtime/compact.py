@@ -31,6 +31,7 @@ from ..tools.base import SubagentResult
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .opening import open_run
+from .session_hooks import run_session_start_hooks
 
 # What a request for a summary may weigh when no limit is known.
 _SUMMARY_REQUEST_BYTES = 200_000
@@ -74,6 +75,7 @@ async def compact(run: Run, trigger: str) -> bool:
     payload = {"trigger": trigger, "summary": summary}
     _, events, _ = await run.agent.hooks.run("post_compact", payload, run.hook_context())
     await run.record(*events)
+    await run_session_start_hooks(run, "compact")
     return True
 
 

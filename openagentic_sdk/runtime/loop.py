@@ -18,6 +18,7 @@ from .final_answer import accept_final_text
 from .guidance import Expanded
 from .model_step import Reply, ask_model
 from .recorder import settled
+from .session_hooks import run_session_start_hooks
 from .settle import REPEATABLE, settle_open_calls
 from .text_commands import fill_prompt
 from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
@@ -81,12 +82,8 @@ def _failure(error: Exception) -> RunStopped:
 
 async def _converse(run: Run, prompt: Prompt) -> None:
     await run.record(_init(run), *run.agent.guidance.opening_events(run.view, run.session_id))
-    events, decision = await run.agent.hooks.run_session_start(context=run.hook_context())
-    await run.record(*events)
-    if decision is not None and decision.block:
-        raise RunStopped("blocked:session_start", decision.block_reason or "")
-    if decision is not None and decision.additional_context:
-        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
+    if run.request.part != "next":
+        await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
     await settle_open_calls(run)
     if prompt is None:
         await run_turn(run)
@@ -139,7 +136,7 @@ async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
         prompt=expanded.text, context=run.hook_context()
     )
     await run.record(*events)
-    if decision is not None and decision.block:
+    if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
     filled = await fill_prompt(run, expanded, text, request_id)
     await run.record(UserMessage(filled.text, request_id=request_id), *filled.events)
@@ -158,6 +155,7 @@ def _expand(run: Run, text: str) -> Expanded:
 async def run_turn(run: Run) -> None:
     """From a prompt to the answer that asks for nothing more."""
     run.answer = AnswerSoFar()
+    run.stop_hook_active = False
     while True:
         while run.notes:
             await run.record(run.notes.pop(0))
@@ -183,6 +181,8 @@ async def run_turn(run: Run) -> None:
 def _check_limits(run: Run) -> None:
     if run.steps >= run.agent.max_steps:
         raise RunStopped("max_steps", f"max_steps is {run.agent.max_steps}: raise it, or resume the session")
+    if run.stopped_by_hook is not None:
+        raise run.stopped_by_hook
     if run.deadline.remaining_s() == 0:
         raise RunStopped("timeout", "timeout_s is over")
     complaint = run.budget.complaint()
@@ -192,10 +192,15 @@ def _check_limits(run: Run) -> None:
 
 async def _may_stop(run: Run, reply: Reply) -> bool:
     """Ask the stop hooks; one that blocks gives the model its reason and another turn."""
-    events, decision = await run.agent.hooks.run_stop(context=run.hook_context(final_text=reply.text))
+    events, decision = await run.agent.hooks.run_stop(
+        stop_hook_active=run.stop_hook_active,
+        last_assistant_message=reply.text,
+        context=run.hook_context(final_text=reply.text),
+    )
     await run.record(*events)
-    if decision is None or not decision.block:
+    if decision is None or decision.stops or not decision.block:
         return True
+    run.stop_hook_active = True
     run.answer = AnswerSoFar()  # the model was sent back to work: what was accepted is no answer to that
     await run.record(UserMessage(decision.block_reason or "Go on: you are not done.", origin="hook"))
     return False
@@ -250,8 +255,9 @@ async def _last_events(run: Run, ending: RunStopped) -> None:
         if ending.reason != "waiting" or (record.started is not None and record.started.effect not in REPEATABLE)
     ]
     await run.record(*results)
-    events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
-    await run.record(*events)
+    if run.request.part == "whole":
+        events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
+        await run.record(*events)
 
 
 def _result(run: Run, ending: RunStopped) -> Result:

@@ -18,7 +18,7 @@ from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
 from ..tools.base import Tool
 from ..tools.schema import validate
-from .agent import Run
+from .agent import Run, RunStopped
 from .final_answer import FinalAnswerTool
 
 _NO_WISH = HookDecision()
@@ -95,6 +95,8 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     await run.record(*events)
     if decision is None:
         return Proposed(use, tool, hooked)
+    if decision.stops:
+        run.stopped_by_hook = RunStopped("blocked:pre_tool_use", decision.block_reason or "")
     if decision.block:
         hook = next((event.name for event in events if event.action == "block"), None)
         return Proposed(use, tool, use.input, decision, hook)

@@ -161,6 +161,22 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         )
     elif output is not result.output:
         result = replace(result, output=output)
-    if decision is not None and decision.additional_context:
-        run.notes.append(UserMessage(decision.additional_context, origin="hook"))
+    decisions = [decision]
+    if result.is_error and run.agent.hooks.post_tool_use_failure:
+        error = result.error_message or "\n".join(str(part) for part in (result.output,) if part)
+        failure = {
+            "tool_name": call.use.name,
+            "tool_input": call.input,
+            "error": error,
+            "is_interrupt": result.outcome == "cancelled",
+        }
+        context = run.hook_context(tool_use_id=call.use.tool_use_id)
+        _, events, decision = await run.agent.hooks.run("post_tool_use_failure", failure, context)
+        hook_events = [*hook_events, *events]
+        decisions.append(decision)
+    for decision in decisions:
+        if decision is not None and decision.additional_context:
+            run.notes.append(UserMessage(decision.additional_context, origin="hook"))
+        if decision is not None and decision.stops:
+            run.stopped_by_hook = RunStopped("blocked:post_tool_use", decision.block_reason or "")
     return hook_events, result

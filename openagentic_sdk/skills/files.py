@@ -16,6 +16,14 @@ from ..frozen import frozen
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
 
 
+def bytecode_folder() -> str:
+    """Where programs that belong to a project put what Python compiles: never beside their sources.
+
+    A file that a run leaves behind in the project would end the trust in it, or be trusted without having been seen.
+    """
+    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"openagentic-bytecode-{os.getuid()}")
+
+
 def is_within(path: str, folder: str) -> bool:
     """Whether a real path is a real folder or lies below it."""
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)

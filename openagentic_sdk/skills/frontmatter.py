@@ -34,6 +34,12 @@ class Diagnostic:
     path: str = ""
     is_error: bool = False
 
+    @property
+    def located(self) -> str:
+        """The message behind the place that it is about."""
+        line = f":{self.line}" if self.line else ""
+        return f"{self.path}{line}: {self.message}" if self.path else self.message
+
 
 @frozen
 class Frontmatter:

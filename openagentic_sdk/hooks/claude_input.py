@@ -1,0 +1,96 @@
+"""Tool calls as hooks that were written for Claude Code expect them: other names beside ours, for the same values.
+
+Such a hook reads `tool_input.old_string` where our Edit tool has `old`, so it is given both. What it changes comes back
+under either name; when it changed both, to different values, the call cannot be told and is blocked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeGuard
+
+# Our names of inputs, and theirs, by tool.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "Edit": {"old": "old_string", "new": "new_string"},
+    "Grep": {"query": "pattern", "root": "path", "file_glob": "glob"},
+    "Glob": {"root": "path"},
+    "Task": {"agent": "subagent_type"},
+    "SkillActivate": {"name": "skill", "arguments": "args"},
+    "SkillLoad": {"name": "skill"},
+}
+# Tools that they know under another name.
+_TOOLS = {"SkillActivate": "Skill"}
+# What else a matcher is for that names a tool, a kind of notification or a compaction of theirs.
+ALSO = {
+    "Skill": "SkillActivate",
+    "SlashCommand": "SkillActivate",
+    "Agent": "Task",
+    "MultiEdit": "Edit",
+    "permission_prompt": "permission",
+    "elicitation_dialog": "question",
+    "auto": "overflow",
+}
+
+
+class ConflictingInputError(ValueError):
+    """A hook changed one value under two names, to different values."""
+
+
+def tool_name_of(name: str) -> str:
+    """What they call our tool."""
+    return _TOOLS.get(name, name)
+
+
+def with_their_names(tool: str, input: Mapping[str, Any]) -> dict[str, Any]:
+    """The input with their names beside ours."""
+    shown = dict(input)
+    for ours, theirs in _NAMES.get(tool, {}).items():
+        if ours in input:
+            shown.setdefault(theirs, input[ours])
+    if tool == "Edit":
+        if input.get("count") == 0:
+            shown.setdefault("replace_all", True)
+        if _is_list_of_maps(edits := input.get("edits")):
+            shown["edits"] = [with_their_names(tool, edit) for edit in edits]
+    if tool == "Bash" and isinstance(input.get("timeout_s"), int | float):
+        shown.setdefault("timeout", int(input["timeout_s"] * 1000))
+    return shown
+
+
+def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+    """What a hook made of the input that `with_their_names` showed it, in our names.
+
+    Raises `ConflictingInputError` when one value was changed to two.
+    """
+    shown = with_their_names(tool, input)
+    result = dict(changed)
+    pairs = {theirs: ours for ours, theirs in _NAMES.get(tool, {}).items()}
+    for theirs, ours in pairs.items():
+        if theirs not in changed or theirs in input:
+            continue
+        value = result.pop(theirs)
+        if ours not in changed or (value != shown.get(theirs) and changed[ours] == input.get(ours)):
+            result[ours] = value
+        elif value not in (shown.get(theirs), changed[ours]):
+            raise ConflictingInputError(f"the hook changed {ours} and {theirs} to different values")
+    if tool == "Edit" and "replace_all" not in input and "replace_all" in result:
+        wanted = result.pop("replace_all")
+        if wanted != shown.get("replace_all", False):
+            count = 0 if wanted else 1
+            if result.get("count", input.get("count")) not in (input.get("count"), count):
+                raise ConflictingInputError("the hook changed count and replace_all to different values")
+            result["count"] = count
+    if tool == "Edit" and _is_list_of_maps(edits := result.get("edits")):
+        before = [edit for edit in input.get("edits") or [] if isinstance(edit, dict)] + [{}] * len(edits)
+        result["edits"] = [with_our_names(tool, old, new) for old, new in zip(before, edits, strict=False)]
+    if tool == "Bash" and "timeout" not in input and "timeout" in result:
+        timeout = result.pop("timeout")
+        if timeout != shown.get("timeout") and isinstance(timeout, int | float):
+            if result.get("timeout_s") not in (input.get("timeout_s"), timeout / 1000):
+                raise ConflictingInputError("the hook changed timeout_s and timeout to different values")
+            result["timeout_s"] = timeout / 1000
+    return result
+
+
+def _is_list_of_maps(value: Any) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
