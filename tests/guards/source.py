@@ -33,9 +33,16 @@ def package_modules() -> dict[str, Module]:
     return {module.name: module for module in read_modules(PACKAGE)}
 
 
-def read_modules(folder: str) -> list[Module]:
+@cache
+def read_modules(folder: str) -> tuple[Module, ...]:
     """Every module below a folder of the repository."""
-    return [_read(path) for path in sorted((ROOT / folder).rglob("*.py"))]
+    return tuple(_read(path) for path in sorted((ROOT / folder).rglob("*.py")))
+
+
+@cache
+def nodes_of(module: Module) -> tuple[ast.AST, ...]:
+    """Everything in a module's tree."""
+    return tuple(ast.walk(module.tree))
 
 
 def _read(path: Path) -> Module:
@@ -43,12 +50,18 @@ def _read(path: Path) -> Module:
     return Module(name, path, ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
 
 
+def forget_modules() -> None:
+    """Let go of all trees: with them, every later collection of garbage in this process would look at a million objects."""
+    for kept in (package_modules, read_modules, nodes_of):
+        kept.cache_clear()
+
+
 def imports_of(module: Module, *, top_level: bool = False) -> Iterator[tuple[str, int]]:
     """The dotted names that a module imports, with their lines; relative ones are resolved.
 
     With `top_level`, those inside functions are left out.
     """
-    for node in module.tree.body if top_level else ast.walk(module.tree):
+    for node in module.tree.body if top_level else nodes_of(module):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -78,7 +91,7 @@ def ours_imported_by(module: Module) -> Iterator[tuple[str, int]]:
 
 def functions_of(module: Module) -> Iterator[tuple[str, int, int]]:
     """Name, line and length in lines, without the docstring, of every function of a module."""
-    for node in ast.walk(module.tree):
+    for node in nodes_of(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
             first = body[0].lineno if body else node.lineno

@@ -19,8 +19,10 @@ from .source import (
     PACKAGE,
     ROOT,
     Module,
+    forget_modules,
     functions_of,
     imports_of,
+    nodes_of,
     ours_imported_by,
     package_modules,
     read_modules,
@@ -63,6 +65,10 @@ MAX_FUNCTION_LINES = 60
 # How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
 OPEN_SIGNALS = {f"{PACKAGE}.runtime.agent.RunStopped"}
 SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}
+
+
+def tearDownModule() -> None:
+    forget_modules()
 
 
 class Layers(unittest.TestCase):
@@ -189,7 +195,7 @@ class Errors(unittest.TestCase):
     def _exceptions_elsewhere(self) -> Iterator[tuple[Module, str]]:
         known = {name for space in (builtins, errors) for name, value in vars(space).items() if _is_exception(value)}
         for module in package_modules().values():
-            for node in ast.walk(module.tree):
+            for node in nodes_of(module):
                 bases = node.bases if isinstance(node, ast.ClassDef) and module.name != errors.__name__ else []
                 if known & {ast.unparse(base).rpartition(".")[2] for base in bases}:
                     yield module, node.name

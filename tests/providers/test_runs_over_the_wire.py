@@ -75,7 +75,9 @@ class RunsOverTheWire(unittest.IsolatedAsyncioTestCase):
 
     async def test_silence_ends_the_run_and_another_endpoint_goes_on_with_it(self) -> None:
         with Server(lambda c, r: c.wait_for_client_to_go() and None) as server:
-            result = await run(prompt="hi", options=self.options(self.provider(server, first_byte_s=0.1)))
+            result = await run(
+                prompt="hi", options=self.options(self.provider(server, first_byte_s=0.1), clock=FakeClock())
+            )
         self.assertEqual(result.stop_reason, "error")
         self.check_log(result.session_id)
         with Server(lambda c, r: c.stream(GOOD)) as server:
