@@ -1,8 +1,8 @@
 """Spread the test modules over the machine's cores, for the command that runs all of them.
 
-unittest asks `tests` itself what stands in it (`load_tests`) only when everything is discovered, so a single room or module runs
-as ever. Each worker is a fork that takes the next module, runs it whole and sends what became of each test; the caller's result
-hears of it as if the test had run there. One core, or a system without fork, runs everything in this process.
+unittest asks `tests` itself (`load_tests`) only when everything is discovered: a single room or module runs
+as ever. Each worker is a fork that takes the next module, runs it whole and sends what became of each test; the caller's
+result hears of it as if the test had run there. One core, or a system without fork, runs everything in this process.
 """
 
 from __future__ import annotations

@@ -230,8 +230,8 @@ SABOTAGES = (
     Sabotage(
         "a call takes effect before its start is in the log",
         "runtime/tool_step.py",
-        "    await run.record(*(event for item in ready if",
-        "    tuple((event for item in ready if",
+        "        await run.record(*(event for call in permitted for",
+        "        tuple((event for call in permitted for",
         (
             RUNTIME
             + "test_storage.StorageTest.test_a_full_disk_ends_the_run_before_its_next_effect_and_the_result_says_so",
@@ -247,7 +247,7 @@ SABOTAGES = (
     Sabotage(
         "a cancelled run leaves its calls open",
         "runtime/loop.py",
-        "        await run.record(*_results_of_open_calls(run, ending))\n",
+        "    await run.record(*results)\n",
         "",
         (RUNTIME + "test_cancel.CancelTest.test_closing_the_generator_after_every_event",),
     ),
