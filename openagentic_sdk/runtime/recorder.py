@@ -44,6 +44,7 @@ class Recorder:
         self._parent_tool_use_id = parent_tool_use_id
         self._agent_name = agent_name
         self._mask = mask
+        self._said_unsaved = False
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
 
     async def append(self, *events: Event) -> list[Event]:
@@ -92,9 +93,6 @@ class Recorder:
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
         """Append, in a thread when the store makes its caller wait; a cancellation is given back, to be raised."""
         cancelled: asyncio.CancelledError | None = None
-        if not self.saved and self._on_storage_error == "continue":
-            # What comes behind an event that was refused would make a log with a hole in it.
-            return list(batch), None
         try:
             if not self._is_remote and not self._writer.waits_for_disk(batch):
                 return self._writer.append(batch), None
@@ -104,7 +102,9 @@ class Recorder:
             self.saved = False
             if self._on_storage_error == "stop":
                 raise
-            await self.show(SystemNotice("unsaved", f"this run is not being saved any more: {error}"))
+            if not self._said_unsaved:
+                self._said_unsaved = True
+                await self.show(SystemNotice("unsaved", f"this run is not being saved any more: {error}"))
             return list(batch), cancelled
 
 

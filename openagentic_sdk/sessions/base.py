@@ -290,6 +290,7 @@ class SessionStore(ABC):
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
         """A new session: the source's events up to `at_seq` as they are, then `tail`, and the blobs. Complete or absent."""
+        check_copied_part(source_id, at_seq, self.last_seq(source_id))
         head = self.iter_events(source_id, limit=at_seq)
         now = time.time()
         stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
@@ -371,6 +372,12 @@ def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
         if event.seq != expected:
             raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: a log has no holes")
         yield event
+
+
+def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:
+    """Raise `OptionsError` for a part that the source of a copy does not have."""
+    if not 0 <= at_seq <= last_seq:
+        raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be copied up to {at_seq}")
 
 
 def check_session_id(session_id: str) -> str:

@@ -16,10 +16,10 @@ from ..clock import Clock, SystemClock
 from ..errors import SessionExistsError, SessionNotFoundError, StorageError
 from ..events import Event
 from ..serialization import dumps_json
-from .base import check_sequence, check_session_id, stamp_events
+from .base import check_copied_part, check_sequence, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, start_summary
-from .stores.database import Position, check_copied_part
+from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
 from .stores.postgres_link import PostgresServer, driver, join_server, leave_server
@@ -203,7 +203,7 @@ class PostgresSessionStore(RemoteStore):
             # The source cannot be deleted before the copy is whole; appends go on meanwhile.
             db.execute("SELECT 1 FROM openagentic_sessions WHERE id = %s FOR KEY SHARE", (source_id,))
             source = self._position_on(db, source_id)
-            check_copied_part(source, at_seq)
+            check_copied_part(source_id, at_seq, source.head.last_seq)
             target = self._add(db, target_id, self._clock.now(), dict(metadata))
             db.execute(
                 "INSERT INTO openagentic_events (session, seq, updated, data) "

@@ -27,9 +27,9 @@ from ..errors import LogCorruptError, SessionError, SessionExistsError, SessionN
 from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
-from .base import check_sequence, check_session_id, dumps_stored, stamp_events
+from .base import check_copied_part, check_sequence, check_session_id, dumps_stored, stamp_events
 from .folds.summary import SessionSummary, start_summary
-from .stores.database import Position, check_copied_part
+from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
 from .stores.redis_link import RedisServer, driver, join_server, leave_server, run, without_prefix
@@ -205,7 +205,7 @@ class RedisSessionStore(RemoteStore):
         created_at, known = self._clock.now(), dumps_json(dict(metadata))
         start = start_summary(check_session_id(target_id), created_at, loads_json(known))
         source = self._position(source_id)
-        check_copied_part(source, at_seq)
+        check_copied_part(source_id, at_seq, source.head.last_seq)
         last = [event.ts for event in self.read_events(source_id, after_seq=at_seq - 1, limit=1)] if at_seq else []
         stamped = stamp_events(tail, first_seq=at_seq + 1, now=created_at)
         head = copied_head(source.head, start, at_seq, last[0] if last else None).after(stamped)

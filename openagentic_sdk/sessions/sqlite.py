@@ -28,7 +28,7 @@ from ..errors import (
 )
 from ..events import Event
 from ..serialization import dumps_json, loads_json
-from .base import SessionWriter, check_sequence, check_session_id, dumps_stored, stamp_events
+from .base import SessionWriter, check_copied_part, check_sequence, check_session_id, dumps_stored, stamp_events
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .log.line import is_barrier, stamp_event
@@ -190,12 +190,12 @@ class SqliteSessionStore(DatabaseStore):
     ) -> str:
         with self._file.transaction(target_id, durable=self.durability != "flush") as db:
             source = self._position_in(db, source_id)
+            check_copied_part(source_id, at_seq, source.head.last_seq)
             key, head = self._add(db, target_id, self._clock.now(), dict(metadata))
-            last = min(place_of(source.key, at_seq), place_of(source.key + 1, 0) - 1)
             db.execute(
                 "INSERT INTO events (place, updated, data) "
                 "SELECT place + ?, updated, data FROM events WHERE place > ? AND place <= ?",
-                (place_of(key - source.key, 0), place_of(source.key, 0), last),
+                (place_of(key - source.key, 0), place_of(source.key, 0), place_of(source.key, at_seq)),
             )
             db.execute(
                 "INSERT INTO blobs (session, sha256, data) SELECT ?, sha256, data FROM blobs WHERE session = ?",

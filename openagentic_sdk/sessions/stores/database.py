@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ...clock import Clock
-from ...errors import InvalidEventError, LogCorruptError, OptionsError, SessionError, SessionNotFoundError
+from ...errors import InvalidEventError, LogCorruptError, SessionError, SessionNotFoundError
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
@@ -135,11 +135,3 @@ def changed_metadata(metadata: str, changes: Mapping[str, Any]) -> str:
     """The metadata's JSON after these changes; a value of None removes the key."""
     merged = {**loads_json(metadata), **changes}
     return dumps_json({key: value for key, value in merged.items() if value is not None})
-
-
-def check_copied_part(source: Position, at_seq: int) -> None:
-    """Raise `OptionsError` for a part that the source does not have."""
-    if not 0 <= at_seq <= source.head.last_seq:
-        raise OptionsError(
-            f"session {source.id!r} cannot be copied up to seq {at_seq}: its log ends at {source.head.last_seq}"
-        )

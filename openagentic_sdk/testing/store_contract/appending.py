@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from ...errors import (
     ConcurrencyError,
     InvalidEventError,
+    SessionLockedError,
 )
 from ...events import (
     Event,
@@ -16,6 +18,7 @@ from ...events import (
 )
 from .base import StoreTest
 from .hostile import HOSTILE_TEXTS, HOSTILE_VALUES
+from .processes import RACING_WRITER
 
 
 class Appending(StoreTest):
@@ -26,16 +29,94 @@ class Appending(StoreTest):
         with self.store.open_writer(session_id) as writer:
             self.assertEqual(writer.last_seq, 0)
             stored = (
-                writer.append([UserMessage("a")])
+                writer.append([UserMessage("m")])
                 + writer.append([])
-                + writer.append([UserMessage("b"), UserMessage("c")])
+                + writer.append([UserMessage("z"), UserMessage("a")])
             )
             self.assertEqual(writer.last_seq, 3)
+            # What was acknowledged is there for everybody, not only once the writer is closed.
+            self.assertEqual(self.open_or_same().read_events(session_id), stored)
         stored.append(self.store.append_event(session_id, UserMessage("d")))
         self.assertEqual([event.seq for event in stored], [1, 2, 3, 4])
         self.assertTrue(all(event.ts for event in stored))
         self.assertEqual(self.store.read_events(session_id), stored)
         self.assertEqual(self.store.last_seq(session_id), 4)
+
+    def test_whose_events_they_are_survives(self) -> None:
+        session_id = self.store.create_session()
+        events: list[Event] = [
+            ToolResult("c", output=1, parent_tool_use_id="call", agent_name="helper"),
+            UnknownEvent({"type": "x.y", "parent_tool_use_id": "call", "agent_name": "helper", "z": {"deep": [1]}}),
+        ]
+        stored = self.store.append_events(session_id, events)
+        read = self.store.read_events(session_id)
+        self.assertEqual(read, stored)
+        self.assertEqual([(event.parent_tool_use_id, event.agent_name) for event in read[:1]], [("call", "helper")])
+        assert isinstance(read[1], UnknownEvent)
+        self.assertEqual((read[1].data["z"], read[1].data["agent_name"]), ({"deep": [1]}, "helper"))
+
+    def test_of_many_that_expect_the_same_place_one_is_stored(self) -> None:
+        session_id = self.store.create_session()
+        stores = [self.open_or_same() for _ in range(4)]
+        for seq in range(10):
+
+            def append(number: int, seq: int = seq) -> None:
+                stores[number].append_events(session_id, [UserMessage(f"{seq} {number}")], expected_seq=seq)
+
+            failures = self.at_once(4, append)
+            # A store that locks a session for each append may also say that another one does.
+            kinds = {type(error) for error in failures}
+            self.assertLessEqual(kinds, {ConcurrencyError, SessionLockedError})
+            self.assertEqual((len(failures), self.store.last_seq(session_id)), (3, seq + 1))
+
+    def test_of_two_processes_that_expect_the_same_place_one_is_stored(self) -> None:
+        self.needs_processes()
+        session_id = self.store.create_session()
+        processes = [self.started(RACING_WRITER, session_id, "20") for _ in range(2)]
+        for process in processes:
+            assert process.stdout is not None
+            self.assertEqual(process.stdout.readline(), "ready\n")
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        won = []
+        for process in processes:
+            output, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, errors)
+            won.append(int(output))
+        self.assertEqual((sum(won), len(self.store.read_events(session_id))), (20, 20))
+
+    def test_a_batch_is_seen_whole_or_not_at_all(self) -> None:
+        session_id = self.store.create_session()
+        other, done = self.open_or_same(), threading.Event()
+        seen: list[int] = []
+
+        def work(number: int) -> None:
+            if number == 0:
+                try:
+                    for _ in range(20):
+                        self.append_patiently(session_id, [UserMessage("x" * 50)] * 50)
+                finally:
+                    done.set()
+            while number == 1 and not done.is_set():
+                seen.append(len(other.read_events(session_id)))
+
+        self.assertEqual(self.at_once(2, work), [])
+        self.assertEqual({count % 50 for count in seen}, {0})
+        self.assertEqual(len(self.store.read_events(session_id)), 1000)
+
+    def test_a_read_that_goes_on_while_others_append_gives_each_event_once(self) -> None:
+        session_id = self.filled(700)
+        other = self.open_or_same()
+        read: list[int | None] = []
+        for event in self.store.iter_events(session_id):
+            read.append(event.seq)
+            if len(read) in (1, 300, 650):
+                other.append_events(session_id, [UserMessage("more")] * 10)
+        self.assertGreaterEqual(len(read), 700)
+        self.assertEqual(read, list(range(1, len(read) + 1)))
+        self.assertEqual(len(self.store.read_events(session_id)), 730)
 
     def test_a_part_of_a_log_can_be_read(self) -> None:
         session_id = self.filled(10)

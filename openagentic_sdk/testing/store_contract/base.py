@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,41 @@ class StoreTest(unittest.TestCase):
             own = [text for text in texts if text.startswith(f"{name} ")]
             self.assertEqual(own, [f"{name} {number} {part}" for number in range(count) for part in "ab"])
         self.assertEqual(self.store.read_summary(session_id), self.folded(session_id))
+
+    def at_once(self, count: int, work: Callable[[int], object]) -> list[BaseException]:
+        """Let threads begin the work at the same moment; returns what they raised."""
+        failures: list[BaseException] = []
+        barrier = threading.Barrier(count)
+
+        def begin(number: int) -> None:
+            barrier.wait()
+            try:
+                work(number)
+            except BaseException as error:  # noqa: BLE001 - an error of a thread must reach the test
+                failures.append(error)
+
+        threads = [threading.Thread(target=begin, args=(number,)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return failures
+
+    def started(self, script: str, *arguments: str) -> subprocess.Popen[str]:
+        """A process that runs `script` with the store, until the end of the test."""
+        process = self.python(self.needs_processes() + script, *arguments)
+        self.addCleanup(process.__exit__, None, None, None)
+        self.addCleanup(process.kill)
+        return process
+
+    def tell(self, process: subprocess.Popen[str], line: str = "") -> str:
+        """What the process says when it is told a line."""
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        answer = process.stdout.readline()
+        self.assertTrue(answer, "" if answer else process.stderr.read())
+        return answer.strip()
 
     def needs_processes(self) -> str:
         """The source that opens the store elsewhere; skips the test when there is none."""

@@ -116,6 +116,22 @@ class Listing(StoreTest):
         self.assertEqual(listed(query="prompt", cwd="/even", limit=2), ["s6", "s4"])
         self.assertEqual(listed(query="100%_"), [])
 
+    def test_pages_make_up_the_whole_list_and_the_order_stays(self) -> None:
+        names = [self.store.create_session(session_id=f"s{number:02}") for number in range(25)]
+        for name in names[::3]:
+            self.store.append_event(name, UserMessage("hello"))
+        whole = [row.id for row in self.store.list_session_summaries()]
+        self.assertEqual(sorted(whole), names)
+        for size in (1, 4, 10, 25):
+            pages = [
+                row.id
+                for offset in range(0, 30, size)
+                for row in self.store.list_session_summaries(limit=size, offset=offset)
+            ]
+            self.assertEqual(pages, whole)
+        self.assertEqual([row.id for row in self.open_or_same().list_session_summaries()], whole)
+        self.assertEqual(self.store.list_sessions(), whole)
+
     def test_the_sessions_of_subagents_are_listed_only_when_asked_for(self) -> None:
         parent = self.filled(1)
         metadata = {"parent_session_id": parent, "parent_tool_use_id": "call", "agent_name": "helper"}

@@ -25,6 +25,58 @@ try:
 except LeaseLostError:
     print("fenced", flush=True)
 """
+# Says that it is ready, does what stands in its arguments when it is told to, and says what it saw before and after.
+READER = """
+import json, sys
+def look():
+    row = next(row for row in store.list_session_summaries() if row.id == sys.argv[1])
+    metadata = store.read_metadata(sys.argv[1])["metadata"]
+    seqs = [event.seq for event in store.read_events(sys.argv[1])]
+    print(json.dumps([row.title, row.events, store.read_summary(sys.argv[1]).turns, metadata, seqs]), flush=True)
+for _ in sys.stdin:
+    look()
+"""
+APPENDING_ONCE = """
+import sys
+from openagentic_sdk.events import UserMessage
+for line in sys.stdin:
+    store.append_event(sys.argv[1], UserMessage(line.strip()))
+    print("done", flush=True)
+"""
+# Everything that it acknowledges is stored, although nobody closes the store.
+KILLING_ITSELF = """
+import os, signal, sys
+from openagentic_sdk.events import UserMessage
+session_id = store.create_session(session_id=sys.argv[1], metadata={"a": 1})
+store.append_events(session_id, [UserMessage("one"), UserMessage("two")])
+store.update_metadata(session_id, {"b": 2})
+store.put_blob(session_id, b"blob")
+store.append_event(session_id, UserMessage("three"))
+os.kill(os.getpid(), signal.SIGKILL) if hasattr(signal, "SIGKILL") else os._exit(9)
+"""
+RACING_WRITER = """
+import sys
+from openagentic_sdk.errors import ConcurrencyError, SessionLockedError
+from openagentic_sdk.events import UserMessage
+won = 0
+print("ready", flush=True)
+sys.stdin.readline()
+for seq in range(int(sys.argv[2])):
+    while store.last_seq(sys.argv[1]) == seq:
+        try:
+            store.append_events(sys.argv[1], [UserMessage("x")], expected_seq=seq)
+            won += 1
+        except (ConcurrencyError, SessionLockedError):
+            pass
+print(won, flush=True)
+"""
+CHANGING_METADATA = """
+import sys
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(int(sys.argv[3])):
+    store.update_metadata(sys.argv[1], {f"{sys.argv[2]}{number}": number})
+"""
 COUNTING_WRITER = """
 import sys
 from openagentic_sdk.errors import SessionLockedError

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 from collections.abc import Callable
+from typing import Any
 
 from ...errors import (
     OptionsError,
@@ -18,6 +21,7 @@ from ...events import (
 )
 from .base import StoreTest
 from .hostile import HOSTILE_IDS, HOSTILE_TEXTS
+from .processes import CHANGING_METADATA, KILLING_ITSELF, READER
 
 
 class Sessions(StoreTest):
@@ -29,6 +33,7 @@ class Sessions(StoreTest):
         self.assertEqual(known["session_id"], session_id)
         self.assertEqual(known["metadata"], {"cwd": "/w", "n": [1, None]})
         self.assertIsInstance(known["created_at"], float)
+        self.assertEqual(self.store.read_metadata(session_id), known)
         self.assertEqual(self.store.read_events(session_id), [])
         self.assertEqual(self.store.last_seq(session_id), 0)
         self.assertTrue(self.store.session_exists(session_id))
@@ -73,6 +78,130 @@ class Sessions(StoreTest):
             rows = self.store.list_session_summaries(cwd=text) if text else [self.store.read_summary(session_id)]
             self.assertEqual([row.id for row in rows], [session_id])
 
+    def test_only_one_of_many_that_create_the_same_session_succeeds(self) -> None:
+        stores = [self.open_or_same() for _ in range(4)]
+        for round_number in range(5):
+            name = f"s{round_number}"
+
+            def create(number: int, name: str = name) -> None:
+                stores[number].create_session(session_id=name, metadata={"by": number})
+
+            failures = self.at_once(4, create)
+            self.assertEqual([type(error) for error in failures], [SessionExistsError] * 3)
+            self.store.append_event(name, UserMessage("kept"))
+        self.assertEqual(len(self.store.list_sessions()), 5)
+
+    def test_changes_of_metadata_at_the_same_time_are_all_kept(self) -> None:
+        session_id = self.store.create_session(metadata={"first": True})
+        stores = [self.open_or_same() for _ in range(4)]
+
+        def change(number: int) -> None:
+            for each in range(10):
+                stores[number].update_metadata(session_id, {f"t{number}.{each}": each})
+
+        self.assertEqual(self.at_once(4, change), [])
+        expected = {"first": True, **{f"t{number}.{each}": each for number in range(4) for each in range(10)}}
+        self.assertEqual(self.store.read_metadata(session_id)["metadata"], expected)
+
+    def test_changes_of_metadata_by_two_processes_are_all_kept(self) -> None:
+        session_id = self.store.create_session()
+        processes = [self.started(CHANGING_METADATA, session_id, name, "25") for name in "ab"]
+        for process in processes:
+            assert process.stdout is not None
+            self.assertEqual(process.stdout.readline(), "ready\n")
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        for process in processes:
+            _, errors = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0, errors)
+        expected = {f"{name}{number}": number for name in "ab" for number in range(25)}
+        self.assertEqual(self.store.read_metadata(session_id)["metadata"], expected)
+
+    def test_metadata_and_blobs_can_be_written_while_a_run_appends(self) -> None:
+        session_id = self.store.create_session(metadata={"cwd": "/w", "model": "m0"})
+        other = self.open_or_same()
+        with self.store.open_writer(session_id) as writer:
+            writer.append([UserMessage("one")])
+
+            def work(number: int) -> None:
+                for each in range(10):
+                    if number == 0:
+                        writer.append([UserMessage(f"more {each}"), ToolResult("c")])
+                    else:
+                        other.update_metadata(session_id, {"model": f"m{each}", f"k{each}": each})
+                        other.put_blob(session_id, str(each).encode())
+
+            self.assertEqual(self.at_once(2, work), [])
+            writer.append([UserMessage("last")])
+        self.assertEqual(len(self.store.read_events(session_id)), 22)
+        known = self.store.read_metadata(session_id)["metadata"]
+        self.assertEqual(known, {"cwd": "/w", "model": "m9", **{f"k{each}": each for each in range(10)}})
+        self.assertEqual(self.row(session_id), self.folded(session_id))
+        for each in range(10):
+            digest = hashlib.sha256(str(each).encode()).hexdigest()
+            self.assertEqual(self.store.read_blob(session_id, digest), str(each).encode())
+
+    def test_changed_metadata_list_the_session_anew(self) -> None:
+        parent = self.store.create_session()
+        session_id = self.filled(3, {"cwd": "/old", "model": "m1"})
+        self.store.update_metadata(session_id, {"cwd": "/new", "model": "m2", "title": "no title"})
+        self.assertEqual(self.row(session_id), self.folded(session_id))
+        self.assertEqual([row.id for row in self.store.list_session_summaries(cwd="/new")], [session_id])
+        self.assertEqual(self.store.list_session_summaries(cwd="/old"), [])
+        self.store.update_metadata(session_id, {"parent_session_id": parent, "parent_tool_use_id": "call"})
+        self.assertEqual(self.row(session_id), self.folded(session_id))
+        self.assertEqual(self.store.list_children(parent), [session_id])
+        self.assertEqual([row.id for row in self.store.list_session_summaries()], [parent])
+        self.store.update_metadata(session_id, {"parent_session_id": None, "parent_tool_use_id": None, "cwd": None})
+        self.assertEqual(self.store.list_children(parent), [])
+        self.assertEqual(self.store.list_session_summaries(cwd="/new"), [])
+        self.assertEqual(self.row(session_id), self.folded(session_id))
+
+    def test_what_another_store_wrote_is_seen_at_once(self) -> None:
+        session_id = self.filled(1, {"a": 1})
+        other = self.open_or_same()
+
+        def seen() -> tuple[Any, ...]:
+            (row,) = other.list_session_summaries()
+            events = [event.seq for event in other.read_events(session_id)]
+            return (
+                row.title,
+                row.events,
+                other.last_seq(session_id),
+                other.read_metadata(session_id)["metadata"],
+                events,
+            )
+
+        self.assertEqual(seen(), (None, 1, 1, {"a": 1}, [1]))
+        self.store.append_events(session_id, [SessionMeta(title="new"), UserMessage("more")])
+        self.store.update_metadata(session_id, {"a": 2})
+        self.assertEqual(seen(), ("new", 3, 3, {"a": 2}, [1, 2, 3]))
+        self.store.delete_session(session_id)
+        self.assertFalse(other.session_exists(session_id))
+        self.store.create_session(session_id=session_id)
+        self.assertEqual(seen(), (None, 0, 0, {}, []))
+
+    def test_what_another_process_wrote_is_seen_at_once(self) -> None:
+        self.needs_processes()
+        session_id = self.filled(1, {"a": 1})
+        reader = self.started(READER, session_id)
+        self.assertEqual(json.loads(self.tell(reader)), [None, 1, 1, {"a": 1}, [1]])
+        self.store.append_events(session_id, [SessionMeta(title="new"), UserMessage("more")])
+        self.store.update_metadata(session_id, {"a": 2})
+        self.assertEqual(json.loads(self.tell(reader)), ["new", 3, 2, {"a": 2}, [1, 2, 3]])
+
+    def test_what_a_killed_process_acknowledged_is_there(self) -> None:
+        self.needs_processes()
+        process = self.started(KILLING_ITSELF, "left")
+        _, errors = process.communicate(timeout=60)
+        self.assertNotEqual(process.returncode, 1, errors)
+        texts = [event.text for event in self.store.iter_events("left") if isinstance(event, UserMessage)]
+        self.assertEqual(texts, ["one", "two", "three"])
+        self.assertEqual(self.store.read_metadata("left")["metadata"], {"a": 1, "b": 2})
+        self.assertEqual(self.store.read_blob("left", hashlib.sha256(b"blob").hexdigest()), b"blob")
+
     def test_a_deleted_session_is_gone_and_its_id_starts_clean(self) -> None:
         self.store.create_session(session_id="again", metadata={"old": True})
         self.store.append_events("again", [UserMessage("old"), SessionMeta(title="old")])
@@ -83,6 +212,10 @@ class Sessions(StoreTest):
         self.store.create_session(session_id="again")
         self.assertEqual(self.store.read_events("again"), [])
         self.assertEqual(self.store.append_event("again", UserMessage("new")).seq, 1)
+        with self.store.open_writer("again") as writer:
+            writer.append([UserMessage("newer")])
+        texts = [event.text for event in self.open_or_same().iter_events("again") if isinstance(event, UserMessage)]
+        self.assertEqual(texts, ["new", "newer"])
         self.assertEqual(self.store.read_metadata("again")["metadata"], {})
         self.assertIsNone(self.store.read_summary("again").title)
         with self.assertRaises(StorageError):
@@ -92,6 +225,7 @@ class Sessions(StoreTest):
         one, other = self.store.create_session(), self.store.create_session()
         data = bytes(range(256)) * 5000
         digest = self.store.put_blob(one, data)
+        self.assertEqual(digest, hashlib.sha256(data).hexdigest())
         self.assertEqual(self.store.put_blob(one, data), digest)
         self.assertEqual(self.store.read_blob(one, digest), data)
         empty = self.store.put_blob(one, b"")

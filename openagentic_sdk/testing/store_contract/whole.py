@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from ...errors import (
     InvalidEventError,
+    OpenAgentSdkError,
+    SessionError,
     SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
 )
 from ...events import (
     AssistantMessage,
@@ -20,6 +26,7 @@ from ...events import (
     UserMessage,
 )
 from .base import StoreTest
+from .processes import APPENDING_ONCE
 
 
 class WholeSessions(StoreTest):
@@ -89,6 +96,74 @@ class WholeSessions(StoreTest):
         with self.assertRaises(SessionExistsError):
             self.store.copy_session(source, "copy4", at_seq=1, tail=[], metadata={})
         writer.close()
+
+    def test_a_copy_keeps_its_blobs_and_metadata_when_its_source_is_gone(self) -> None:
+        source = self.filled(2, metadata={"cwd": "/w", "of": "source"})
+        digest = self.store.put_blob(source, b"blob")
+        self.store.append_event(source, ToolResult("c", output=f"blob:{digest}"))
+        self.store.copy_session(source, "copy", at_seq=3, tail=[], metadata={"cwd": "/w", "of": "copy"})
+        events = self.store.read_events("copy")
+        self.store.delete_session(source)
+        self.assertEqual(self.store.read_blob("copy", digest), b"blob")
+        self.assertEqual(self.store.list_blobs("copy"), [digest])
+        self.assertEqual(self.store.read_metadata("copy")["metadata"], {"cwd": "/w", "of": "copy"})
+        self.assertEqual(self.store.read_events("copy"), events)
+        self.assertEqual(self.open_or_same().read_events("copy"), events)
+
+    def test_a_copy_of_what_is_not_there_makes_nothing(self) -> None:
+        source = self.filled(3)
+        for at_seq in (4, 100, -1):
+            with self.assertRaises(OpenAgentSdkError):
+                self.store.copy_session(source, "copy", at_seq=at_seq, tail=[UserMessage("tail")], metadata={})
+            self.assertFalse(self.store.session_exists("copy"))
+        with self.assertRaises(SessionNotFoundError):
+            self.store.copy_session("nobody", "copy", at_seq=0, tail=[], metadata={})
+        self.assertEqual(self.store.list_sessions(), [source])
+
+    def test_a_read_of_a_session_that_is_deleted_meanwhile_fails_or_is_whole(self) -> None:
+        session_id = self.filled(1500)
+        events = self.store.iter_events(session_id)
+        read = [next(events)]
+        self.open_or_same().delete_session(session_id)
+        try:
+            read.extend(events)
+        except SessionError:
+            return
+        self.assertEqual(len(read), 1500)
+
+    def test_a_copy_of_a_session_that_is_deleted_meanwhile_is_whole_or_absent(self) -> None:
+        other = self.open_or_same()
+        for number in range(5):
+            source, target = f"source{number}", f"target{number}"
+            self.store.create_session(session_id=source)
+            self.store.append_events(source, [UserMessage("x" * 100)] * 300)
+
+            def work(thread: int, source: str = source, target: str = target) -> None:
+                if thread == 0:
+                    with contextlib.suppress(SessionError):
+                        self.store.copy_session(source, target, at_seq=300, tail=[], metadata={})
+                while thread == 1 and other.session_exists(source):
+                    with contextlib.suppress(SessionLockedError):
+                        other.delete_session(source)
+
+            self.assertEqual(self.at_once(2, work), [])
+            if self.store.session_exists(target):
+                self.assertEqual(len(self.store.read_events(target)), 300)
+                self.assertEqual(self.row(target), self.folded(target))
+
+    def test_a_follower_learns_of_what_another_process_appends(self) -> None:
+        self.needs_processes()
+        session_id = self.filled(1)
+        writer = self.started(APPENDING_ONCE, session_id)
+        for seq in (1, 2, 3):
+            answers: list[bool] = []
+            wait = functools.partial(self.store.wait_for_events, session_id, after_seq=seq, timeout_s=30)
+            follower = threading.Thread(target=lambda wait=wait, answers=answers: answers.append(wait()))
+            follower.start()
+            self.assertEqual(self.tell(writer, "news"), "done")
+            follower.join()
+            self.assertEqual((answers, self.store.last_seq(session_id)), ([True], seq + 1))
+        self.assertFalse(self.store.wait_for_events(session_id, after_seq=4, timeout_s=0))
 
     def test_words_are_found_with_session_seq_and_context(self) -> None:
         one, other = self.store.create_session(), self.store.create_session()

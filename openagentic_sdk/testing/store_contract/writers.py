@@ -33,6 +33,40 @@ class Writers(StoreTest):
         self.open_or_same().open_writer(session_id).close()
         self.assertEqual(len(self.store.read_events(session_id)), 2)
 
+    def test_another_process_is_refused_while_a_writer_is_open(self) -> None:
+        session_id = self.filled(1)
+        holder = self.started(STALLED_WRITER, session_id)
+        assert holder.stdout is not None
+        self.assertEqual(holder.stdout.readline(), "open\n")
+        self.assert_refused(self.store, session_id)
+
+    def test_the_epoch_rises_with_every_writer(self) -> None:
+        if not self.can_take_over:
+            self.skipTest("the lock of this store belongs to the kernel and needs no epoch")
+        session_id = self.filled(1)
+        epochs = []
+        for opened in (self.store.open_writer, self.open_or_same().open_writer, self.store.take_over):
+            with opened(session_id) as writer:
+                epochs.append(writer.epoch)
+        with self.store.open_writer(session_id) as writer, self.store.take_over(session_id) as second:
+            epochs += [writer.epoch, second.epoch]
+        self.assertEqual(epochs, sorted(set(epochs)))
+
+    def test_threads_that_share_a_writer_are_served_one_after_the_other(self) -> None:
+        session_id = self.store.create_session()
+        with self.store.open_writer(session_id) as writer:
+
+            def write(number: int) -> None:
+                for each in range(10):
+                    batch = [UserMessage(f"{number} {each} {part}") for part in "ab"]
+                    stored = writer.append(batch)
+                    seqs = [event.seq or 0 for event in stored]
+                    self.assertEqual(seqs[1], seqs[0] + 1)
+
+            self.assertEqual(self.at_once(4, write), [])
+            self.assertEqual(writer.last_seq, 80)
+        self.assert_batches_whole(session_id, [str(number) for number in range(4)], 10)
+
     def test_a_closed_writer_can_be_closed_again_and_not_be_used(self) -> None:
         session_id = self.filled(1)
         writer = self.store.open_writer(session_id)
@@ -136,6 +170,7 @@ class Writers(StoreTest):
         if not self.keeps_on_close:
             self.skipTest("this store ends with its object")
         session_id = self.filled(3, metadata={"cwd": "/w"})
+        self.store.update_metadata(session_id, {"later": [1]})
         digest = self.store.put_blob(session_id, b"blob")
         before = (
             self.store.read_events(session_id),
