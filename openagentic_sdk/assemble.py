@@ -26,7 +26,7 @@ from .project.agents import AgentFile
 from .project.project import Project, read_project
 from .project.prompt import DEFAULT_BASE
 from .project.settings import Settings
-from .project.trust import TrustAnswer, TrustStore
+from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import Provider
 from .providers.endpoint import EndpointProvider
 from .providers.guarded import guarded
@@ -69,11 +69,12 @@ def build_agent(options: OpenAgenticOptions) -> Agent:
 def open_project(options: OpenAgenticOptions) -> Project:
     """The project as a run with these options reads it; for `doctor` and `skills` too, so that they say what holds."""
     root = options.project_root()
+    named = trust_from_variable(str(root), os.environ.get(TRUST_VARIABLE, ""))
     if options.trust_project is not None:
         said = f"trust_project={options.trust_project} says so"
         trust = TrustAnswer("trusted" if options.trust_project else "refused", str(root), None, said)
     elif options.setting_sources:
-        trust = trust_store().look_up(root)
+        trust = named or trust_store().look_up(root)
     else:
         trust = TrustAnswer("unknown", str(root), None, "no setting source is open")
     return read_project(

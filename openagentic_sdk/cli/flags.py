@@ -30,6 +30,12 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         default=",".join(SOURCES),
         help="whose CLAUDE.md, skills, commands, agents and settings are read: any of user,project,local, or none",
     )
+    project.add_argument(
+        "--trust", action="store_true", help="let the project's files grant what they ask for, in this run"
+    )
+    project.add_argument(
+        "--skill-path", metavar="DIR", action="append", default=[], help="one more folder of skills (repeatable)"
+    )
     session = parser.add_argument_group("the session")
     session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
     session.add_argument(
@@ -95,6 +101,8 @@ def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgentic
         sandbox=args.sandbox,
         bash_effects=args.bash_effects,
         run_text_commands=args.text_commands,
+        trust_project=True if args.trust else None,
+        skill_paths=[Path(path).expanduser().absolute() for path in args.skill_path],
         session_store=store,
         resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,

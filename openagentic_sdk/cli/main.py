@@ -25,6 +25,7 @@ COMMANDS = {
     "export": "write a session for other programs: OpenTelemetry, messages, Markdown, JSON",
     "bundle": "write everything into one file that a bare Python runs",
     "skills": "list, read and check skills",
+    "trust": "say whether a project's own files may grant anything",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
 _EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted"

@@ -1,17 +1,75 @@
-"""What a project's own settings may decide at the command line: whether they grant anything, and the permission mode."""
+"""`openagentic-sdk trust ...`: whether a project's own files may grant anything; and the same question before a run."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 
 from ..assemble import open_project, trust_store
 from ..errors import OptionsError
-from ..options import OpenAgenticOptions
-from ..project.trust import requests_of
+from ..options import SETTING_SOURCES, OpenAgenticOptions
+from ..project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
 from ..skills.index import SkillIndex
+from .exits import FAILED, OK
 from .terminal import Screen, on_one_line
 
 _BYPASS = ("bypass", "bypassPermissions")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "trust",
+        description="Say whether the files of a project may grant hooks, env, allow rules and the like. A decision is about "
+        f"the files as they are now. Where nobody is, ${TRUST_VARIABLE} holds DIR@DIGEST, as `trust show` has it.",
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in {
+        "add": "trust the files as they are now, and print what that grants",
+        "show": "say what was decided, what the files ask for, and their digest",
+        "revoke": "take a decision back",
+    }.items():
+        action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        action.add_argument("dir", nargs="?", metavar="DIR", help="the project (default: the one that you are in)")
+    actions.add_parser("list", help="name the projects that somebody decided about")
+
+
+def run(args: argparse.Namespace) -> int:
+    screen, store = Screen(sys.stdout), trust_store()
+    if args.action == "list":
+        for known in store.roots():
+            screen.line(f"{store.look_up(known).decision:8} {on_one_line(known)}")
+        return OK
+    options = OpenAgenticOptions(cwd=args.dir, setting_sources=SETTING_SOURCES)
+    root = options.project_root()
+    if not root.is_dir():
+        raise OptionsError(f"{str(root)!r} is no folder: name a project that exists")
+    if args.action == "revoke":
+        is_known = store.forget(root)
+        screen.line(f"{on_one_line(str(root))} {'is trusted no longer' if is_known else 'was not decided about'}")
+        return OK if is_known else FAILED
+    digest = project_digest(str(root))
+    for request in _requests(options):
+        screen.line(f"  {on_one_line(request)}")
+    if args.action == "add":
+        if digest is None:
+            raise OptionsError(f"{store.look_up(root).reason}: nothing of {root} can be trusted")
+        store.remember(root, "trusted", digest=digest)
+    answer = open_project(options).trust if args.action == "show" else store.look_up(root)
+    screen.line(
+        f"{on_one_line(str(root))} is {'' if answer.is_trusted else 'not '}trusted: {on_one_line(answer.reason)}"
+    )
+    for name in answer.changed:
+        screen.line(f"  changed: {on_one_line(name)}")
+    if digest is not None:
+        screen.line(f"{TRUST_VARIABLE}={on_one_line(os.path.realpath(root))}@{digest}")
+    return OK if answer.is_trusted else FAILED
+
+
+def _requests(options: OpenAgenticOptions) -> list[str]:
+    root = options.project_root()
+    index = SkillIndex(root).read()
+    return requests_of(root, (*index.skills, *index.hidden))
 
 
 def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
@@ -19,24 +77,26 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     if not {"project", "local"} & set(options.setting_sources):
         return
     root = options.project_root()
-    store = trust_store()
-    known = store.look_up(root)
+    known: TrustAnswer = open_project(options).trust
     if known.digest is None or known.decision not in ("unknown", "changed"):
         return
-    index = SkillIndex(root).read()
-    requests = requests_of(root, (*index.skills, *index.hidden))
+    requests = _requests(options)
     if not requests:
         return
     for request in requests:
         screen.line(f"  {on_one_line(request)}")
+    for name in known.changed:
+        screen.line(f"  changed since it was trusted: {on_one_line(name)}")
     changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
     screen.line(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}")
-    try:
-        answer = input("[yes/no] ").strip().lower()
-    except EOFError:  # no answer is no decision: the question comes again next time
-        screen.write("\n")
-        return
-    store.remember(root, "trusted" if answer in ("y", "yes") else "refused", digest=known.digest)
+    answer = ""
+    while answer not in ("y", "yes", "n", "no"):  # a bare Enter is no decision
+        try:
+            answer = input("[yes/no] ").strip().lower()
+        except EOFError:  # no answer is no decision either: the question comes again next time
+            screen.write("\n")
+            return
+    trust_store().remember(root, "trusted" if answer in ("y", "yes") else "refused", digest=known.digest)
 
 
 def check_mode(args: argparse.Namespace, options: OpenAgenticOptions) -> None:

@@ -82,7 +82,7 @@ class ShellHook:
 
     With `args` the command is a program that is run without a shell. `event` is Claude Code's name for the point, None for
     the usual one; `plugin_root` the folder of the plugin that the hook came with. What `is_async` is not waited for, and
-    ends with the run at the latest.
+    ends with the run at the latest. What `only_forbids` neither allows nor changes anything.
     """
 
     command: str
@@ -94,6 +94,7 @@ class ShellHook:
     event: str | None = None
     plugin_root: str = ""
     is_async: bool = False
+    only_forbids: bool = False
 
     async def __call__(self, payload: dict[str, Any]) -> HookDecision | None:
         """Run it. Raises OSError when it cannot be started, and RuntimeError with stderr when it fails."""
@@ -106,7 +107,7 @@ class ShellHook:
         code, out, err = await self._run(data)
         point = str(payload.get("hook_point"))
         if code == 0:
-            return _in_our_names(payload, answer_of(point, out))
+            return self._counted(payload, answer_of(point, out))
         answer = None
         if out.lstrip().startswith("{"):
             with contextlib.suppress(RuntimeError):  # what is no answer counts for nothing beside the exit code
@@ -119,7 +120,7 @@ class ShellHook:
             message = answer.system_message or blocked.system_message
             return replace(blocked, system_message=message, stops=answer.stops)
         if answer is not None:
-            return _in_our_names(payload, answer)
+            return self._counted(payload, answer)
         how = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
         raise RuntimeError(f"{self.command!r}: {how}: {err.strip()[:1000] or 'it wrote nothing to stderr'}")
 
@@ -163,6 +164,13 @@ class ShellHook:
         if point == "pre_compact":
             described.setdefault("custom_instructions", "")
         return described
+
+    def _counted(self, payload: Mapping[str, Any], answer: HookDecision | None) -> HookDecision | None:
+        answer = _in_our_names(payload, answer)
+        if answer is None or not self.only_forbids:
+            return answer
+        wish = answer.permission if answer.permission != "allow" else None
+        return replace(answer, permission=wish, override_tool_input=None, override_prompt=None)
 
     def _places(self) -> dict[str, str]:
         places = {"CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), "CLAUDE_PLUGIN_ROOT": self.plugin_root}
@@ -344,6 +352,7 @@ def with_command_hooks(
             event=hook.event,
             plugin_root=hook.root,
             is_async=hook.is_async,
+            only_forbids=hook.only_forbids,
         )
         usual_s = PROMPT_TIMEOUT_S if hook.event == "UserPromptSubmit" else DEFAULT_TIMEOUT_S
         name = f"{hook.command[:80]} ({hook.source})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..frozen import frozen
@@ -94,6 +95,8 @@ def read_project(
     home = None if home is None else os.fspath(home)
     folders = claude_folders(root, cwd=cwd, setting_sources=setting_sources, home=home, managed_dir=managed_dir)
     settings = read_settings(folders, trusted=trust.is_trusted)
+    # What was trusted goes on forbidding while the project waits to be trusted again.
+    settings = replace(settings, hooks=(*settings.hooks, *trust.hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
     more = [*additional_dirs, *(rule.text for rule in settings.additional_dirs)]
     return Project(

@@ -39,7 +39,7 @@ class CommandHook:
 
     With `args` the command is a program and these its arguments, else a line for a shell. `condition` (`if` in the file) is
     a permission rule that a tool call must fit. `is_async` is not waited for, `once` runs one time in a session. `root`,
-    when set, is the folder of the plugin or skill that it came with.
+    when set, is the folder of the plugin or skill that it came with. What `only_forbids` grants and changes nothing.
     """
 
     event: str
@@ -53,6 +53,7 @@ class CommandHook:
     is_async: bool = False
     once: bool = False
     root: str = ""
+    only_forbids: bool = False
 
 
 @frozen

@@ -6,10 +6,11 @@ for byte what it was; a file of decisions that cannot be read trusts nobody.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,40 +18,35 @@ from ..disk import SystemDisk, write_durably
 from ..errors import FileRefusedError, StorageError
 from ..frozen import frozen
 from ..skills.activation import grantable
-from ..skills.files import is_within, read_bytes, tree_sha256
+from ..skills.files import is_within, read_bytes
 from ..skills.index import SkillInfo, load_skill
 from ..skills.text_commands import draft_of
 from ..text import without_hidden
 from .claude import claude_folders
 from .commands import read_commands
-from .settings import LOOSE_MODES, read_settings
+from .granting import GrantingFiles, files_named, granting_files
+from .settings import LOOSE_MODES, CommandHook, read_settings
 
-# What can bring hooks, env, allow rules, grants or instructions with grants.
-GRANTING = (
-    ".claude/settings.json",
-    ".claude/settings.local.json",
-    ".claude/skills",
-    ".claude/commands",
-    ".claude/agents",
-    ".claude/hooks",
-    ".agents/skills",
-)
 # Trusts a project whose files have this digest, for machines that nobody sits at: `DIR@sha256`.
 TRUST_VARIABLE = "OPENAGENTIC_SDK_TRUST"
 MAX_STORE_BYTES = 4 * 1024 * 1024
-_MAX_FILE_BYTES = 4 * 1024 * 1024
 
 Decision = Literal["trusted", "refused", "unknown", "changed"]
 
 
 @frozen
 class TrustAnswer:
-    """`trusted` or `refused` as decided; `unknown` when nobody was asked; `changed` when the files are others than then."""
+    """`trusted` or `refused` as decided; `unknown` when nobody was asked; `changed` when the files are others than then.
+
+    Then `changed` names those files, and `hooks` are the ones that were trusted and only forbid.
+    """
 
     decision: Decision
     root: str
     digest: str | None
     reason: str
+    changed: tuple[str, ...] = ()
+    hooks: tuple[CommandHook, ...] = ()
 
     @property
     def is_trusted(self) -> bool:
@@ -59,24 +55,30 @@ class TrustAnswer:
 
 def project_digest(root: str) -> str | None:
     """The digest of all that could grant something in a project; None when it is too large or cannot be read."""
-    digest = hashlib.sha256()
-    for name in GRANTING:
-        try:
-            digest.update(f"{name}\0{_digest_of(os.path.join(root, name), root)}\n".encode())
-        except OSError:
-            return None
-    return digest.hexdigest()
+    files = _files_of(os.path.realpath(root))
+    return None if files is None else files.digest
 
 
-def _digest_of(path: str, root: str) -> str:
-    real = os.path.realpath(path)
-    if not is_within(real, os.path.realpath(root)):
-        raise FileRefusedError(f"{path} leads to {real}, outside of {root}")
-    if os.path.isdir(real):
-        return tree_sha256(real)
-    if not os.path.lexists(path):
-        return "-"
-    return hashlib.sha256(read_bytes(path, boundary=os.path.realpath(root), max_bytes=_MAX_FILE_BYTES)).hexdigest()
+def _files_of(root: str) -> GrantingFiles | None:
+    try:
+        return granting_files(root)
+    except OSError:
+        return None
+
+
+def trust_from_variable(root: str, text: str) -> TrustAnswer | None:
+    """What `DIR@sha256`, or several of them with blanks between them, says about a project; None when it is about others."""
+    real = os.path.realpath(root)
+    for part in text.split():
+        folder, _, wanted = part.rpartition("@")
+        if not folder or os.path.realpath(folder) != real:
+            continue
+        digest = project_digest(real)
+        if digest is not None and wanted == digest:
+            return TrustAnswer("trusted", real, digest, f"{TRUST_VARIABLE} trusts these files")
+        said = f"{TRUST_VARIABLE} trusts files with the digest {wanted[:80]!r}, and these have {digest}"
+        return TrustAnswer("changed", real, digest, said)
+    return None
 
 
 def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]) -> list[str]:
@@ -85,7 +87,7 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     settings = read_settings(folders, trusted=True)
     lines = [f"allow without asking: {rule.text} ({rule.source})" for rule in settings.allow]
     lines += [f"use the folder {rule.text} ({rule.source})" for rule in settings.additional_dirs]
-    lines += [f"at {hook.event} run: {hook.command} ({hook.source})" for hook in settings.hooks]
+    lines += [f"at {h.event} run: {' '.join((h.command, *(h.args or ())))} ({h.source})" for h in settings.hooks]
     lines += [f"set {name} to {value}" for name, value in settings.env.items()]
     lines += ["import memory from outside of the project"] if settings.outside_imports else []
     lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
@@ -142,17 +144,45 @@ def skill_trust(project_dir: str | os.PathLike[str], *, is_trusted: bool) -> Cal
     folders below the root are not part of that decision and bring no grants.
     """
     root = os.path.realpath(project_dir)
-    digest = project_digest(root) if is_trusted else None
-    places = [os.path.join(root, name) for name in GRANTING]
+    trusted = _files_of(root) if is_trusted else None
 
     def trusts(file: GrantingFile) -> bool:
-        if file.scope != "project":
+        if file.scope not in ("project", "local"):
             return True
         real = os.path.realpath(file.path)
-        decided = digest is not None and any(is_within(real, place) for place in places)
-        return decided and project_digest(root) == digest
+        if trusted is None or not any(is_within(real, place) for place in trusted.places):
+            return False
+        now = _files_of(root)
+        return now is not None and now.files == trusted.files
 
     return trusts
+
+
+# Hooks at these events stand before an effect, and keep it from happening.
+_FORBIDDING = frozenset({"PreToolUse", "UserPromptSubmit", "PermissionRequest"})
+_MOST_NAMED = 5
+
+
+def _hooks_kept(stored: Any, changed: Sequence[str], root: str) -> tuple[CommandHook, ...]:
+    """The hooks that go on forbidding although other files changed; one whose own files changed asks instead of running."""
+    kept: list[CommandHook] = []
+    for entry in stored if isinstance(stored, list) else ():
+        try:
+            args = entry["args"]
+            hook = CommandHook(**{**entry, "args": None if args is None else tuple(args), "only_forbids": True})
+            words = " ".join((hook.command, *(hook.args or ())))
+        except (TypeError, KeyError):
+            continue
+        # a file that is gone is named all the same, so the words themselves are looked at too
+        its_own = {*files_named(words, root), *(name for name in changed if os.path.basename(name) in words)}
+        if its_own & set(changed):
+            why = f"a file of the hook {hook.command[:80]!r} changed since the project was trusted"
+            answer = {"hookSpecificOutput": {"permissionDecision": "ask", "permissionDecisionReason": why}}
+            block = f"printf %s {shlex.quote(why)} >&2; exit 2"
+            asks = f"printf %s {shlex.quote(json.dumps(answer))}"
+            hook = replace(hook, command=block if hook.event == "UserPromptSubmit" else asks, args=None)
+        kept.append(hook)
+    return tuple(kept)
 
 
 class TrustStore:
@@ -164,9 +194,12 @@ class TrustStore:
     def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
         """What was decided about a project. Never raises: what cannot be read is not trusted."""
         real = os.path.realpath(root)
-        digest = project_digest(real)
-        if digest is None:
-            return TrustAnswer("unknown", real, None, "the project's files are too many or cannot be read")
+        try:
+            files = granting_files(real)
+        except OSError as error:
+            reason = f"the project's files are too many or cannot be read: {error}"
+            return TrustAnswer("unknown", real, None, reason)
+        digest = files.digest
         try:
             entry = self._read().get(real)
         except (OSError, ValueError) as error:
@@ -176,7 +209,13 @@ class TrustStore:
         if entry.get("decision") == "refused":
             return TrustAnswer("refused", real, digest, "it was refused")
         if entry.get("decision") != "trusted" or entry.get("digest") != digest:
-            return TrustAnswer("changed", real, digest, "its files changed since it was trusted")
+            before = entry.get("files")
+            changed = files.changes_since(before) if isinstance(before, dict) else ()
+            more = [f"{len(changed) - _MOST_NAMED} more"] if len(changed) > _MOST_NAMED else []
+            names = ", ".join([*changed[:_MOST_NAMED], *more])
+            reason = f"its files changed since it was trusted{': ' if names else ''}{names}"
+            hooks = _hooks_kept(entry.get("hooks"), changed, real) if isinstance(before, dict) else ()
+            return TrustAnswer("changed", real, digest, reason, changed, hooks)
         return TrustAnswer("trusted", real, digest, "it was trusted with these files")
 
     def remember(
@@ -190,10 +229,36 @@ class TrustStore:
             raise ValueError("files that cannot be read cannot be trusted: make them readable first")
         try:
             projects = dict(self._read())
-            projects[os.path.realpath(root)] = {"decision": decision, "digest": digest}
+            real = os.path.realpath(root)
+            entry: dict[str, Any] = {"decision": decision, "digest": digest}
+            files = _files_of(real) if decision == "trusted" else None
+            if files is not None and files.digest == digest:
+                folders = claude_folders(real, setting_sources=("project", "local"), managed_dir=None)
+                hooks = read_settings(folders, trusted=True).hooks
+                entry["files"] = dict(files.files)
+                entry["hooks"] = [dict(vars(hook)) for hook in hooks if hook.event in _FORBIDDING]
+            projects[real] = entry
             self._write(projects)
         except (OSError, ValueError) as error:
             raise StorageError(f"{self.path} cannot be changed: {error}") from error
+
+    def forget(self, root: str | os.PathLike[str]) -> bool:
+        """Take a decision back; False when there is none. Raises `StorageError` as `remember` does."""
+        try:
+            projects = dict(self._read())
+            known = projects.pop(os.path.realpath(root), None)
+            if known is not None:
+                self._write(projects)
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{self.path} cannot be changed: {error}") from error
+        return known is not None
+
+    def roots(self) -> list[str]:
+        """The projects that somebody decided about. Raises `StorageError` when the file cannot be read."""
+        try:
+            return sorted(self._read())
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{self.path} cannot be read: {error}") from error
 
     def _read(self) -> Mapping[str, Any]:
         if not os.path.lexists(self.path):
@@ -207,5 +272,5 @@ class TrustStore:
     def _write(self, projects: Mapping[str, Any]) -> None:
         folder = os.path.dirname(self.path)
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        text = json.dumps({"version": 1, "projects": projects}, indent=1, sort_keys=True)
+        text = json.dumps({"version": 2, "projects": projects}, indent=1, sort_keys=True)
         write_durably(SystemDisk(), Path(self.path), text.encode("ascii") + b"\n")

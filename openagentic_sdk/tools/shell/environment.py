@@ -30,7 +30,8 @@ _STEERING = regex(
     r"SSH_ASKPASS|SUDO_ASKPASS|SSH_AUTH_SOCK|GPG_AGENT_INFO|OPENSSL_CONF"
     r")$"
 )
-_STEERING_PREFIXES = ("BASH_FUNC_", "LD_", "DYLD_", "GIT_", "MALLOC_", "GLIBC_TUNABLES")
+# What the person who started the runtime says to it, and to no command: whom to trust.
+_STEERING_PREFIXES = ("OPENAGENTIC_SDK_TRUST", "BASH_FUNC_", "LD_", "DYLD_", "GIT_", "MALLOC_", "GLIBC_TUNABLES")
 _DATABASE_URL = regex(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@", re.IGNORECASE)
 
 
