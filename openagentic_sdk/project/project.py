@@ -121,6 +121,7 @@ def read_project(
             paths=[os.fspath(path) for path in skill_paths],
             home=home,
             trusts=trusts,
+            reads_project="project" in setting_sources,
         ),
         lists_skills=bool(skill_paths) or bool({"user", "project"} & set(setting_sources)),
         workspace_roots=tuple(dict.fromkeys([cwd, *(str(Path(cwd, folder)) for folder in more)])),

@@ -47,8 +47,8 @@ class SkillLibrary:
     """The indexes of the projects that a run touches, each kept until its files change.
 
     `trusts` says whether a skill's allowed-tools are granted, `enforce` that they are all that may be used while it is
-    active, `runs_commands` that the commands in the text of a trusted skill are run when it becomes active, as far as rules
-    allow them. See `index_skills` for the other settings.
+    active, `reads_project` that the skills of projects count at all, `runs_commands` that the commands in the text of a
+    trusted skill are run when it becomes active, as far as rules allow them. See `index_skills` for the other settings.
     """
 
     def __init__(
@@ -61,11 +61,13 @@ class SkillLibrary:
         trusts: Callable[[SkillInfo], bool] = trust_nobody,
         enforce: bool = False,
         runs_commands: bool = False,
+        reads_project: bool = True,
     ) -> None:
         self.setting_sources = tuple(setting_sources)
         self.trusts = trusts
         self.enforce = enforce
         self.runs_commands = runs_commands
+        self._reads_project = reads_project
         self._paths = tuple(paths)
         self._home = home
         self._precedence = precedence
@@ -76,7 +78,7 @@ class SkillLibrary:
         key = (os.path.abspath(project_dir), os.path.abspath(cwd) if cwd else None)
         if key not in self._indexes:
             self._indexes[key] = SkillIndex(
-                key[0],
+                key[0] if self._reads_project else None,
                 cwd=key[1],
                 setting_sources=self.setting_sources,
                 paths=self._paths,

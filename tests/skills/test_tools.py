@@ -15,7 +15,7 @@ from openagentic_sdk.tools.skill_activate import SkillActivateTool
 from openagentic_sdk.tools.skill_deactivate import SkillDeactivateTool
 from openagentic_sdk.tools.skill_list import SkillListTool
 from openagentic_sdk.tools.skill_load import SkillLoadTool
-from tests.skills.support import ProjectTestCase
+from tests.skills.support import ProjectTestCase, RunTestCase
 
 
 class SkillToolTestCase(ProjectTestCase):
@@ -191,6 +191,28 @@ class ActivateTest(SkillToolTestCase):
         self.skill("a")
         with self.assertRaises(SkillNotFoundError):
             self.run_tool(SkillDeactivateTool(), name="a")
+
+
+class SettingSourcesTest(RunTestCase):
+    def test_without_the_source_project_its_skills_reach_neither_the_prompt_nor_the_tools(self) -> None:
+        self.skill("of-project", allowed_tools="Read")
+        self.write({"../home/.claude/skills/of-user/SKILL.md": "---\nname: of-user\ndescription: d\n---\n"})
+        calls = [
+            {"name": "SkillList", "arguments": {}},
+            {"name": "SkillList", "arguments": {"project_dir": str(self.project)}},
+            {"name": "SkillLoad", "arguments": {"name": "of-project"}},
+            {"name": "SkillActivate", "arguments": {"name": "project:of-project"}},
+        ]
+        for sources, names in (((), []), (("user",), ["of-user"]), (("local",), [])):
+            with self.subTest(sources):
+                result = self.run_script({"tool_calls": calls}, "Done.", prompt="Go.", setting_sources=sources)
+                (context,) = [event for event in result.events if event.type == "model.context"]
+                results = [event for event in result.events if event.type == "tool.result"]
+                self.assertNotIn("of-project", context.system_prompt)
+                self.assertEqual([skill["name"] for skill in results[0].output["skills"]], names)
+                self.assertEqual([each.is_error for each in results[2:]], [True, True])
+                activated = self.run_script("Done.", prompt="/of-project", setting_sources=sources)
+                self.assertEqual([e.type for e in activated.events if e.type == "skill.activated"], [])
 
 
 if __name__ == "__main__":
