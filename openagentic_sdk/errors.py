@@ -20,6 +20,7 @@
     |  |- ProviderConnectionError            no answer: refused, unreachable, cut
     |  |- ProviderTimeoutError               no answer in time
     |  |- ProviderResponseError              an answer that cannot be understood
+    |  |  |- GarbledResponseError            its pieces do not fit together: asked again once
     |  |- IncompleteResponseError            the answer stopped in the middle
     |  |- CircuitOpenError                   not asked: this endpoint failed too often just now
     |- ToolError                             a tool could not do it; the model reads the text
@@ -202,7 +203,9 @@ class ContextLengthError(ProviderHTTPError):
 class ProviderConnectionError(ProviderError):
     """No answer: the endpoint cannot be reached, or the connection was cut before an answer began."""
 
-    retryable = True
+    def __init__(self, message: str, *, retryable: bool = True) -> None:
+        super().__init__(message)
+        self.retryable = retryable
 
 
 class ProviderTimeoutError(ProviderError):
@@ -217,6 +220,15 @@ class ProviderTimeoutError(ProviderError):
 
 class ProviderResponseError(ProviderError):
     """An answer that cannot be understood as a model's response."""
+
+
+class GarbledResponseError(ProviderResponseError):
+    """An answer whose pieces do not fit together: no JSON, two answers in one stream, a piece of nothing.
+
+    A proxy or a worker that fails now and then sends such things, so it is asked again, once.
+    """
+
+    retryable = True
 
 
 class IncompleteResponseError(ProviderError):

@@ -181,7 +181,9 @@ class ModelRequest(Event):
 
 @frozen
 class ModelRetry(Event):
-    """An attempt failed before anything of its answer was shown, and another follows after `delay_s`."""
+    """An attempt failed, and another follows after `delay_s`. With `mid_answer`, part of its answer had come: the deltas
+    that were shown and the incomplete message before this event are void, and the answer begins again.
+    """
 
     type: ClassVar[str] = "model.retry"
     step: int
@@ -189,14 +191,19 @@ class ModelRetry(Event):
     reason: str
     delay_s: float
     model: str | None = None
+    mid_answer: bool = False
 
 
 @frozen
 class AssistantDelta(Event):
-    """A piece of text as it arrives. Shown, never stored: the `assistant.message` that follows holds the whole."""
+    """A piece of text as it arrives. Shown, never stored: the `assistant.message` that follows holds the whole.
+
+    `attempt` tells the pieces of one attempt from those of the next, which take their place.
+    """
 
     type: ClassVar[str] = "assistant.delta"
     text_delta: str
+    attempt: int = 1
 
 
 @frozen
@@ -205,13 +212,17 @@ class ReasoningDelta(Event):
 
     type: ClassVar[str] = "reasoning.delta"
     text_delta: str
+    attempt: int = 1
 
 
 @frozen
 class ModelResponse(Event):
     """The model answered, or stopped answering: `complete` is False for an answer that was cut.
 
-    `usage` is this call's alone, in the normal form of `sessions.usage`; None when the endpoint did not say.
+    `usage` is this call's alone, in the normal form of `sessions.usage`; None when the endpoint did not say. `cost_usd` is
+    what the endpoint says that the call cost, else what the price table makes of the usage. `model` is the one that
+    answered, `rate_limits` are the headers that tell what is left of a limit, `notices` say what of the request the model
+    does not take and was left out, `raw` is all that the endpoint sent, when the request's settings ask for it.
     """
 
     type: ClassVar[str] = "model.response"
@@ -227,6 +238,13 @@ class ModelResponse(Event):
     provider: str | None = None
     error_type: str | None = None
     error_message: str | None = None
+    response_id: str | None = None
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    rate_limits: Mapping[str, Any] | None = None
+    logprobs: Any = None
+    notices: Sequence[str] | None = None
+    raw: Any = None
 
 
 @frozen
@@ -242,6 +260,7 @@ class AssistantMessage(Event):
     """The text of one answer. `incomplete` when the answer was cut and this is what had come.
 
     `extras` are opaque fields of the vendor that belong into the message when it goes back to the same `provider`.
+    `citations` are what the text refers to, as the vendor sent it.
     """
 
     type: ClassVar[str] = "assistant.message"
@@ -250,6 +269,7 @@ class AssistantMessage(Event):
     refusal: bool = False
     provider: str | None = None
     extras: Mapping[str, Any] | None = None
+    citations: Sequence[Mapping[str, Any]] | None = None
 
 
 # --- a tool call, from the wish to the outcome -----------------------------------------------------------------------
@@ -259,7 +279,8 @@ class AssistantMessage(Event):
 class ToolUse(Event):
     """The model asks for a tool. All calls of one answer are stored as one batch.
 
-    `raw_arguments` is set when the arguments were no JSON object: the call is answered with an error and never runs.
+    `raw_arguments` is set when the call did not arrive whole (the answer was cut, the arguments are no JSON object): the
+    call is answered with an error and never runs.
     """
 
     type: ClassVar[str] = "tool.use"

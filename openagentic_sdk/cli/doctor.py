@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError
+from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ..frozen import frozen
 from ..providers.base import Done, ModelOutput, TextDelta
 from ..providers.http import HttpTransport
@@ -235,28 +235,16 @@ class _Examination:
 
 
 async def _list_models(provider: OpenAICompatibleProvider) -> tuple[Finding, list[str]]:
+    status, models = 200, list[str]()
     try:
-        answer = await provider.http.request(f"{provider.base_url}/models", provider.request_headers())
-        try:
-            body = await answer.read_all(4_000_000)
-        finally:
-            await answer.aclose()
+        models = await provider.models()
+    except ProviderHTTPError as error:
+        status = error.status
+    except ProviderResponseError:
+        pass  # it answers, but lists nothing
     except ProviderError as error:
         return Finding("reachable", False, str(error), "start the server, or correct --base-url", True), []
-    finding = Finding("reachable", True, f"status {answer.status} from {provider.base_url}/models", needed=True)
-    return finding, _model_names(body) if answer.status == 200 else []
-
-
-def _model_names(body: bytes) -> list[str]:
-    try:
-        data = json.loads(body)
-    except (ValueError, RecursionError):
-        return []
-    rows = data.get("data") or data.get("models") if isinstance(data, dict) else data
-    names = (
-        [row.get("id") or row.get("name") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    )
-    return [name for name in names if isinstance(name, str)]
+    return Finding("reachable", True, f"status {status} from {provider.base_url}/models", needed=True), models
 
 
 def _models_finding(models: list[str], model: str | None) -> Finding:

@@ -1,86 +1,127 @@
 """Anthropic's Messages API as a provider: chat messages in, the same events out.
 
-Thinking goes back as it came, with its signatures, to the endpoint that sent it; cache marks are set where the API looks
-for them, so that a growing conversation is read from the cache.
+Thinking and what the vendor's own tools did go back as they came, to the endpoint that sent them; cache marks are set where
+the API looks for them, so that a growing conversation is read from the cache.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from ..errors import IncompleteResponseError, ProviderResponseError
-from ..patterns import regex
+from ..errors import GarbledResponseError, IncompleteResponseError, OptionsError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
+from .calls import HeardCall, finish_calls, read_arguments
+from .chat_request import (
+    RequestSettings,
+    ToolNames,
+    repair_messages,
+    tool_names,
+    used_call_ids,
+    write_tool,
+    write_tools,
+)
+from .claude_models import ClaudeFamily, claude_family
+from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
-from .openai_stream_assembler import new_call_id, read_arguments
+from .keys import ApiKey
 from .quirks import Quirks
+from .token_count import TokenCount
 
 # The API wants a limit; this one is below that of every model since Claude 3.7.
 DEFAULT_MAX_TOKENS = 16_384
 
-_QUIRKS = Quirks(empty_content="", echo_fields=("anthropic_content",), think_tags=False)
+_QUIRKS = Quirks(empty_content="", echo_fields=("anthropic_content",), think_tags=False, keeps_parts=True)
 # Blocks that the messages' own fields hold already; any other is opaque and is kept as it came.
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
-_DATA_URL = regex(r"data:([\w.+/-]+);base64,(.*)", re.S)
+_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_MIN_BUDGET = 1024
+# How much of the answer's limit may go into thinking where a model wants a number for it.
+_BUDGET_SHARES = {"minimal": 0.125, "low": 0.125, "medium": 0.25, "high": 0.5, "xhigh": 0.75, "max": 0.75}
+_NEAREST_EFFORT = {"minimal": "low", "xhigh": "high", "max": "high"}
 
 
 class AnthropicProvider(EndpointProvider):
-    """The Messages API. The key comes with the call, from `api_key`, or from ANTHROPIC_API_KEY.
+    """The Messages API. The key comes with the call, from `api_key`, or from ANTHROPIC_API_KEY; `base_url` from
+    ANTHROPIC_BASE_URL.
 
     `cache_ttl` is how long prompts stay cached (`5m`, `1h`), None sets no cache marks. `thinking` is the API's own object
-    (`{"type": "enabled", "budget_tokens": 4096}`).
+    (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` says how hard, and switches it on. What a model of this name
+    does not take (`claude_models`) is left out, with a notice.
     """
 
     name = "anthropic"
+    usual_url = "https://api.anthropic.com"
+    url_variable = "ANTHROPIC_BASE_URL"
     key_variable = "ANTHROPIC_API_KEY"
+    hosts = ("api.anthropic.com",)
     needs_key = True
 
     def __init__(
         self,
         *,
-        base_url: str = "https://api.anthropic.com",
+        base_url: str | None = None,
         version: str = "2023-06-01",
         cache_ttl: str | None = "5m",
         thinking: Mapping[str, Any] | None = None,
         **endpoint: Unpack[EndpointArguments],
     ) -> None:
-        endpoint["headers"] = {"anthropic-version": version, **(endpoint.get("headers") or {})}
-        super().__init__(base_url=base_url.rstrip("/").removesuffix("/v1"), **endpoint)
+        super().__init__(base_url=base_url, **endpoint)
+        self.base_url = self.base_url.removesuffix("/v1")
+        self._version = version
         self._cache_ttl = cache_ttl
         self._thinking = thinking
 
     def url(self, model: str) -> str:
-        return f"{self.base_url}/v1/messages"
+        return self.address("/v1/messages")
+
+    def models_url(self) -> str:
+        return self.address("/v1/models", limit="1000")
 
     def authorization(self, key: str) -> dict[str, str]:
         return {"x-api-key": key}
 
+    def fixed_headers(self) -> dict[str, str]:
+        return {"anthropic-version": self._version}
+
+    async def count_tokens(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
+    ) -> TokenCount:
+        """What the endpoint counts."""
+        payload = self.prepare(model, messages, tools, stream=False)[0]
+        counted = {key: payload[key] for key in _COUNTED if key in payload}
+        body = await self.fetch(self.address("/v1/messages/count_tokens"), counted, api_key=api_key)
+        return TokenCount(int(body["input_tokens"]))
+
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        names = ToolNames(function_of(tool).get("name", "") for tool in tools)
+        names = tool_names(tools)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         system, turns = _turns(repaired)
         payload: dict[str, Any] = {
             "model": model,
             "max_tokens": self.settings.max_tokens or DEFAULT_MAX_TOKENS,
             "messages": turns,
-            **({"system": system} if system else {}),
-            **({"tools": _tools(tools, names)} if tools else {}),
-            **({"stream": True} if stream else {}),
-            **({"thinking": dict(self._thinking)} if self._thinking else {}),
-            **_choices(self.settings, names, bool(tools)),
+            "system": system or None,
+            "tools": write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names)) or None,
+            "stream": True if stream else None,
         }
+        notices = _choose(payload, self.settings, names, self._thinking, claude_family(model))
         if self._cache_ttl is not None:
             _mark_cached(payload, self._cache_ttl)
-        for key, value in self.settings.extra_body.items():
-            payload[key] = value
+        payload.update(self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
-        return payload, MessageReading(used_call_ids(messages), self.origin), names
+        reading = MessageReading(used_call_ids(messages), self.origin)
+        reading.notices = notices
+        return payload, reading, names
+
+
+_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 
 
 class MessageReading(Reading):
@@ -91,20 +132,25 @@ class MessageReading(Reading):
         self._used_ids = used_ids
         self._origin = origin
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._ended: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
         self._stopped = False
+        self._has_started = False
+        self._id: str | None = None
         self._model: str | None = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         kind = chunk.get("type")
         if kind == "message_start":
-            self._take_message(_mapping(chunk.get("message")))
+            self._start(_mapping(chunk.get("message")))
         elif kind == "content_block_start":
-            return self._open_block(_index(chunk), _mapping(chunk.get("content_block")))
+            return self._open_block(self._index(chunk, len(self._blocks)), _mapping(chunk.get("content_block")))
         elif kind == "content_block_delta":
-            return self._grow_block(_index(chunk), _mapping(chunk.get("delta")))
+            return self._grow_block(self._index(chunk, len(self._blocks) - 1), _mapping(chunk.get("delta")))
+        elif kind == "content_block_stop":
+            self._ended.add(self._index(chunk, len(self._blocks) - 1))
         elif kind == "message_delta":
             self._take_message({**_mapping(chunk.get("delta")), "usage": chunk.get("usage")})
         elif kind == "message_stop":
@@ -115,31 +161,45 @@ class MessageReading(Reading):
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("content"), list):
             raise ProviderResponseError(f"the endpoint's answer has no content; it is {json.dumps(body)[:200]}")
-        self._take_message(body)
-        self._stopped = True
+        self._start(body)
         shown: list[StreamEvent] = []
         for index, block in enumerate(body["content"]):
             shown += self._open_block(index, _mapping(block))
+            self._ended.add(index)
+        self._stopped = True
         return shown
 
-    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         blocks = [block for _, block in sorted(self._blocks.items())]
-        text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
+        text = "".join(_text(block.get("text")) for block in blocks if block.get("type") == "text")
         if not self._stopped and self._stop_reason is None:
             raise IncompleteResponseError(
                 f"the message stopped after {len(text)} characters without message_stop", partial_text=text
             )
-        reasoning = "".join(block.get("thinking") or "" for block in blocks if block.get("type") == "thinking")
+        reasoning = "".join(_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking")
+        calls = self._calls()
+        service_tier = self._usage.get("service_tier")
         return [], ModelOutput(
             assistant_text=text or None,
-            tool_calls=self._calls(),
+            tool_calls=calls,
             usage=self._usage or None,
             finish_reason=self._stop_reason,
             reasoning=reasoning or None,
-            extras=self._extras(blocks),
+            extras=self._extras(),
             refusal=self._stop_reason == "refusal",
             model=self._model,
+            citations=tuple(citation for block in blocks for citation in _list(block.get("citations"))),
+            response_id=self._id,
+            service_tier=service_tier if isinstance(service_tier, str) else None,
         )
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        """Begin the message. Another one in the same stream is an answer that nobody asked for."""
+        new_id = message.get("id") if isinstance(message.get("id"), str) else None
+        if self._has_started and (new_id != self._id or (new_id is None and self._blocks)):
+            raise GarbledResponseError("the endpoint sent two messages in one stream")
+        self._has_started, self._id = True, new_id
+        self._take_message(message)
 
     def _take_message(self, message: Mapping[str, Any]) -> None:
         model, reason = message.get("model"), message.get("stop_reason")
@@ -149,53 +209,75 @@ class MessageReading(Reading):
         usage = _mapping(message.get("usage"))
         self._usage.update({key: value for key, value in usage.items() if value is not None})
 
+    def _index(self, chunk: Mapping[str, Any], usual: int) -> int:
+        index = chunk.get("index")
+        return index if isinstance(index, int) and not isinstance(index, bool) else max(usual, 0)
+
     def _open_block(self, index: int, block: Mapping[str, Any]) -> list[StreamEvent]:
+        if index in self._blocks or self._stopped:
+            raise GarbledResponseError(f"the endpoint began block {index} twice, or after the end of its message")
         self._blocks[index] = dict(block)
-        if block.get("type") == "text" and block.get("text"):
-            return [TextDelta(str(block["text"]))]
-        if block.get("type") == "thinking" and block.get("thinking"):
-            return [ReasoningDelta(str(block["thinking"]))]
+        if block.get("type") == "text" and _text(block.get("text")):
+            return [TextDelta(block["text"])]
+        if block.get("type") == "thinking" and _text(block.get("thinking")):
+            return [ReasoningDelta(block["thinking"])]
         return []
 
     def _grow_block(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
-        block = self._blocks.setdefault(index, {"type": "text", "text": ""})
         kind = delta.get("type")
-        if kind == "text_delta" and delta.get("text"):
-            block["text"] = (block.get("text") or "") + str(delta["text"])
-            return [TextDelta(str(delta["text"]))]
-        if kind == "thinking_delta" and delta.get("thinking"):
-            block["thinking"] = (block.get("thinking") or "") + str(delta["thinking"])
-            return [ReasoningDelta(str(delta["thinking"]))]
         if kind == "input_json_delta":
-            self._arguments.setdefault(index, []).append(str(delta.get("partial_json") or ""))
-        elif kind == "signature_delta":
-            block["signature"] = (block.get("signature") or "") + str(delta.get("signature") or "")
+            self._grow_input(index, delta)
+            return []
+        block = self._blocks.setdefault(index, {"type": "text", "text": ""})
+        if kind == "text_delta" and _text(delta.get("text")):
+            block["text"] = _text(block.get("text")) + delta["text"]
+            return [TextDelta(delta["text"])]
+        if kind == "thinking_delta" and _text(delta.get("thinking")):
+            block["thinking"] = _text(block.get("thinking")) + delta["thinking"]
+            return [ReasoningDelta(delta["thinking"])]
+        if kind == "signature_delta":
+            block["signature"] = _text(block.get("signature")) + _text(delta.get("signature"))
         elif kind == "citations_delta":
-            block.setdefault("citations", []).append(delta.get("citation"))
+            block["citations"] = [*_list(block.get("citations")), delta.get("citation")]
         return []
 
+    def _grow_input(self, index: int, delta: Mapping[str, Any]) -> None:
+        """Add a piece of a call's arguments; one that belongs to no open call would be missing in another."""
+        if self._blocks.get(index, {}).get("type") in (None, "text", "thinking") or index in self._ended:
+            raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is no open call")
+        self._arguments.setdefault(index, []).append(_text(delta.get("partial_json")))
+
     def _calls(self) -> list[ToolCall]:
-        calls, taken = [], set(self._used_ids)
-        cut = self._stop_reason in ("max_tokens", "model_context_window_exceeded")
         uses = [(index, block) for index, block in sorted(self._blocks.items()) if block.get("type") == "tool_use"]
-        for index, block in uses:
-            call_id = str(block.get("id") or "")
-            call_id = call_id if call_id and call_id not in taken else new_call_id()
-            taken.add(call_id)
-            block["id"] = call_id
-            text = "".join(self._arguments.get(index, ())) or json.dumps(block.get("input") or {})
-            arguments, raw = read_arguments(text, cut=cut)
-            block["input"] = arguments
-            calls.append(ToolCall(call_id, str(block.get("name") or ""), arguments, raw))
+        heard = [
+            HeardCall(
+                _text(block.get("id")),
+                _text(block.get("name")),
+                "".join(self._arguments.get(index, ())) or (json.dumps(block["input"]) if block.get("input") else ""),
+                ended=index in self._ended,
+            )
+            for index, block in uses
+        ]
+        calls = finish_calls(
+            heard,
+            finish_reason=self._stop_reason,
+            refusal=self._stop_reason == "refusal",
+            used_ids=self._used_ids,
+        )
+        for (_, block), call in zip(uses, calls, strict=True):
+            block["id"], block["input"] = call.tool_use_id, call.arguments
         return calls
 
-    def _extras(self, blocks: list[dict[str, Any]]) -> dict[str, Any] | None:
-        for index, block in self._blocks.items():
+    def _extras(self) -> dict[str, Any] | None:
+        kept = []
+        for index, block in sorted(self._blocks.items()):
             if index in self._arguments and block.get("type") != "tool_use":  # a tool that ran at the server
                 block["input"] = read_arguments("".join(self._arguments[index]))[0]
-        if all(block.get("type") in _PLAIN_BLOCKS for block in blocks):
+            if block.get("type") != "thinking" or index in self._ended:  # thinking that was cut has no valid signature
+                kept.append(block)
+        if all(block.get("type") in _PLAIN_BLOCKS and not block.get("citations") for block in kept):
             return None
-        return {"anthropic_content": blocks, "origin": self._origin}
+        return {"anthropic_content": kept, "origin": self._origin}
 
 
 def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -203,11 +285,20 @@ def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
     for message in messages:
-        role = message["role"]
+        role, content = message["role"], message.get("content")
         if role == "system":
-            system += _user_blocks(message.get("content"))
+            for part in read_parts(content):
+                if part.kind != "text":
+                    raise cannot_carry(part, "the system prompt", "put it into a user message")
+            system += _blocks(content)
             continue
-        blocks = _assistant_blocks(message) if role == "assistant" else _result_or_user_blocks(message)
+        if role == "assistant":
+            blocks = _assistant_blocks(message)
+        elif role == "tool":
+            shown = content if isinstance(content, str) else _blocks(content)
+            blocks = [{"type": "tool_result", "tool_use_id": _usable_id(message["tool_call_id"]), "content": shown}]
+        else:
+            blocks = _blocks(content)
         speaker = "assistant" if role == "assistant" else "user"
         if turns and turns[-1]["role"] == speaker:
             turns[-1]["content"] += blocks
@@ -216,31 +307,37 @@ def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict
     return system, turns
 
 
-def _result_or_user_blocks(message: Message) -> list[dict[str, Any]]:
-    if message["role"] != "tool":
-        return _user_blocks(message.get("content"))
-    content = message.get("content")
-    shown = content if isinstance(content, str) else _user_blocks(content)
-    return [{"type": "tool_result", "tool_use_id": _usable_id(message["tool_call_id"]), "content": shown}]
+def _blocks(content: Any) -> list[dict[str, Any]]:
+    """A message's content as blocks; the API refuses text that is empty or only white space."""
+    return [_block(part) for part in read_parts(content) if part.kind != "text" or part.text.strip()]
 
 
-def _user_blocks(content: Any) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}] if content.strip() else []
-    blocks = []
-    for part in content or ():
-        if part.get("type") == "text" and part.get("text"):
-            blocks.append({"type": "text", "text": part["text"]})
-        elif part.get("type") == "image_url":
-            blocks.append(_image(_mapping(part.get("image_url")).get("url") or ""))
-    return blocks
+def _block(part: Part) -> dict[str, Any]:
+    if part.kind == "text":
+        return {"type": "text", "text": part.text}
+    if part.kind == "audio":
+        raise cannot_carry(part, "the Messages API", "it takes no sound, send a transcript")
+    source: dict[str, Any] = {"type": "url", "url": part.url}
+    if part.file_id:
+        source = {"type": "file", "file_id": part.file_id}
+    elif part.data is not None:
+        source = {"type": "base64", "media_type": part.media_type, "data": part.data}
+    if part.kind == "image":
+        if part.data is not None and part.media_type not in _IMAGES:
+            raise cannot_carry(part, "the Messages API", "it takes JPEG, PNG, GIF and WebP")
+        return {"type": "image", "source": source}
+    if part.data is not None and part.media_type != "application/pdf":
+        source = {"type": "text", "media_type": "text/plain", "data": _document_text(part)}
+    return {"type": "document", "source": source, **({"title": part.name} if part.name else {})}
 
 
-def _image(url: str) -> dict[str, Any]:
-    match = _DATA_URL.fullmatch(url)
-    if match is None:
-        return {"type": "image", "source": {"type": "url", "url": url}}
-    return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+def _document_text(part: Part) -> str:
+    if not re.match(r"text/|application/(json|xml|yaml|toml)", part.media_type):
+        raise cannot_carry(part, "the Messages API", "it takes PDF and text, extract the text")
+    try:
+        return base64.b64decode(part.data or "", validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        raise cannot_carry(part, "the Messages API", "it is no text in UTF-8") from None
 
 
 def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
@@ -249,8 +346,12 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
     if isinstance(kept, list):
         kept_ids = [block.get("id") for block in kept if block.get("type") == "tool_use"]
         if kept_ids == [call["id"] for call in calls]:
-            return [_sendable_block(block) for block in kept if block.get("type") != "text" or block.get("text")]
-    blocks = _user_blocks(message.get("content"))
+            said = [block for block in kept if block.get("type") != "text" or _text(block.get("text")).strip()]
+            return [
+                {**block, "id": _usable_id(block["id"])} if block.get("type") == "tool_use" else dict(block)
+                for block in said
+            ]
+    blocks = _blocks(message.get("content"))
     for call in calls:
         function = call["function"]
         arguments = json.loads(function["arguments"])
@@ -258,32 +359,106 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
     return blocks
 
 
-def _sendable_block(block: Mapping[str, Any]) -> dict[str, Any]:
-    return {**block, "id": _usable_id(block["id"])} if block.get("type") == "tool_use" else dict(block)
-
-
 def _usable_id(call_id: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)
 
 
-def _tools(tools: Sequence[ToolSpec], names: ToolNames) -> list[dict[str, Any]]:
-    functions = [write_tool(tool, names, _QUIRKS)["function"] for tool in tools]
-    return [{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]} for f in functions]
+def _write_tool(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
+    function = write_tool(tool, names, _QUIRKS)["function"]
+    return {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
 
 
-def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "stop_sequences": list(settings.stop) if settings.stop else None,
-    }
+def _choose(
+    payload: dict[str, Any],
+    settings: RequestSettings,
+    names: ToolNames,
+    thinking: Mapping[str, Any] | None,
+    family: ClaudeFamily,
+) -> list[str]:
+    """Put the settings into the request, as far as the model takes them; returns what was left out, in sentences.
+
+    Raises `OptionsError` for what the protocol has no field for.
+    """
+    if settings.seed is not None:
+        raise OptionsError(f"the Messages API has no seed: leave seed={settings.seed} out")
+    model, notices = payload["model"], list[str]()
+    config: dict[str, Any] = {}
+    if settings.response_format is not None:
+        config["format"] = _format(settings.response_format, model, family)
+    thinks = _choose_thinking(payload, settings.reasoning_effort, thinking, family, config, notices)
+    sampling = {"temperature": settings.temperature, "top_p": settings.top_p}
+    given = {name: value for name, value in sampling.items() if value is not None}
+    if given and not family.sampling:
+        notices.append(f"{model} takes no {' and no '.join(given)}, which was left out")
+        given = {}
+    if thinks and given.pop("temperature", 1) != 1:
+        notices.append("a model that thinks takes no temperature, which was left out")
+    if len(given) == 2 and family.one_sampling_field:
+        del given["top_p"]
+        notices.append(f"{model} takes temperature or top_p, top_p was left out")
+    payload.update(given, stop_sequences=list(settings.stop) if settings.stop else None, output_config=config or None)
     choice = settings.tool_choice or ("auto" if settings.parallel_tool_calls is not None else None)
-    if has_tools and choice is not None:
+    if payload["tools"] and choice is not None:
+        if choice not in ("auto", "none") and (thinks or not family.forced_tool):
+            notices.append(f"{model} cannot be made to call a tool ({choice}), it is left to the model")
+            choice = "auto"
         kinds = {"auto": {"type": "auto"}, "none": {"type": "none"}, "required": {"type": "any"}}
-        fields["tool_choice"] = kinds.get(choice) or {"type": "tool", "name": names.sent(choice)}
+        payload["tool_choice"] = kinds.get(choice) or {"type": "tool", "name": names.sent(choice)}
         if settings.parallel_tool_calls is False and choice != "none":
-            fields["tool_choice"]["disable_parallel_tool_use"] = True
-    return {key: value for key, value in fields.items() if value is not None}
+            payload["tool_choice"]["disable_parallel_tool_use"] = True
+    return notices
+
+
+def _format(response_format: Mapping[str, Any], model: str, family: ClaudeFamily) -> dict[str, Any]:
+    inner = response_format.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, Mapping) else response_format.get("schema")
+    if response_format.get("type") != "json_schema" or not isinstance(schema, Mapping):
+        raise OptionsError(
+            f"the Messages API takes a response_format of type json_schema, not {response_format!r:.200}"
+        )
+    if not family.schemas:
+        raise OptionsError(f"{model} takes no response_format: ask a newer model, or describe the form in the prompt")
+    return {"type": "json_schema", "schema": dict(schema)}
+
+
+def _choose_thinking(
+    payload: dict[str, Any],
+    effort: str | None,
+    thinking: Mapping[str, Any] | None,
+    family: ClaudeFamily,
+    config: dict[str, Any],
+    notices: list[str],
+) -> bool:
+    """Set `thinking` and the effort as the model takes them; returns whether it is told to think."""
+    model = payload["model"]
+    wanted = dict(thinking) if thinking else None
+    if effort == "none":
+        wanted = {"type": "disabled"}
+    elif effort is not None:
+        if family.efforts:
+            taken = effort if effort in family.efforts else _NEAREST_EFFORT.get(effort, "high")
+            config["effort"] = taken
+            if taken != effort:
+                notices.append(f"{model} has no effort {effort!r}, {taken!r} was taken")
+        usual = {"type": "adaptive"} if family.adaptive_thinking else {"type": "enabled"}
+        wanted = wanted or usual
+    kind = (wanted or {}).get("type")
+    if kind == "enabled" and not family.budget_thinking and family.adaptive_thinking:
+        wanted = {**{k: v for k, v in (wanted or {}).items() if k != "budget_tokens"}, "type": "adaptive"}
+        notices.append(f"{model} takes no budget_tokens, it thinks as much as it finds fit (reasoning_effort)")
+    elif kind in ("enabled", "adaptive") and not family.adaptive_thinking:
+        budget = (wanted or {}).get("budget_tokens") or int(
+            payload["max_tokens"] * _BUDGET_SHARES.get(effort or "", 0.5)
+        )
+        wanted = {"type": "enabled", "budget_tokens": max(budget, _MIN_BUDGET)}
+        if not family.budget_thinking or wanted["budget_tokens"] >= payload["max_tokens"]:
+            notices.append(f"{model} does not think within max_tokens={payload['max_tokens']}, thinking was left out")
+            wanted = None
+    elif kind == "disabled" and family.always_thinks:
+        notices.append(f"{model} cannot be kept from thinking")
+        wanted = None
+    payload["thinking"] = wanted
+    return wanted is not None and wanted.get("type") in ("enabled", "adaptive")
 
 
 def _mark_cached(payload: dict[str, Any], ttl: str) -> None:
@@ -300,6 +475,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _index(chunk: Mapping[str, Any]) -> int:
-    index = chunk.get("index")
-    return index if isinstance(index, int) else 0
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,7 +1,8 @@
 """What a model provider is: something that answers a list of messages, whole or piece by piece.
 
 Messages are chat-completions messages (dicts with `role` and `content`), tools are chat-completions tool entries
-(`{"type": "function", "function": {"name", "description", "parameters"}}`). Other protocols translate at their own edge.
+(`{"type": "function", "function": {"name", "description", "parameters"}}`). `content` is a text or a list of parts, see
+`content`. Each protocol translates at its own edge, and refuses what it cannot carry before anything is sent.
 
 A stream is an async generator of the events below, or of dicts with the same keys (`{"type": "text_delta", "delta": ...}`).
 It ends with `Done`; a stream that ends without one is incomplete.
@@ -24,8 +25,9 @@ ToolSpec = Mapping[str, Any]
 class ToolCall:
     """One call that the model asks for.
 
-    `raw_arguments` is set when the arguments were no JSON object (cut, invalid): `arguments` is then empty and the call
-    must not run. `extras` are opaque vendor fields that go back with the call to the same provider.
+    `raw_arguments` is set when the call did not arrive whole (the answer was cut, the arguments are no JSON object):
+    `arguments` is then empty and the call must not run. `extras` are opaque vendor fields that go back with the call to the
+    same provider.
     """
 
     tool_use_id: str
@@ -41,6 +43,11 @@ class ModelOutput:
 
     `reasoning` is the model's reasoning as text, never part of `assistant_text`. `extras` are opaque vendor fields of the
     message. `refusal` marks that `assistant_text` is the model's refusal. `complete` is False when the answer was cut.
+    `raw` is what the endpoint sent; `record_raw` says that it is JSON and belongs into the log, see
+    `RequestSettings.keep_raw`.
+    `citations` are the vendor's own objects. `cost_usd` is what the endpoint itself says that the call cost. `rate_limits`
+    are the headers that tell what is left of a limit. `notices` say what of the request this model does not take and was
+    left out.
     """
 
     assistant_text: str | None
@@ -53,6 +60,16 @@ class ModelOutput:
     refusal: bool = False
     complete: bool = True
     model: str | None = None
+    citations: Sequence[Mapping[str, Any]] = ()
+    # What is about the call and not about what was said; two answers that say the same are equal.
+    response_id: str | None = field(default=None, compare=False)
+    service_tier: str | None = field(default=None, compare=False)
+    system_fingerprint: str | None = field(default=None, compare=False)
+    logprobs: Any = field(default=None, compare=False)
+    cost_usd: float | None = field(default=None, compare=False)
+    rate_limits: Mapping[str, str] | None = field(default=None, compare=False)
+    notices: Sequence[str] = field(default=(), compare=False)
+    record_raw: bool = field(default=False, compare=False)
 
 
 @frozen
@@ -81,12 +98,16 @@ class ToolCallReady:
 
 @frozen
 class Retrying:
-    """An attempt failed before anything of it was shown; another follows after `delay_s`. `model` is set on a fallback."""
+    """Attempt `attempt` failed; another follows after `delay_s`. `model` is set on a fallback.
+
+    With `mid_answer`, pieces of the failed attempt came before: they are void, and the answer begins again.
+    """
 
     reason: str
     delay_s: float
     attempt: int
     model: str | None = None
+    mid_answer: bool = False
     type: ClassVar[str] = "retry"
 
 
@@ -140,7 +161,7 @@ class FormattingProvider(Protocol):
 
 
 def read_stream_event(item: Any) -> StreamEvent | None:
-    """The typed form of what a provider's stream yielded, a dict or an object; None for a type that nobody knows."""
+    """The typed form of what a provider's stream yielded, a dict or an object; None for an unknown type."""
     if isinstance(item, TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done):
         return item
     data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
@@ -153,7 +174,7 @@ def read_stream_event(item: Any) -> StreamEvent | None:
         return ToolCallReady(read_tool_call(data.get("tool_call")))
     if kind == Retrying.type:
         delay_s, attempt = float(data.get("delay_s") or 0), int(data.get("attempt") or 1)
-        return Retrying(str(data.get("reason")), delay_s, attempt, data.get("model"))
+        return Retrying(str(data.get("reason")), delay_s, attempt, data.get("model"), bool(data.get("mid_answer")))
     if kind == Done.type:
         return Done(
             data.get("output"),

@@ -8,13 +8,14 @@ request (4xx), a rate limit or a caller who stopped says nothing about its healt
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from enum import Enum
 
 from ..clock import Clock, SystemClock
 from ..errors import (
     CircuitOpenError,
+    GarbledResponseError,
     IncompleteResponseError,
     OptionsError,
     ProviderConnectionError,
@@ -99,57 +100,69 @@ class CircuitBreaker:
 
 
 class BreakingProvider(AroundProvider):
-    """A provider that asks another one only while its breaker lets it. Put it around retries: one call, one failure."""
+    """A provider that asks another one only while its breaker lets it. Put it around retries: one call, one failure.
 
-    def __init__(self, provider: Provider, breaker: CircuitBreaker, *, clock: Clock | None = None) -> None:
+    `breaker` may be a function from the model's name to its breaker: one model of an endpoint can be overloaded while the
+    others are well.
+    """
+
+    def __init__(
+        self,
+        provider: Provider,
+        breaker: CircuitBreaker | Callable[[str], CircuitBreaker],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
         super().__init__(provider)
-        self.breaker = breaker
+        self._breaker_of = (lambda model: breaker) if isinstance(breaker, CircuitBreaker) else breaker
         self._clock = clock or SystemClock()
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """The answer. Raises `CircuitOpenError` without asking while the breaker is open."""
-        self.breaker.admit(self._clock.monotonic())
+        breaker = self._breaker_of(model)
+        breaker.admit(self._clock.monotonic())
         events = ask(self.provider, model=model, messages=messages, tools=tools, api_key=api_key)
         try:
             async with aclosing(events):
                 async for event in events:
                     yield event
         except Exception as error:
-            self._judge(error)
+            self._judge(breaker, error)
             raise
         except BaseException:
-            self.breaker.abandon()
+            breaker.abandon()
             raise
-        self.breaker.succeed()
+        breaker.succeed()
 
-    def _judge(self, error: Exception) -> None:
+    def _judge(self, breaker: CircuitBreaker, error: Exception) -> None:
         if is_endpoint_failure(error):
             headers = error.headers if isinstance(error, ProviderHTTPError) else {}
             asked = retry_after_s(headers, self._clock.now())
-            self.breaker.fail(self._clock.monotonic(), retry_after_s=asked)
+            breaker.fail(self._clock.monotonic(), retry_after_s=asked)
         elif isinstance(error, ProviderError):
-            self.breaker.succeed()  # it refused this request, so it is there
+            breaker.succeed()  # it refused this request, so it is there
         else:
-            self.breaker.abandon()
+            breaker.abandon()
 
 
 def is_endpoint_failure(error: Exception) -> bool:
     """Whether an error speaks against the endpoint and not against the request."""
     if isinstance(error, ProviderHTTPError):
         return error.status >= 500 or (error.status == 200 and error.retryable)
-    broken = ProviderConnectionError | ProviderTimeoutError | IncompleteResponseError | ConnectionError | TimeoutError
-    return isinstance(error, broken)
+    broken = ProviderConnectionError | ProviderTimeoutError | IncompleteResponseError | GarbledResponseError
+    return isinstance(error, broken | ConnectionError | TimeoutError)
 
 
-_SHARED: dict[str, CircuitBreaker] = {}
+_SHARED: dict[tuple[str, str], CircuitBreaker] = {}
 _SHARED_GUARD = threading.Lock()
 
 
-def shared_breaker(endpoint: str, *, limit: int = 5, cooldown_s: float = 30.0) -> CircuitBreaker:
-    """The one breaker of this process for an endpoint; its numbers are those of whoever asks first."""
+def shared_breaker(endpoint: str, model: str = "", *, limit: int = 5, cooldown_s: float = 30.0) -> CircuitBreaker:
+    """The one breaker of this process for a model at an endpoint; its numbers are those of whoever asks first."""
     with _SHARED_GUARD:
-        if endpoint not in _SHARED:
-            _SHARED[endpoint] = CircuitBreaker(endpoint, limit=limit, cooldown_s=cooldown_s)
-        return _SHARED[endpoint]
+        if (endpoint, model) not in _SHARED:
+            name = f"{model} at {endpoint}" if model else endpoint
+            _SHARED[endpoint, model] = CircuitBreaker(name, limit=limit, cooldown_s=cooldown_s)
+        return _SHARED[endpoint, model]

@@ -10,21 +10,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from typing import Any
 
 from ..errors import OptionsError
 from ..frozen import frozen
-from ..patterns import regex
 from .base import Message, ToolSpec
+from .content import cannot_carry, read_part, read_parts
 from .quirks import Quirks
+from .timeouts import Timeouts
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 BETWEEN = "I have read the result."
 
-_USABLE_NAME = regex(r"[a-zA-Z0-9_-]{1,64}")
+_USABLE_NAME = r"[a-zA-Z0-9_-]{1,64}"
 _MAX_NAME = 64
 _ROLE_FIELDS = {
     "system": ("role", "content", "name"),
@@ -40,8 +41,11 @@ class RequestSettings:
     """What a request asks for besides messages and tools; None leaves it to the endpoint.
 
     `tool_choice` is `auto`, `none`, `required` or the name of a tool. `response_format` is the JSON of the protocol.
-    `extra_body` is merged into the request last, `extra_headers` are sent along; a value of None in `extra_body` removes a
-    field. `idempotency_key` is sent as `Idempotency-Key`, the same for each attempt at one call.
+    `extra_tools` are entries for the vendor's own tools (`{"type": "web_search"}`), sent as they are. `extra_body` is merged
+    into the request last, `extra_headers` are sent along; a value of None in `extra_body` removes a field. `idempotency_key`
+    is sent as `Idempotency-Key`, the same for each attempt at one call. `timeouts` None are those of the connections.
+    `stream` False asks for whole answers always, for endpoints that cannot stream. `keep_raw` keeps what the endpoint sent
+    as `ModelOutput.raw`.
     """
 
     max_tokens: int | None = None
@@ -53,9 +57,13 @@ class RequestSettings:
     parallel_tool_calls: bool | None = None
     response_format: Mapping[str, Any] | None = None
     reasoning_effort: str | None = None
+    extra_tools: Sequence[Mapping[str, Any]] = ()
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     extra_headers: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: str | None = None
+    timeouts: Timeouts | None = None
+    stream: bool = True
+    keep_raw: bool = False
 
 
 class ToolNames:
@@ -71,7 +79,7 @@ class ToolNames:
         """The name to send: the same when it is usable, else its usable characters and a digest of the whole."""
         if name not in self._sent:
             sent = name
-            if not _USABLE_NAME.fullmatch(name):
+            if re.fullmatch(_USABLE_NAME, name) is None:
                 digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
                 sent = f"{re.sub('[^a-zA-Z0-9_-]', '_', name)[: _MAX_NAME - 9]}_{digest}"
             self._sent[name] = sent
@@ -94,13 +102,13 @@ def build_chat_request(
     stream: bool,
 ) -> tuple[dict[str, Any], ToolNames]:
     """The request's body, and the names of its tools for reading the answer."""
-    names = ToolNames(function_of(tool).get("name", "") for tool in tools)
+    names = tool_names(tools)
     payload: dict[str, Any] = {
         "model": model,
         "messages": repair_messages(messages, quirks=quirks, names=names, origin=origin),
     }
-    if tools:
-        payload["tools"] = [write_tool(tool, names, quirks) for tool in tools]
+    if written := write_tools(tools, settings.extra_tools, lambda tool: write_tool(tool, names, quirks)):
+        payload["tools"] = written
         _choose_tool(payload, settings, names, quirks)
     if stream:
         payload["stream"] = True
@@ -110,7 +118,7 @@ def build_chat_request(
         quirks.max_tokens_field: settings.max_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
-        "seed": settings.seed,
+        quirks.seed_field: settings.seed,
         "stop": list(settings.stop) if settings.stop else None,
         "response_format": settings.response_format,
         "reasoning_effort": settings.reasoning_effort,
@@ -149,8 +157,10 @@ class _Repair:
             self._take_assistant(message, messages, next_position)
         elif role in ("system", "developer"):
             self._take_system(message)
-        elif role != "tool":  # results are written with the call that they answer
+        elif role == "user":
             self._take_user(message)
+        elif role != "tool":  # results are written with the call that they answer
+            raise OptionsError(f"a message's role is system, developer, user, assistant or tool, not {role!r}")
 
     def _take_system(self, message: Message) -> None:
         last = self.written[-1] if self.written else {}
@@ -163,11 +173,18 @@ class _Repair:
     def _take_user(self, message: Message) -> None:
         if self._quirks.assistant_after_tool and self.written and self.written[-1]["role"] == "tool":
             self.written.append({"role": "assistant", "content": BETWEEN})
-        self.written.append(_known_fields(message))
+        content = message.get("content")
+        written = _known_fields(message)
+        if content is not None and not isinstance(content, str):
+            written["content"] = self._write_parts(content)
+        self.written.append(written)
 
     def _take_assistant(self, message: Message, messages: Sequence[Message], next_position: int) -> None:
         calls = [call for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
         content = message.get("content")
+        for part in read_parts(content):
+            if part.kind != "text":
+                raise cannot_carry(part, "a model as its own message", "put it into a user message")
         if not calls and not content:
             return
         written = {**self._echo(message), **_known_fields(message)}
@@ -178,8 +195,11 @@ class _Repair:
             results = _results_from(messages, next_position)
             new_ids = [self._new_id(str(call.get("id") or "")) for call in calls]
             written["tool_calls"] = [self._call(call, new) for call, new in zip(calls, new_ids, strict=True)]
+            media: list[Any] = []
             for call, new in zip(calls, new_ids, strict=True):
-                self.written.append(self._result(call, new, results))
+                self.written.append(self._result(call, new, results, media))
+            if media:
+                self._take_user({"role": "user", "content": media})
 
     def _call(self, call: Mapping[str, Any], new_id: str) -> dict[str, Any]:
         function = function_of(call)
@@ -193,13 +213,59 @@ class _Repair:
             },
         }
 
-    def _result(self, call: Mapping[str, Any], new_id: str, results: dict[str, Message]) -> dict[str, Any]:
+    def _result(
+        self, call: Mapping[str, Any], new_id: str, results: dict[str, Message], media: list[Any]
+    ) -> dict[str, Any]:
         found = results.pop(str(call.get("id") or ""), None)
         content = NO_RESULT if found is None else found.get("content")
+        if content is not None and not isinstance(content, str) and not self._quirks.keeps_parts:
+            content = self._split_media(content, str(function_of(call).get("name") or "a tool"), media)
         result = {"role": "tool", "tool_call_id": new_id, "content": "" if content is None else content}
         if self._quirks.name_in_tool_result:
             result["name"] = self._names.sent(str(function_of(call).get("name") or "unknown"))
         return result
+
+    def _split_media(self, content: Any, tool: str, media: list[Any]) -> str:
+        """The text of a result; what else it has goes into a user message behind the results, where media may stand."""
+        texts: list[str] = []
+        for item in content:
+            part = read_part(item)
+            if part.kind == "text":
+                texts.append(part.text)
+                continue
+            shown = part.name or part.media_type or part.kind
+            texts.append(f"[{shown}: in the next message]")
+            media += [{"type": "text", "text": f"{shown}, from the result of {tool}:"}, item]
+        return "\n\n".join(text for text in texts if text)
+
+    def _write_parts(self, content: Any) -> Any:
+        if self._quirks.keeps_parts:  # a protocol with forms of its own writes them itself
+            return content
+        written = [self._write_part(item) for item in content]
+        return [part for part in written if part.get("text") != ""] or ""
+
+    def _write_part(self, item: Any) -> dict[str, Any]:
+        """A part in the form of chat completions; one that has it already stays as it is."""
+        part = read_part(item)
+        if part.kind == "text":
+            return {"type": "text", "text": part.text} if isinstance(item, str) or len(item) <= 2 else dict(item)
+        if part.kind not in self._quirks.inputs:
+            raise cannot_carry(part, self._origin or "this endpoint")
+        if part.kind == "image":
+            return dict(item) if item.get("image_url") else {"type": "image_url", "image_url": {"url": part.data_url}}
+        if part.kind == "audio":
+            if isinstance(item.get("input_audio"), Mapping):
+                return dict(item)
+            if part.data is None or part.audio_format is None:
+                raise cannot_carry(part, "chat completions", "give its data as WAV or MP3")
+            return {"type": "input_audio", "input_audio": {"data": part.data, "format": part.audio_format}}
+        if isinstance(item.get("file"), Mapping):
+            return dict(item)
+        if self._quirks.document_url:
+            return {"type": "document_url", "document_url": part.data_url}
+        if part.data is None:
+            raise cannot_carry(part, "chat completions", "give its data instead of a URL")
+        return {"type": "file", "file": {"filename": part.name or "file", "file_data": part.data_url}}
 
     def _new_id(self, old: str) -> str:
         """The id to send: unique in the conversation, of the form that the endpoint wants, the same in every request."""
@@ -217,6 +283,31 @@ class _Repair:
         if item.get("origin", self._origin) != self._origin:
             return {}
         return {key: item[key] for key in self._quirks.echo_fields if key in item}
+
+
+def tool_names(tools: Sequence[ToolSpec]) -> ToolNames:
+    """The names of the tools that run here."""
+    return ToolNames(str(name) for tool in tools if (name := function_of(tool).get("name")))
+
+
+def write_tools(
+    tools: Sequence[ToolSpec], extra_tools: Sequence[Mapping[str, Any]], write: Callable[[ToolSpec], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The tools as `write` makes them; an entry for one of the vendor's own tools stays as it is.
+
+    Raises `OptionsError` for an entry that is neither.
+    """
+    written = []
+    for tool in (*tools, *extra_tools):
+        if function_of(tool).get("name"):
+            written.append(write(tool))
+        elif tool and "function" not in tool and tool.get("type") != "function":
+            written.append(dict(tool))
+        else:
+            raise OptionsError(
+                f"a tool needs a function with a name, or the type of a vendor's tool: {dict(tool)!r:.200}"
+            )
+    return written
 
 
 def write_tool(tool: ToolSpec, names: ToolNames, quirks: Quirks) -> dict[str, Any]:
@@ -275,7 +366,7 @@ def _choose_tool(payload: dict[str, Any], settings: RequestSettings, names: Tool
             payload["tool_choice"] = choice
         return
     sent = names.sent(choice)
-    only = [tool for tool in payload["tools"] if tool["function"]["name"] == sent]
+    only = [tool for tool in payload["tools"] if function_of(tool).get("name") == sent]
     if not only:
         raise OptionsError(f"tool_choice names {choice!r}, which is not among the tools of the request")
     if quirks.tool_choice_object:

@@ -1,26 +1,31 @@
 """What every provider over HTTP does alike: keys, settings, one request, reading its answer to the end.
 
-A protocol (chat completions, Responses, Messages) adds how a request is written and a `Reading` that understands the
+A protocol (chat completions, Responses, Messages, Gemini) adds how a request is written and a `Reading` that understands the
 answer. `complete` and `stream` go through the same request, reader and fold, so they give the same answer.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
+from copy import copy
 from dataclasses import replace
 from typing import Any, Self, TypedDict, Unpack
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from ..errors import OptionsError, ProviderError, ProviderResponseError
+from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from .base import Done, Message, ModelOutput, StreamEvent, ToolCallReady, ToolSpec
 from .chat_request import RequestSettings, ToolNames
-from .exchange import StreamTransport, Transport, Whole, Wire
+from .exchange import BodyReader, Exchange, StreamTransport, Transport, Whole, Wire
 from .failures import error_in_body, hide_secrets_in, secrets_of
 from .http import HttpTransport
+from .keys import ApiKey, Headers, KeySource, call, is_host_of
 from .sse import SSEEvent
+from .token_count import TokenCount, estimate_tokens
 
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
 LINGER_AFTER_DONE_S = 0.25
@@ -30,13 +35,17 @@ LINGER_AFTER_FINISH_S = 5.0
 class Reading(ABC):
     """An answer being read, event by event or whole.
 
-    `linger_s`, once set, says that what matters has come; `is_over` that nothing can follow any more.
+    `linger_s`, once set, says that what matters has come; `is_over` that nothing can follow any more. `raw`, when it is a
+    list, gets everything as it came. `notices` say what was left out of the request. Whatever an endpoint sends, only
+    `ProviderError`s leave `take` and `finish`.
     """
 
     linger_s: float | None = None
     is_over = False
 
     def __init__(self) -> None:
+        self.raw: Any = None
+        self.notices: list[str] = []
         self._unreadable: str | None = None
         self._count = 0
 
@@ -49,7 +58,7 @@ class Reading(ABC):
         """What can be shown of an answer that came in one piece. Raises `ProviderResponseError` when it is none."""
 
     @abstractmethod
-    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen."""
 
     def take_marker(self) -> None:
@@ -58,14 +67,19 @@ class Reading(ABC):
 
     def take(self, batch: list[SSEEvent] | Whole) -> list[StreamEvent]:
         """What can be shown of what came. Raises `ProviderHTTPError` for an error in place of an answer."""
-        if isinstance(batch, Whole):
-            self._count += 1
-            return self._checked_whole(batch.data)
-        shown: list[StreamEvent] = []
-        for event in batch:
-            self._count += 1
-            shown += self._take_event(event)
-        return shown
+        with _understood():
+            if isinstance(batch, Whole):
+                self._count += 1
+                return self._checked_whole(batch.data)
+            shown: list[StreamEvent] = []
+            for event in batch:
+                shown += self._take_event(event)
+            return shown
+
+    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+        """What was held back, and the whole answer. Raises `IncompleteResponseError` when its end was not seen."""
+        with _understood():
+            return self.conclude()
 
     def check_answered(self) -> None:
         """Raise `ProviderResponseError` when the endpoint sent nothing at all."""
@@ -76,11 +90,16 @@ class Reading(ABC):
         _raise_error_in(data)
         if not isinstance(data, Mapping):
             raise ProviderResponseError(f"the endpoint's answer is no object; it is {json.dumps(data)[:200]}")
+        if self.raw is not None:
+            self.raw = data
         return self.take_whole(data)
 
     def _take_event(self, event: SSEEvent) -> list[StreamEvent]:
+        if not event.data.strip():
+            return []  # it keeps the connection open
+        self._count += 1
         if self._unreadable is not None:
-            raise ProviderResponseError(f"the endpoint sent an event that is no JSON: {self._unreadable[:200]!r}")
+            raise GarbledResponseError(f"the endpoint sent an event that is no JSON: {self._unreadable[:200]!r}")
         if event.data.strip() == "[DONE]":
             self.take_marker()
             return []
@@ -88,6 +107,8 @@ class Reading(ABC):
             chunk = json.loads(event.data)
         except (ValueError, RecursionError):
             return self._take_unreadable(event)
+        if self.raw is not None:
+            self.raw.append(chunk)
         _raise_error_in(chunk)
         if event.event == "error":
             _raise_error_in({"error": chunk})
@@ -107,12 +128,13 @@ class Reading(ABC):
 class EndpointArguments(TypedDict, total=False):
     """What the constructor of every provider over HTTP takes, besides what its protocol needs.
 
-    `headers` and `settings` hold for every request. `transport` and `stream_transport` are callables that take the place of
-    the sockets, `http` is how the sockets are used; connections can be shared by giving several providers the same one.
+    `api_key` is a text or a callable, see `keys`; `headers` are sent with each request, and may be a callable too.
+    `settings` hold for every request. `transport` and `stream_transport` are callables that take the place of the sockets,
+    `http` is how the sockets are used; connections are shared by giving several providers the same one.
     """
 
-    api_key: str | None
-    headers: Mapping[str, str] | None
+    api_key: ApiKey | None
+    headers: Headers | None
     settings: RequestSettings | None
     transport: Transport | None
     stream_transport: StreamTransport | None
@@ -120,23 +142,32 @@ class EndpointArguments(TypedDict, total=False):
 
 
 class EndpointProvider(ABC):
-    """An endpoint at `base_url`; `with_settings` gives a provider that differs in some settings.
+    """An endpoint at `base_url`, which may hold a query; `with_settings` gives a provider that differs in some settings.
 
-    The key of a call goes before `api_key`, and that before the environment.
+    `base_url` None is the one in the environment (`url_variable`), else the vendor's (`usual_url`). The key of a call goes
+    before `api_key`, and that before the environment, whose key goes to the vendor's own hosts only (`hosts`).
     """
 
     name = "endpoint"
+    usual_url = ""
+    url_variable: str | None = None
     key_variable: str | None = None
+    hosts: tuple[str, ...] = ()
     needs_key = False
     has_response_format = False
 
-    def __init__(self, *, base_url: str, **endpoint: Unpack[EndpointArguments]) -> None:
+    def __init__(self, *, base_url: str | None, **endpoint: Unpack[EndpointArguments]) -> None:
         if unknown := endpoint.keys() - EndpointArguments.__annotations__.keys():
             raise TypeError(f"{type(self).__name__} takes no argument {', '.join(sorted(unknown))}")
-        self.base_url = base_url.rstrip("/")
+        named = os.environ.get(self.url_variable, "").strip() if base_url is None and self.url_variable else ""
+        self._is_url_of_environment = bool(named)
+        url, _, self._query = (base_url or named or self.usual_url).partition("?")
+        self.base_url = url.rstrip("/")
         self.settings = endpoint.get("settings") or RequestSettings()
-        self._api_key = endpoint.get("api_key")
-        self._headers = dict(endpoint.get("headers") or {})
+        given = endpoint.get("api_key")
+        self._key = KeySource(given) if given else None
+        self._call_keys: dict[Any, KeySource] = {}
+        self._headers = endpoint.get("headers") or {}
         self._wire = Wire(
             http=endpoint.get("http") or HttpTransport(),
             transport=endpoint.get("transport"),
@@ -147,6 +178,10 @@ class EndpointProvider(ABC):
     def url(self, model: str) -> str:
         """Where requests for this model go."""
 
+    def url_of_request(self, model: str, *, stream: bool) -> str:
+        """The same, for endpoints that have another place for streams."""
+        return self.url(model)
+
     @abstractmethod
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
@@ -156,6 +191,27 @@ class EndpointProvider(ABC):
     def authorization(self, key: str) -> dict[str, str]:
         """The headers that show the key."""
         return {"Authorization": f"Bearer {key}"}
+
+    def fixed_headers(self) -> dict[str, str]:
+        """The headers that the protocol wants with each request."""
+        return {}
+
+    async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        """The headers as they are sent: for endpoints that want a signature over the whole request."""
+        return headers
+
+    def body_reader(self) -> BodyReader:
+        """What tells the events of an answer apart."""
+        return BodyReader()
+
+    def learn_from(self, error: ProviderHTTPError, model: str) -> bool:
+        """Whether a refused request is worth writing once more, in another form."""
+        return False
+
+    def address(self, path: str, **query: str) -> str:
+        """A URL below `base_url`, with its query and this one."""
+        parts = [part for part in (self._query, urlencode(query, safe=":")) if part]
+        return self.base_url + path + ("?" + "&".join(parts) if parts else "")
 
     @property
     def endpoint(self) -> str:
@@ -171,14 +227,18 @@ class EndpointProvider(ABC):
             return self.base_url
 
     @property
+    def is_at_home(self) -> bool:
+        """Whether this is the vendor's own endpoint, or the one that the environment names for it."""
+        return self._is_url_of_environment or is_host_of(self.hosts, self.base_url)
+
+    @property
     def http(self) -> HttpTransport:
         """The connections of this provider, to share with another one."""
         return self._wire.http
 
     def with_settings(self, **changes: Any) -> Self:
         """The same provider with other settings (fields of `RequestSettings`), over the same connections."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
+        other = copy(self)
         other.settings = replace(self.settings, **changes)
         return other
 
@@ -191,7 +251,7 @@ class EndpointProvider(ABC):
         return self.with_settings(response_format=response_format) if self.has_response_format else None
 
     async def complete(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> ModelOutput:
         """The whole answer at once. Raises one of the provider errors."""
         async with aclosing(self._ask(model, messages, tools, api_key, stream=False)) as events:
@@ -201,35 +261,129 @@ class EndpointProvider(ABC):
         raise ProviderResponseError("the answer ended without its end")
 
     async def stream(
-        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> AsyncIterator[StreamEvent]:
         """The answer piece by piece; calls come when the answer is whole. Raises one of the provider errors."""
         async with aclosing(self._ask(model, messages, tools, api_key, stream=True)) as events:
             async for event in events:
                 yield event
 
-    def request_headers(self, api_key: str | None = None) -> dict[str, str]:
-        """The headers of a request. Raises `OptionsError` when a key is needed and there is none."""
-        key = (api_key or self._api_key or self._key_of_environment()).strip()
-        if not key and self.needs_key:
-            raise OptionsError(f"{self.name} needs an API key: set {self.key_variable}, or pass api_key=")
-        headers = {"User-Agent": "openagentic-sdk", **(self.authorization(key) if key else {})}
+    async def models(self, *, api_key: ApiKey | None = None) -> list[str]:
+        """The names of the models that the endpoint serves. Raises one of the provider errors."""
+        body = await self.fetch(self.models_url(), api_key=api_key)
+        if isinstance(body, Mapping):
+            keys = ("data", "models", "modelSummaries", "publisherModels")
+            body = next((body[key] for key in keys if isinstance(body.get(key), list)), body)
+        if not isinstance(body, list):
+            raise ProviderResponseError(f"the endpoint lists no models; it says {json.dumps(body)[:200]}")
+        names = [_model_name(item) for item in body if isinstance(item, Mapping)]
+        return [name for name in names if name]
+
+    def models_url(self) -> str:
+        """Where the list of models is."""
+        return self.address("/models")
+
+    async def count_tokens(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
+    ) -> TokenCount:
+        """How many tokens a request takes in: from the endpoint where it counts them, else an estimate that says so."""
+        return estimate_tokens(self.prepare(model, messages, tools, stream=False)[0])
+
+    async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
+        """The headers of a request. Raises `OptionsError` when a key is needed and there is none.
+
+        `fresh` asks the callables again, because what they gave was refused.
+        """
+        key = await self._find_key(api_key, fresh=fresh)
+        shown = self.authorization(key) if key else {}
+        headers = {"User-Agent": "openagentic-sdk", **self.fixed_headers(), **shown}
         if self.settings.idempotency_key:
             headers["Idempotency-Key"] = self.settings.idempotency_key
-        return {**headers, **self._headers, **self.settings.extra_headers}
+        own = self._headers if isinstance(self._headers, Mapping) else await call(self._headers, "headers")
+        return {**headers, **own, **self.settings.extra_headers}
 
-    def _key_of_environment(self) -> str:
-        import os
+    async def fetch(self, url: str, payload: dict[str, Any] | None = None, *, api_key: ApiKey | None = None) -> Any:
+        """The JSON at a URL of this endpoint: a GET, or a POST with a payload. Raises one of the provider errors."""
+        exchange, headers = await self._open(url, payload, api_key, stream=False)
+        try:
+            body: Whole | None = None
+            while (batch := await exchange.read()) is not None:
+                body = batch if isinstance(batch, Whole) else body
+            if body is None:
+                raise ProviderResponseError("the endpoint's answer is no JSON: check base_url")
+            _raise_error_in(body.data)
+            return body.data
+        except ProviderError as error:
+            hide_secrets_in(error, secrets_of(headers))
+            raise
+        finally:
+            await exchange.aclose()
 
-        return os.environ.get(self.key_variable, "") if self.key_variable else ""
+    async def _find_key(self, api_key: ApiKey | None, *, fresh: bool) -> str:
+        if source := self._key_source(api_key):
+            return await source.key(fresh=fresh)
+        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
+        withheld = bool(key) and not self.is_at_home
+        if self.needs_key and (withheld or not key):
+            told = f"set {self.key_variable}, or pass api_key="
+            if withheld:
+                told = f"${self.key_variable} goes to {' and '.join(self.hosts)} only, pass api_key= for {self.origin}"
+            raise OptionsError(f"{self.name} needs an API key: {told}")
+        return "" if withheld else key
+
+    def _key_source(self, api_key: ApiKey | None) -> KeySource | None:
+        if not api_key:
+            return self._key
+        if isinstance(api_key, str):
+            return KeySource(api_key)
+        return self._call_keys.setdefault(api_key, KeySource(api_key))
+
+    async def _open(
+        self, url: str, payload: dict[str, Any] | None, api_key: ApiKey | None, *, stream: bool
+    ) -> tuple[Exchange, dict[str, str]]:
+        """Send a request; when the key is refused and comes from a callable, once more with what that gives now."""
+        source = self._key_source(api_key)
+        renewable = (source is not None and source.is_renewable) or callable(self._headers)
+        for fresh in (False, True):
+            headers = await self.request_headers(api_key, fresh=fresh)
+            try:
+                opened = self._wire.open(
+                    url,
+                    headers,
+                    payload,
+                    stream=stream,
+                    reader=self.body_reader(),
+                    timeouts=self.settings.timeouts,
+                    sign=self.signed,
+                )
+                return await opened, headers
+            except ProviderHTTPError as error:
+                if error.status != 401 or fresh or not renewable:
+                    raise
+        raise AssertionError("the second attempt returns or raises")
 
     async def _ask(
-        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], api_key: str | None, *, stream: bool
+        self,
+        model: str,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        api_key: ApiKey | None,
+        *,
+        stream: bool,
     ) -> AsyncGenerator[StreamEvent, None]:
-        stream = self._wire.will_stream(stream)
+        stream = self._wire.will_stream(stream and self.settings.stream)
+        url = self.url_of_request(model, stream=stream)
         payload, reading, names = self.prepare(model, messages, tools, stream=stream)
-        headers = self.request_headers(api_key)
-        exchange = await self._wire.open(self.url(model), headers, payload, stream=stream)
+        try:
+            exchange, headers = await self._open(url, payload, api_key, stream=stream)
+        except ProviderHTTPError as error:
+            if not self.learn_from(error, model):
+                raise
+            payload, reading, names = self.prepare(model, messages, tools, stream=stream)
+            exchange, headers = await self._open(url, payload, api_key, stream=stream)
+        for notice in reading.notices:
+            warnings.warn(f"{self.name}: {notice}", stacklevel=2)
+        reading.raw = [] if self.settings.keep_raw else None
         try:
             while (batch := await exchange.read()) is not None:
                 for event in reading.take(batch):
@@ -243,7 +397,14 @@ class EndpointProvider(ABC):
             raise
         finally:
             await exchange.aclose()
-        output = with_real_names(output, names)
+        output = replace(
+            with_real_names(output, names),
+            raw=reading.raw,
+            record_raw=self.settings.keep_raw,
+            rate_limits=rate_limits(exchange.headers),
+            cost_usd=output.cost_usd if output.cost_usd is not None else _cost_in(exchange.headers),
+            notices=tuple(reading.notices),
+        )
         for event in (*rest, *map(ToolCallReady, output.tool_calls)):
             yield event
         yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
@@ -254,6 +415,32 @@ def with_real_names(output: ModelOutput, names: ToolNames) -> ModelOutput:
     if all(names.real(call.name) == call.name for call in output.tool_calls):
         return output
     return replace(output, tool_calls=[replace(call, name=names.real(call.name)) for call in output.tool_calls])
+
+
+def rate_limits(headers: Mapping[str, str]) -> dict[str, str] | None:
+    """The headers that tell what is left of a limit, as they came; None when there are none."""
+    return {name: value for name, value in headers.items() if "ratelimit" in name} or None
+
+
+def _cost_in(headers: Mapping[str, str]) -> float | None:
+    try:
+        return float(headers["x-litellm-response-cost"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _model_name(item: Mapping[str, Any]) -> str:
+    name = item.get("id") or item.get("modelId") or item.get("name") or item.get("model")
+    return str(name).rpartition("models/")[2] if isinstance(name, str) else ""
+
+
+@contextmanager
+def _understood() -> Any:
+    """Whatever an endpoint sends that the reader did not expect is an answer that cannot be read, never another error."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise GarbledResponseError(f"the endpoint's answer does not fit its protocol ({error})") from error
 
 
 def _raise_error_in(data: Any) -> None:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ..errors import ProviderError, ProviderResponseError
+from ..errors import GarbledResponseError, ProviderError
 from .chat_request import encode_request, sendable
+from .connect import shown_url
 from .failures import http_error, secrets_of
-from .http import HttpTransport, shown_url
+from .http import HttpTransport
 from .sse import SSEDecoder, SSEEvent
 from .thread_feed import ThreadFeed
-from .timeouts import timeout_error
+from .timeouts import Progress, Timeouts, Watch, timeout_error
 
 Transport = Callable[[str, dict[str, str], dict[str, Any]], Mapping[str, Any]]
 StreamTransport = Callable[[str, dict[str, str], dict[str, Any]], Iterable[bytes]]
+Sign = Callable[[str, dict[str, str], bytes], Awaitable[dict[str, str]]]
 
 _MAX_ERROR_BYTES = 64 * 1024
+_MAX_COMMENT_BYTES = 64 * 1024
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -35,10 +39,14 @@ class Whole:
 
 
 class BodyReader:
-    """Tells a stream of events from a JSON body, and reads it. Pure."""
+    """Tells a stream of events from a JSON body, and reads it. Pure.
+
+    `has_begun` says that an answer is coming: a first event with something in it, or the first byte of a JSON body. What
+    only keeps the line open (white space, comments, events without data) is no answer yet.
+    """
 
     def __init__(self) -> None:
-        self.saw_event = False
+        self.has_begun = False
         self._head = b""
         self._json: bytearray | None = None
         self._events: SSEDecoder | None = None
@@ -47,24 +55,24 @@ class BodyReader:
         """The events that this chunk completes; none while the body is JSON."""
         if self._events is not None:
             events = self._events.feed(chunk)
-            self.saw_event = self.saw_event or bool(events)
+            self.has_begun = self.has_begun or any(event.data for event in events)
             return events
         if self._json is not None:
             self._json += chunk
             return []
-        self._head += chunk
-        first = self._head.removeprefix(_BOM).lstrip()[:1]
-        if not first or (len(self._head) < 3 and _BOM.startswith(self._head)):
+        self._head = _without_keep_alives(self._head + chunk)
+        is_comment = self._head.startswith(b":") and len(self._head) < _MAX_COMMENT_BYTES
+        if not self._head or is_comment or (len(self._head) < 3 and _BOM.startswith(self._head)):
             return []
         head, self._head = self._head, b""
-        if first in (b"{", b"["):
-            self._json = bytearray(head.removeprefix(_BOM))
+        if head[:1] in (b"{", b"["):
+            self._json, self.has_begun = bytearray(head), True
             return []
         self._events = SSEDecoder()
         return self.feed(head)
 
     def close(self) -> list[SSEEvent] | Whole:
-        """The rest: events, or the whole body. Raises `ProviderResponseError` for JSON that is cut or none."""
+        """The rest: events, or the whole body. Raises `GarbledResponseError` for JSON that is cut or none."""
         if self._events is not None:
             return self._events.close()
         if self._json is None:
@@ -73,7 +81,7 @@ class BodyReader:
             return Whole(json.loads(bytes(self._json)))
         except (ValueError, RecursionError):
             start = bytes(self._json[:200]).decode("utf-8", "replace")
-            raise ProviderResponseError(f"the endpoint's answer is not valid JSON; it begins with {start!r}") from None
+            raise GarbledResponseError(f"the endpoint's answer is not valid JSON; it begins with {start!r}") from None
 
 
 class _Source(Protocol):
@@ -85,10 +93,19 @@ class _Source(Protocol):
 class Exchange:
     """An answer on its way. `read` gives events in batches, or one `Whole`; None is the end."""
 
-    def __init__(self, source: _Source, *, name: str, first_event_s: float | None = None) -> None:
+    def __init__(
+        self,
+        source: _Source,
+        *,
+        name: str,
+        reader: BodyReader,
+        headers: Mapping[str, str],
+        first_event_s: float | None = None,
+    ) -> None:
+        self.headers = headers
         self._source = source
         self._name = name
-        self._reader = BodyReader()
+        self._reader = reader
         self._began = time.monotonic()
         self._first_event_s = first_event_s
         self._end_by: float | None = None
@@ -132,15 +149,25 @@ class Exchange:
 
     def _check_first_event(self) -> None:
         limit = self._first_event_s
-        if limit is not None and not self._reader.saw_event and time.monotonic() - self._began > limit:
+        if limit is not None and not self._reader.has_begun and time.monotonic() - self._began > limit:
             raise timeout_error(self._name, "first_byte", limit)
 
 
 class _CallableSource:
-    """An injected callable, run in a thread so that it may block."""
+    """An injected callable, run in a thread so that it may block, under the same time limits as a socket."""
 
-    def __init__(self, produce: Callable[[ThreadFeed], None]) -> None:
-        self._feed = ThreadFeed(produce)
+    def __init__(self, answer: Callable[[], Iterable[bytes | Whole]], name: str, timeouts: Timeouts) -> None:
+        self._answer = answer
+        self._progress = Progress("first_byte")
+        self._watch = Watch(
+            name,
+            timeouts,
+            self._progress,
+            lambda error: self._feed.fail(error),
+            lambda: self._feed.has_waiting_items,
+        )
+        self._feed = ThreadFeed(self._produce)
+        self._watch.arm()
 
     async def read(self) -> list[Any]:
         items = await self._feed.take()
@@ -148,7 +175,19 @@ class _CallableSource:
         return items
 
     async def aclose(self) -> None:
+        self._watch.stop()
         await self._feed.aclose()
+
+    def _produce(self, feed: ThreadFeed) -> None:
+        for item in self._answer():
+            self._progress.since = time.monotonic()
+            if self._progress.phase != "idle":
+                self._progress.phase = "idle"
+                feed.call_on_loop(self._watch.arm)
+            if isinstance(item, Whole):
+                feed.put(item)
+            else:
+                feed.put(bytes(item), len(item))
 
 
 class Wire:
@@ -171,31 +210,53 @@ class Wire:
             return self._stream_transport is not None or self._transport is None
         return self._stream_transport is not None and self._transport is None
 
-    async def open(self, url: str, headers: dict[str, str], payload: dict[str, Any], *, stream: bool) -> Exchange:
-        """Send the request. Raises one of the provider errors for anything but an answer with a status of success."""
+    async def open(
+        self,
+        url: str,
+        headers: dict[str, str],
+        payload: dict[str, Any] | None,
+        *,
+        stream: bool,
+        reader: BodyReader,
+        timeouts: Timeouts | None = None,
+        sign: Sign | None = None,
+    ) -> Exchange:
+        """Send the request, a GET without a payload. Raises one of the provider errors for any status but success.
+
+        `timeouts` None are those of the connections; `sign` makes the headers of the body as it is sent.
+        """
+        timeouts = timeouts or self.http.timeouts
+        name = shown_url(url)
         answer_with: Callable[..., Any] | None = self._stream_transport if stream else self._transport
-        if answer_with is None:
-            return await self._open_socket(url, headers, payload)
+        if answer_with is not None and payload is not None:
+            body = sendable(payload)
 
-        def produce(feed: ThreadFeed) -> None:
-            answer = answer_with(url, headers, sendable(payload))
-            if not stream:
-                feed.put(Whole(answer))
-                return
-            for chunk in answer:
-                feed.put(bytes(chunk), len(chunk))
+            def answer() -> Iterable[bytes | Whole]:
+                said = answer_with(url, headers, body)
+                return said if stream else [Whole(said)]
 
-        return Exchange(_CallableSource(produce), name=shown_url(url))
-
-    async def _open_socket(self, url: str, headers: dict[str, str], payload: dict[str, Any]) -> Exchange:
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream, application/json", **headers}
-        answer = await self.http.request(url, headers, encode_request(payload))
-        if 200 <= answer.status < 300:
-            return Exchange(answer, name=shown_url(url), first_event_s=self.http.timeouts.first_byte_s)
+            return Exchange(_CallableSource(answer, name, timeouts), name=name, reader=reader, headers={})
+        headers = {"Accept": "text/event-stream, application/json", **headers}
+        encoded = None
+        if payload is not None:
+            headers, encoded = {"Content-Type": "application/json", **headers}, encode_request(payload)
+        if sign is not None:
+            headers = await sign(url, headers, encoded or b"")
+        got = await self.http.request(url, headers, encoded, timeouts=timeouts)
+        if 200 <= got.status < 300:
+            return Exchange(got, name=name, reader=reader, headers=got.headers, first_event_s=timeouts.first_byte_s)
         try:
-            body = await answer.read_all(_MAX_ERROR_BYTES)
+            error_body = await got.read_all(_MAX_ERROR_BYTES)
         except ProviderError:
-            body = b""  # the status says enough
+            error_body = b""  # the status says enough
         finally:
-            await answer.aclose()
-        raise http_error(answer.status, answer.headers, body, endpoint=shown_url(url), secrets=secrets_of(headers))
+            await got.aclose()
+        raise http_error(got.status, got.headers, error_body, endpoint=name, secrets=secrets_of(headers))
+
+
+def _without_keep_alives(head: bytes) -> bytes:
+    """The beginning of a body without the white space and comments that kept the line open before it."""
+    head = head.removeprefix(_BOM).lstrip()
+    while head.startswith(b":") and (line := re.match(rb":[^\r\n]*[\r\n]", head)):
+        head = head[line.end() :].lstrip()
+    return head

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
 from ..frozen import frozen
-from .base import Message, Provider, Retrying, StreamEvent, ToolSpec
+from .base import Done, Message, Provider, Retrying, StreamEvent, ToolSpec
 from .wrap import AroundProvider, ask, formatted, is_shown
 
 # The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
@@ -26,13 +26,15 @@ class Fallback:
 
 
 class FallbackProvider(AroundProvider):
-    """A provider that goes on to the next model of a list when one fails before anything of its answer was shown.
+    """A provider that goes on to the next model of a list when one fails: before anything of its answer was shown, or
+    with `mid_answer` at any time.
 
     A failure that lies in the request goes to the caller at once. What the last one raises is raised.
     """
 
-    def __init__(self, provider: Provider, fallbacks: Sequence[Fallback | str]) -> None:
+    def __init__(self, provider: Provider, fallbacks: Sequence[Fallback | str], *, mid_answer: bool = False) -> None:
         super().__init__(provider)
+        self.mid_answer = mid_answer
         self.fallbacks = tuple(Fallback(item) if isinstance(item, str) else item for item in fallbacks)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> FallbackProvider | None:
@@ -44,7 +46,7 @@ class FallbackProvider(AroundProvider):
             if one.provider is not None and provider is None:
                 return None
             fallbacks.append(replace(one, provider=provider))
-        return None if inner is None else FallbackProvider(inner, fallbacks)
+        return None if inner is None else FallbackProvider(inner, fallbacks, mid_answer=self.mid_answer)
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
@@ -52,21 +54,22 @@ class FallbackProvider(AroundProvider):
         """The answer, with a `Retrying` that names the model before each fallback."""
         attempts = [Fallback(model, self.provider, api_key), *self.fallbacks]
         for position, one in enumerate(attempts, start=1):
-            shown = False
+            shown = done = False
             provider = one.provider or self.provider
             key = one.api_key or (api_key if provider is self.provider else None)
             try:
                 events = ask(provider, model=one.model, messages=messages, tools=tools, api_key=key)
                 async with aclosing(events):
                     async for event in events:
-                        shown = shown or is_shown(event)
+                        shown = is_shown(event) or (shown and not isinstance(event, Retrying))
+                        done = done or isinstance(event, Done)
                         yield event
                 return
             except (ProviderError, ConnectionError, TimeoutError) as error:
                 at_fault = isinstance(error, ContextLengthError) or (
                     isinstance(error, ProviderHTTPError) and error.status in _REQUEST_FAULTS
                 )
-                if shown or at_fault or position == len(attempts):
+                if done or at_fault or position == len(attempts) or (shown and not self.mid_answer):
                     raise
                 reason = str(error) or type(error).__name__
-            yield Retrying(reason, 0.0, position, attempts[position].model)
+            yield Retrying(reason, 0.0, position, attempts[position].model, mid_answer=shown)

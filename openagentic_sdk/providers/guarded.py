@@ -23,10 +23,10 @@ def guarded(
     fallback: Sequence[Fallback | str] = (),
     clock: Clock | None = None,
 ) -> Provider:
-    """The provider with retries, with the breaker that this process shares for its endpoint, and with fallback models.
+    """The provider with retries, with the breakers that this process shares for its models, and with fallback models.
 
-    `retry` None is the default policy. A fallback that names a provider gets retries and a breaker too. Providers without
-    an endpoint have no breaker.
+    `retry` None is the default policy, which asks again in the middle of an answer too. A fallback that names a provider
+    gets retries and breakers too. Providers without an endpoint have no breaker.
     """
     first = _watched(provider, retry, clock)
     if not fallback:
@@ -36,11 +36,12 @@ def guarded(
         one if one.provider is None else Fallback(one.model, _watched(one.provider, retry, clock), one.api_key)
         for one in others
     ]
-    return FallbackProvider(first, ready)
+    return FallbackProvider(first, ready, mid_answer=(retry or RetryPolicy()).mid_answer)
 
 
 def _watched(provider: Provider, retry: RetryPolicy | None, clock: Clock | None) -> Provider:
-    retrying = RetryingProvider(provider, policy=retry, clock=clock)
+    retrying = RetryingProvider(provider, policy=retry or RetryPolicy(), clock=clock)
     if not isinstance(provider, EndpointProvider):
         return retrying
-    return BreakingProvider(retrying, shared_breaker(provider.endpoint), clock=clock)
+    endpoint = provider.endpoint
+    return BreakingProvider(retrying, lambda model: shared_breaker(endpoint, model), clock=clock)

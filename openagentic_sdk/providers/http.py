@@ -1,16 +1,15 @@
-"""HTTP to models: the one file that opens a socket to an endpoint.
+"""HTTP to models: one request and its answer, over connections that are kept.
 
 The standard library's own client (http.client) runs in a thread per request; the loop gets the body in batches and is never
 blocked. The traps that this file exists for: iterating over lines hides a body that was cut, closing from another thread
 hangs where `shutdown` frees at once, keys travel along with redirects, a TLS context costs 40 ms, and a connection that was
 kept open may be dead when it is used again.
 
-The law of this file: a key is in the request's headers and nowhere else; no error and no URL shown repeats it.
+A key is in the request's headers and nowhere else; no error and no URL shown repeats it.
 """
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import socket
@@ -18,14 +17,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ..errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
-from ..frozen import frozen
-from ..patterns import regex
+from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import Progress, Timeouts, Watch
 
@@ -40,22 +37,7 @@ _MAX_REDIRECTS = 3
 # Vendors keep connections for minutes, llama.cpp and Node for 5 s; one that was closed meanwhile is noticed before use.
 _MAX_IDLE_S = 60.0
 _MAX_KEPT_PER_HOST = 64
-_HEADER_NAME = regex(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-@frozen
-class _Target:
-    """Where a request goes: the host, and the proxy on the way when there is one."""
-
-    scheme: str
-    host: str
-    port: int
-    proxy: str | None = None
-
-    @property
-    def origin(self) -> str:
-        default = 443 if self.scheme == "https" else 80
-        return f"{self.scheme}://{_netloc_host(self.host)}" + (f":{self.port}" if self.port != default else "")
+_HEADER_NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
 
 class HttpTransport:
@@ -86,16 +68,19 @@ class HttpTransport:
         """Close the connections that are kept; the transport can go on being used."""
         self.pool.close()
 
-    async def request(self, url: str, headers: Mapping[str, str], body: bytes | None = None) -> HttpAnswer:
+    async def request(
+        self, url: str, headers: Mapping[str, str], body: bytes | None = None, *, timeouts: Timeouts | None = None
+    ) -> HttpAnswer:
         """Send a POST, or a GET when `body` is None, and come back with the head of the answer, whatever its status.
 
-        Raises `ProviderConnectionError`, `ProviderTimeoutError`, `ProviderResponseError` for what is no HTTP, and
-        `OptionsError` for a URL or header that cannot be sent. Redirects are followed on the same origin only, and a POST
-        only when the status (307, 308) says that it stays one.
+        `timeouts` None are those of the transport. Raises `ProviderConnectionError`, `ProviderTimeoutError`,
+        `ProviderResponseError` for what is no HTTP, and `OptionsError` for a URL or header that cannot be sent. Redirects
+        are followed on the same origin only, and a POST only when the status (307, 308) says that it stays one.
         """
         _check_headers(headers)
+        timeouts, began = timeouts or self.timeouts, time.monotonic()
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = HttpAnswer(self, url, headers, body)
+            answer = HttpAnswer(self, url, headers, body, timeouts=timeouts, began=began)
             try:
                 await answer.start()
                 followed = _redirect(answer, url, is_post=body is not None)
@@ -108,35 +93,36 @@ class HttpTransport:
             url = followed
         raise ProviderResponseError(f"{shown_url(url)} redirects in a circle: check base_url")
 
-    def find_target(self, parts: SplitResult) -> _Target:
+    def find_target(self, parts: SplitResult) -> Target:
         """Where to connect for this URL."""
         port = parts.port or (443 if parts.scheme == "https" else 80)
-        return _Target(parts.scheme, parts.hostname or "", port, self._find_proxy(parts))
+        return Target(parts.scheme, parts.hostname or "", port, find_proxy(parts, self._proxies))
 
     def tls_context(self) -> ssl.SSLContext:
         """The TLS context of this transport."""
         environment = (os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-        return self._ssl_context or _shared_tls_context(environment)
-
-    def _find_proxy(self, parts: SplitResult) -> str | None:
-        if self._proxies is not None:
-            return self._proxies.get(parts.scheme)
-        from urllib.request import getproxies, proxy_bypass
-
-        proxies = getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
-        return None if not proxy or proxy_bypass(parts.netloc) else proxy
+        return self._ssl_context or shared_tls_context(environment)
 
 
 class HttpAnswer:
     """One answer: its status and headers, and its body as it comes. Close it, even after its end."""
 
-    def __init__(self, transport: HttpTransport, url: str, headers: Mapping[str, str], body: bytes | None) -> None:
+    def __init__(
+        self,
+        transport: HttpTransport,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        *,
+        timeouts: Timeouts,
+        began: float,
+    ) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self._parts = read_url(url)
-        self._timeouts = transport.timeouts
-        self._exchange = _Exchange(transport, self._parts, headers, body, self._enter_phase)
+        self.timeouts = timeouts
+        self._began = began
+        self._exchange = _Exchange(transport, self._parts, headers, body, timeouts.connect_s, self._enter_phase)
         self._feed: ThreadFeed | None = None
         self._watch: Watch | None = None
         self._waiting: list[bytes] = []
@@ -145,7 +131,9 @@ class HttpAnswer:
         """Send the request and wait for the head of the answer."""
         feed = self._feed = ThreadFeed(self._exchange.run, interrupt=self._exchange.line.cut)
         name = shown_url(self._parts.geturl())
-        self._watch = Watch(name, self._timeouts, self._exchange.progress, feed.fail, lambda: feed.has_waiting_items)
+        self._watch = Watch(
+            name, self.timeouts, self._exchange.progress, feed.fail, lambda: feed.has_waiting_items, began=self._began
+        )
         self._watch.arm()
         head, *self._waiting = await feed.take()
         self.status, self.headers = head
@@ -179,43 +167,27 @@ class HttpAnswer:
             self._feed.call_on_loop(self._watch.arm)
 
 
-class _Line:
-    """The socket of an exchange, which the loop may cut while the thread is blocked on it."""
+class _NotSent(ConnectionResetError):
+    """The connection broke before all of the request was written, so nobody can have acted upon it."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
-        self._is_cut = False
 
-    def hold(self, sock: socket.socket) -> None:
-        """This is the socket from now on. Raises `FeedStopped` when the line is cut already."""
-        with self._lock:
-            self._socket = sock
-            if self._is_cut:
-                raise FeedStopped
+@cache
+def _response_class() -> type[HTTPResponse]:
+    """http.client's response, which takes each 1xx answer but 100 for the final one, without that mistake.
 
-    def cut(self) -> None:
-        """Wake whoever is blocked on the socket."""
-        with self._lock:
-            self._is_cut = True
-            if self._socket is not None:
-                # Not SSLSocket's own shutdown, which takes the TLS object away from the thread that is reading from it.
-                with suppress(OSError):
-                    socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+    103 Early Hints stand before the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers.
+    """
+    from http.client import HTTPResponse, parse_headers
 
-    def close(self) -> None:
-        """Close the socket, unless it was released."""
-        with self._lock:
-            if self._socket is not None:
-                self._socket.close()
-                self._socket = None
+    class Response(HTTPResponse):
+        def _read_status(self) -> tuple[str, int, str]:
+            while True:
+                status: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+                if not 100 <= status[1] < 200 or status[1] == 101:
+                    return status
+                parse_headers(self.fp)
 
-    def release(self) -> None:
-        """Let go of the socket without closing it. Raises `FeedStopped` when the line is cut."""
-        with self._lock:
-            if self._is_cut:
-                raise FeedStopped
-            self._socket = None
+    return Response
 
 
 class _Exchange:
@@ -227,14 +199,16 @@ class _Exchange:
         parts: SplitResult,
         headers: Mapping[str, str],
         body: bytes | None,
+        connect_s: float | None,
         on_phase: Callable[[], None],
     ) -> None:
         self.progress = Progress()
-        self.line = _Line()
+        self.line = Line()
         self._transport = transport
         self._parts = parts
         self._headers = headers
         self._body = body
+        self._connect_s = connect_s
         self._on_phase = on_phase
         self._origin = f"{parts.scheme}://{parts.netloc}"
 
@@ -258,32 +232,41 @@ class _Exchange:
                 response.close()
             self.line.close()
 
-    def _send(self, target: _Target) -> tuple[HTTPConnection, HTTPResponse]:
-        from http.client import RemoteDisconnected
-
+    def _send(self, target: Target) -> tuple[HTTPConnection, HTTPResponse]:
         kept = self._transport.pool.take(target)
         if kept is not None:
             self.line.hold(kept.sock)
             try:
                 return kept, self._ask(target, kept)
-            except (RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                # The server closed a kept connection before it answered anything: that is no failed attempt.
+            except _NotSent:
+                # The server closed a kept connection before it could have the whole request: that is no failed attempt.
                 self.line.close()
         self._enter("connect")
-        connection = _open_connection(target, self._transport, self.line)
+        tls_context = self._transport.tls_context() if target.scheme == "https" else None
+        connection = open_connection(target, self.line, connect_s=self._connect_s, tls_context=tls_context)
         return connection, self._ask(target, connection)
 
-    def _ask(self, target: _Target, connection: HTTPConnection) -> HTTPResponse:
+    def _ask(self, target: Target, connection: HTTPConnection) -> HTTPResponse:
+        from http.client import RemoteDisconnected
+
         self._enter("first_byte")
         path = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         headers = {"Accept-Encoding": "identity", **self._headers}
         if target.proxy and target.scheme == "http":
             path = target.origin + path
-            headers.update(_proxy_authorization(target.proxy))
-        # A server that refuses a big request may answer and close before it has read all of it.
-        with suppress(BrokenPipeError, ConnectionResetError):
+            headers.update(proxy_authorization(target.proxy))
+        connection.response_class = _response_class()
+        unsent: OSError | None = None
+        try:
             connection.request("GET" if self._body is None else "POST", path, self._body, headers)
-        return connection.getresponse()
+        except (BrokenPipeError, ConnectionResetError) as error:
+            unsent = error  # a server that refuses a big request may answer and close before it has read all of it
+        try:
+            return connection.getresponse()
+        except (RemoteDisconnected, ConnectionResetError, BrokenPipeError) as error:
+            if unsent is not None:
+                raise _NotSent(*error.args) from error
+            raise
 
     def _read(self, feed: ThreadFeed, response: HTTPResponse) -> None:
         headers: dict[str, str] = {}
@@ -319,9 +302,9 @@ class _Pool:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[_Target, list[tuple[float, int, HTTPConnection]]] = {}
+        self._kept: dict[Target, list[tuple[float, int, HTTPConnection]]] = {}
 
-    def take(self, target: _Target) -> HTTPConnection | None:
+    def take(self, target: Target) -> HTTPConnection | None:
         """A connection that is still alive as far as one can see, or None."""
         while True:
             with self._lock:
@@ -333,7 +316,7 @@ class _Pool:
                 return connection
             connection.close()
 
-    def give(self, target: _Target, connection: HTTPConnection) -> None:
+    def give(self, target: Target, connection: HTTPConnection) -> None:
         """Keep a connection whose answer was read to its end."""
         with self._lock:
             waiting = self._kept.setdefault(target, [])
@@ -367,16 +350,10 @@ def read_url(url: str) -> SplitResult:
     return parts
 
 
-def shown_url(url: str) -> str:
-    """The URL without what may be secret in it: user, password, query, fragment."""
-    bare = re.sub(r"[?#].*", "", url, flags=re.S)
-    return re.sub(r"(://)[^/]*@", r"\1", bare)[:200]
-
-
 def _check_headers(headers: Mapping[str, str]) -> None:
     # http.client would refuse them too, with the value, which may be a key, in its message.
     for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
+        if not re.fullmatch(_HEADER_NAME, name):
             raise OptionsError(f"{name!r} is no name for a header")
         if not value.isascii() or any(char < " " or char == "\x7f" for char in value):
             raise OptionsError(f"the value of the header {name} has line ends or characters that are not ASCII")
@@ -396,90 +373,6 @@ def _redirect(answer: HttpAnswer, url: str, *, is_post: bool) -> str | None:
         f"{shown_url(url)} redirects to {shown_url(new)} ({answer.status}), which is not followed with a key: "
         "set base_url to where it leads if you trust it"
     )
-
-
-def _open_connection(target: _Target, transport: HttpTransport, line: _Line) -> HTTPConnection:
-    import http.client
-
-    if target.proxy is None:
-        sock = _connect(target.host, target.port, transport.timeouts.connect_s, line)
-    else:
-        sock = _connect_through(target, transport.timeouts.connect_s, line)
-    if target.scheme == "https":
-        sock = transport.tls_context().wrap_socket(sock, server_hostname=target.host, do_handshake_on_connect=False)
-        line.hold(sock)
-        sock.do_handshake()
-    connection = http.client.HTTPConnection(target.host, target.port)
-    connection.default_port = 443 if target.scheme == "https" else 80  # left out of the Host header
-    connection.sock = sock
-    return connection
-
-
-def _connect(host: str, port: int, timeout_s: float | None, line: _Line) -> socket.socket:
-    """A connected socket: the host's addresses in turn, which share the time."""
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    failure: OSError | None = None
-    for family, kind, protocol, _, address in addresses:
-        sock = socket.socket(family, kind, protocol)
-        line.hold(sock)
-        try:
-            sock.settimeout(None if timeout_s is None else timeout_s / len(addresses))
-            sock.connect(address)
-            sock.settimeout(None)  # from here on the watch on the loop ends what takes too long
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
-        except OSError as error:
-            failure = error
-            line.close()
-    raise failure or OSError("the name has no address")
-
-
-def _connect_through(target: _Target, timeout_s: float | None, line: _Line) -> socket.socket:
-    """A socket to the target's proxy; for https a tunnel through it."""
-    import http.client
-
-    proxy = _read_proxy(target.proxy or "")
-    sock = _connect(proxy.hostname or "", proxy.port or 80, timeout_s, line)
-    if target.scheme == "http":
-        return sock
-    goal = f"{_netloc_host(target.host)}:{target.port}"
-    head = {"Host": goal, **_proxy_authorization(target.proxy or "")}
-    lines = [f"CONNECT {goal} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
-    sock.sendall("\r\n".join(lines).encode("ascii"))
-    response = http.client.HTTPResponse(sock, method="CONNECT")
-    try:
-        response.begin()
-        if response.status != 200:
-            raise ProviderConnectionError(
-                f"the proxy {proxy.hostname}:{proxy.port} answered {response.status} to a tunnel to {goal}: "
-                "check HTTPS_PROXY, and NO_PROXY for hosts that need none"
-            )
-    finally:
-        response.close()
-    return sock
-
-
-def _read_proxy(proxy: str) -> SplitResult:
-    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if parts.scheme != "http" or not parts.hostname:
-        raise OptionsError(f"the proxy {shown_url(proxy)!r} cannot be used: only http:// proxies are supported")
-    return parts
-
-
-def _proxy_authorization(proxy: str) -> dict[str, str]:
-    parts = _read_proxy(proxy)
-    if parts.username is None:
-        return {}
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
-
-
-@cache
-def _shared_tls_context(environment: tuple[str | None, str | None]) -> ssl.SSLContext:
-    # Building one takes 40 ms; `environment` is the key, so that a changed SSL_CERT_FILE is seen.
-    import ssl
-
-    return ssl.create_default_context()
 
 
 def _is_quiet(sock: socket.socket | None) -> bool:
@@ -528,7 +421,7 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
         return ProviderTimeoutError(f"{origin} cannot be reached in time", phase=phase)
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"{error.verify_message}; SSL_CERT_FILE may name a file of certificates to trust"
-        return ProviderConnectionError(f"the certificate of {origin} is not trusted: {why}")
+        return ProviderConnectionError(f"the certificate of {origin} is not trusted: {why}", retryable=False)
     if isinstance(error, http.client.IncompleteRead):
         return ProviderConnectionError(f"{origin} closed the connection in the middle of its answer")
     if isinstance(error, http.client.RemoteDisconnected):
@@ -540,7 +433,3 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
     if isinstance(error, http.client.HTTPException):
         return ProviderResponseError(f"{origin} does not answer in HTTP ({type(error).__name__}): check base_url")
     return ProviderResponseError(f"{origin} sent what cannot be read ({type(error).__name__})")
-
-
-def _netloc_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

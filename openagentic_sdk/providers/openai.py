@@ -13,19 +13,22 @@ from .endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider
 from .openai_stream_assembler import ChatAssembler
 from .quirks import OPENAI, Quirks
 
+OPENAI_URL = "https://api.openai.com/v1"
+OPENAI_HOSTS = ("api.openai.com",)  # and its regional hosts: eu.api.openai.com ...
+
 
 class ChatProvider(EndpointProvider):
     """Any endpoint that speaks chat completions; `quirks` say how it differs from OpenAI's."""
 
     name = "chat-completions"
 
-    def __init__(self, *, base_url: str, quirks: Quirks, **endpoint: Unpack[EndpointArguments]) -> None:
+    def __init__(self, *, base_url: str | None, quirks: Quirks, **endpoint: Unpack[EndpointArguments]) -> None:
         super().__init__(base_url=base_url, **endpoint)
         self.quirks = quirks
         self.has_response_format = quirks.response_format
 
     def url(self, model: str) -> str:
-        return f"{self.base_url}/chat/completions"
+        return self.address("/chat/completions")
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
@@ -46,22 +49,21 @@ class ChatProvider(EndpointProvider):
 
 
 class OpenAIProvider(ChatProvider):
-    """OpenAI itself. The key comes with the call, from `api_key`, or from OPENAI_API_KEY.
+    """OpenAI itself. The key comes with the call, from `api_key`, or from OPENAI_API_KEY; `base_url` from OPENAI_BASE_URL.
 
     `transport(url, headers, payload)` returns the response's dict, `stream_transport` an iterable of byte chunks of the
     body; they take the place of the sockets.
     """
 
     name = "openai"
+    usual_url = OPENAI_URL
+    url_variable = "OPENAI_BASE_URL"
     key_variable = "OPENAI_API_KEY"
+    hosts = OPENAI_HOSTS
     needs_key = True
 
     def __init__(
-        self,
-        *,
-        base_url: str = "https://api.openai.com/v1",
-        quirks: Quirks = OPENAI,
-        **endpoint: Unpack[EndpointArguments],
+        self, *, base_url: str | None = None, quirks: Quirks = OPENAI, **endpoint: Unpack[EndpointArguments]
     ) -> None:
         super().__init__(base_url=base_url, quirks=quirks, **endpoint)
 
@@ -89,5 +91,5 @@ class ChatReading(Reading):
         super().take_marker()
         self._assembler.end_marker()
 
-    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         return self._assembler.finish()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Unpack
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-from .endpoint import EndpointArguments
+from ..errors import OptionsError
+from .endpoint import EndpointArguments, EndpointProvider
+from .keys import KeyGiver
 from .openai import ChatProvider
 from .quirks import AZURE, Quirks, quirks_for
 
@@ -41,6 +43,9 @@ class OpenAICompatibleProvider(ChatProvider):
 class AzureOpenAIProvider(OpenAICompatibleProvider):
     """A deployment on Azure, in the form with `api-version`; the model of a call is the name of the deployment.
 
+    `entra_token` is a callable that gives a token of Microsoft Entra ID (for the scope
+    `https://cognitiveservices.azure.com/.default`), in place of an `api_key`; it is sent as a bearer token.
+
     Azure's newer form (`https://NAME.openai.azure.com/openai/v1`) is an `OpenAICompatibleProvider` with
     `api_key_header="api-key"`.
     """
@@ -54,13 +59,24 @@ class AzureOpenAIProvider(OpenAICompatibleProvider):
         api_version: str,
         deployment: str | None = None,
         quirks: Quirks = AZURE,
+        entra_token: KeyGiver | None = None,
         **arguments: Unpack[EndpointArguments],
     ) -> None:
+        if entra_token is not None:
+            if arguments.get("api_key"):
+                raise OptionsError("an endpoint on Azure takes either api_key or entra_token")
+            arguments["api_key"] = entra_token
+        self._is_entra = entra_token is not None
         super().__init__(base_url=endpoint, api_key_header="api-key", quirks=quirks, **arguments)
         self._api_version = api_version
         self._deployment = deployment
 
     def url(self, model: str) -> str:
         deployment = quote(self._deployment or model, safe="")
-        query = urlencode({"api-version": self._api_version})
-        return f"{self.base_url}/openai/deployments/{deployment}/chat/completions?{query}"
+        return self.address(f"/openai/deployments/{deployment}/chat/completions", **{"api-version": self._api_version})
+
+    def models_url(self) -> str:
+        return self.address("/openai/models", **{"api-version": self._api_version})
+
+    def authorization(self, key: str) -> dict[str, str]:
+        return EndpointProvider.authorization(self, key) if self._is_entra else super().authorization(key)

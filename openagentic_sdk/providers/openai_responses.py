@@ -1,98 +1,186 @@
 """OpenAI's Responses API as a provider: chat messages in, the same events out.
 
-Nothing is stored at OpenAI: reasoning comes back encrypted and is sent along with the next request, to the same endpoint
-only.
+Unless `store` asks for it, nothing is stored at OpenAI: reasoning comes back encrypted and is sent along with the next
+request, to the same endpoint only.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from ..errors import IncompleteResponseError, ProviderResponseError
-from ..patterns import regex
+from ..errors import (
+    GarbledResponseError,
+    IncompleteResponseError,
+    OptionsError,
+    ProviderHTTPError,
+    ProviderResponseError,
+)
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .chat_request import RequestSettings, ToolNames, function_of, repair_messages, used_call_ids, write_tool
+from .calls import HeardCall, finish_calls
+from .chat_request import (
+    RequestSettings,
+    ToolNames,
+    repair_messages,
+    tool_names,
+    used_call_ids,
+    write_tool,
+    write_tools,
+)
+from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .failures import error_in_body
-from .openai_stream_assembler import new_call_id, read_arguments
+from .keys import ApiKey
+from .openai import OPENAI_HOSTS, OPENAI_URL
+from .openai_stream_assembler import reported_cost
 from .quirks import Quirks
+from .token_count import TokenCount, estimate_tokens
 
-_QUIRKS = Quirks(empty_content="", strict_tools=True, echo_fields=("responses_items",), think_tags=False)
-# Only these accept `include: reasoning.encrypted_content`; the others answer 400.
-_REASONING_MODEL = regex(r"^(o\d|gpt-[5-9]|codex)")
+_QUIRKS = Quirks(
+    empty_content="",
+    strict_tools=True,
+    echo_fields=("responses_items", "responses_id"),
+    think_tags=False,
+    keeps_parts=True,
+)
+# These families do not reason, and answer 400 to a request for encrypted reasoning. Any other name (a deployment's, a
+# router's) may stand for a model that does.
+_PLAIN_MODEL = r"(?:.*/)?(?:ft:)?(?:gpt-[34]|chatgpt|davinci|babbage|computer-use)"
 _ENDS = {"response.completed", "response.incomplete", "response.failed", "response.cancelled"}
 
 
 class OpenAIResponsesProvider(EndpointProvider):
-    """The Responses API. The key comes with the call, from `api_key`, or from OPENAI_API_KEY.
+    """The Responses API. The key comes with the call, from `api_key`, or from OPENAI_API_KEY; `base_url` from
+    OPENAI_BASE_URL.
 
-    `reasoning_summary` (`auto`, `concise`, `detailed`) asks for the reasoning in words; None does not.
+    `reasoning_summary` (`auto`, `concise`, `detailed`) asks for the reasoning in words; None does not. With `store` the
+    answers stay at OpenAI, and a request names the answer before it (`previous_response_id`) and carries only what came
+    after; what changes messages before that has no effect then. `previous_response_id` is the answer to begin behind.
     """
 
     name = "openai-responses"
+    usual_url = OPENAI_URL
+    url_variable = "OPENAI_BASE_URL"
     key_variable = "OPENAI_API_KEY"
+    hosts = OPENAI_HOSTS
     has_response_format = True
 
     def __init__(
         self,
         *,
-        base_url: str = "https://api.openai.com/v1",
+        base_url: str | None = None,
         reasoning_summary: str | None = None,
+        store: bool = False,
+        previous_response_id: str | None = None,
         **endpoint: Unpack[EndpointArguments],
     ) -> None:
         super().__init__(base_url=base_url, **endpoint)
-        self.needs_key = self.origin == "api.openai.com"
+        self.needs_key = self.is_at_home
         self._reasoning_summary = reasoning_summary
+        self._store = store
+        self._previous_response_id = previous_response_id
+        self._plain_models: set[str] = set()
 
     def url(self, model: str) -> str:
-        return f"{self.base_url}/responses"
+        return self.address("/responses")
+
+    def learn_from(self, error: ProviderHTTPError, model: str) -> bool:
+        """Ask without encrypted reasoning from now on when that is what the endpoint refused."""
+        refused = error.status == 400 and re.search(r"encrypted|include", f"{error} {error.body}", re.I) is not None
+        if not refused or not self._wants_reasoning(model):
+            return False
+        self._plain_models.add(model)
+        return True
+
+    async def count_tokens(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
+    ) -> TokenCount:
+        """What the endpoint counts, or an estimate where it does not."""
+        payload = self.prepare(model, messages, tools, stream=False)[0]
+        counted = {key: payload[key] for key in _COUNTED if key in payload}
+        try:
+            body = await self.fetch(self.address("/responses/input_tokens"), counted, api_key=api_key)
+        except ProviderHTTPError as error:
+            if error.status not in (404, 405, 501):
+                raise
+            return estimate_tokens(payload)
+        return TokenCount(int(body["input_tokens"]))
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
-        names = ToolNames(function_of(tool).get("name", "") for tool in tools)
+        names = tool_names(tools)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
+        previous, sent = self._behind_stored(repaired)
+        written = write_tools(
+            tools,
+            self.settings.extra_tools,
+            lambda tool: {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]},
+        )
+        reasoning = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
         payload: dict[str, Any] = {
             "model": model,
-            "input": [item for message in repaired for item in _items(message)],
-            "store": False,
-            "tools": [
-                {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]} for tool in tools
-            ]
-            or None,
+            "input": [item for message in sent for item in _items(message)],
+            "store": self._store,
+            "previous_response_id": previous,
+            "tools": written or None,
             "stream": True if stream else None,
-            "include": ["reasoning.encrypted_content"] if _REASONING_MODEL.match(model) else None,
-            "reasoning": self._reasoning(),
-            **_choices(self.settings, names, bool(tools)),
+            "include": ["reasoning.encrypted_content"] if self._wants_reasoning(model) else None,
+            "reasoning": {key: value for key, value in reasoning.items() if value} or None,
+            **_choices(self.settings, names, bool(written)),
             **self.settings.extra_body,
         }
         payload = {key: value for key, value in payload.items() if value is not None}
-        return payload, ResponseReading(used_call_ids(messages), self.origin), names
+        return payload, ResponseReading(used_call_ids(messages), self.origin, stored=self._store), names
 
-    def _reasoning(self) -> dict[str, str] | None:
-        fields = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
-        return {key: value for key, value in fields.items() if value} or None
+    def _wants_reasoning(self, model: str) -> bool:
+        """Whether encrypted reasoning is asked for: of every model but those that are known to have none."""
+        return not self._store and model not in self._plain_models and re.match(_PLAIN_MODEL, model) is None
+
+    def _behind_stored(self, messages: Sequence[Message]) -> tuple[str | None, Sequence[Message]]:
+        """The stored answer that the request goes on from, and the messages behind it."""
+        if self._store:
+            for place in range(len(messages) - 1, -1, -1):
+                if response_id := messages[place].get("responses_id"):
+                    return str(response_id), messages[place + 1 :]
+        return self._previous_response_id, messages
+
+
+_COUNTED = (
+    "model",
+    "input",
+    "tools",
+    "tool_choice",
+    "reasoning",
+    "text",
+    "previous_response_id",
+    "parallel_tool_calls",
+)
 
 
 class ResponseReading(Reading):
     """A response being read, item by item. Items are known by their place, their id, or as the last one."""
 
-    def __init__(self, used_ids: set[str], origin: str) -> None:
+    def __init__(self, used_ids: set[str], origin: str, *, stored: bool = False) -> None:
         super().__init__()
         self._used_ids = used_ids
         self._origin = origin
+        self._stored = stored
         self._items: list[dict[str, Any]] = []
+        self._ended: set[int] = set()
         self._arguments: dict[int, str] = {}
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal = False
+        self._id: str | None = None
         self._response: Mapping[str, Any] | None = None
-        self._model: str | None = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         kind = str(chunk.get("type") or "")
+        if kind in ("response.created", "response.in_progress", "response.queued", *_ENDS):
+            self._check_same_response(_mapping(chunk.get("response")).get("id"))
         if kind in _ENDS:
             self._take_end(_mapping(chunk.get("response")))
         elif kind == "response.output_item.added":
@@ -100,10 +188,12 @@ class ResponseReading(Reading):
         elif kind == "response.output_item.done":
             self._replace_item(chunk)
         elif kind == "response.function_call_arguments.delta":
-            place = self._find(chunk)
-            self._arguments[place] = self._arguments.get(place, "") + str(chunk.get("delta") or "")
+            place = self._find_call(chunk)
+            self._arguments[place] = self._arguments.get(place, "") + _string(chunk.get("delta"))
         elif kind == "response.function_call_arguments.done":
-            self._arguments[self._find(chunk)] = str(chunk.get("arguments") or "")
+            place = self._find_call(chunk)
+            self._arguments[place] = _string(chunk.get("arguments")) or self._arguments.get(place, "")
+            self._ended.add(place)
         elif kind == "response.reasoning_summary_part.added" and self._reasoning:
             return self._show_reasoning("\n\n")
         else:
@@ -113,6 +203,7 @@ class ResponseReading(Reading):
     def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
         if not isinstance(body.get("output"), list):
             raise ProviderResponseError(f"the endpoint's answer has no output; it is {json.dumps(body)[:200]}")
+        self._check_same_response(body.get("id"))
         self._take_end(body)
         shown: list[StreamEvent] = []
         if reasoning := _reasoning_of(self._items):
@@ -121,27 +212,43 @@ class ResponseReading(Reading):
             shown += self._show_text(text)
         return shown
 
-    def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
+    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         text = _text_of(self._items) or "".join(self._text)
-        if self._response is None:
+        response = self._response
+        if response is None:
             raise IncompleteResponseError(
                 f"the response stopped after {len(text)} characters without response.completed", partial_text=text
             )
         rest: list[StreamEvent] = []
         if text and not self._text:
             rest = self._show_text(text)
-        calls = self._calls()
+        parts = [part for item in self._items for part in _mappings(item.get("content"))]
+        refusal = self._refusal or any(part.get("refusal") for part in parts)
+        reason = self._finish_reason(response)
+        calls = self._calls(reason, refusal)
+        model, tier, usage = response.get("model"), response.get("service_tier"), _mapping(response.get("usage"))
         return rest, ModelOutput(
             assistant_text=text or None,
             tool_calls=calls,
-            usage=_mapping(self._response.get("usage")) or None,
-            finish_reason=self._finish_reason(bool(calls)),
+            usage=usage or None,
+            finish_reason=reason or ("tool_calls" if calls else "stop"),
             reasoning=_reasoning_of(self._items) or "".join(self._reasoning) or None,
             extras=self._extras(),
-            refusal=self._refusal
-            or any(part.get("refusal") for item in self._items for part in _parts(item.get("content"))),
-            model=self._model,
+            refusal=refusal,
+            model=model if isinstance(model, str) else None,
+            citations=tuple(note for part in parts for note in _mappings(part.get("annotations"))),
+            response_id=self._id,
+            service_tier=tier if isinstance(tier, str) else None,
+            logprobs=[one for part in parts for one in _mappings(part.get("logprobs"))] or None,
+            cost_usd=reported_cost(usage),
         )
+
+    def _check_same_response(self, response_id: Any) -> None:
+        if not isinstance(response_id, str) or not response_id:
+            return
+        if self._id is not None and self._id != response_id:
+            raise GarbledResponseError("the endpoint sent two responses in one stream")
+        self._id = response_id
 
     def _take_delta(self, kind: str, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         delta = chunk.get("delta")
@@ -163,10 +270,18 @@ class ResponseReading(Reading):
         if response.get("status") in ("failed", "cancelled"):
             raise ProviderResponseError(f"the response ended with status {response['status']} and without a reason")
         self._response = response
-        model, output = response.get("model"), response.get("output")
-        self._model = model if isinstance(model, str) else None
-        if not self._items and isinstance(output, list):
-            self._items = [dict(item) for item in output if isinstance(item, Mapping)]
+        final = [dict(item) for item in _mappings(response.get("output"))]
+        if not self._items:
+            self._items = final
+            self._ended = {n for n, item in enumerate(final) if item.get("status", "completed") == "completed"}
+        elif not final:
+            # Some servers declare the end of the whole only. A call without arguments may still have been on its way then.
+            self._ended |= {n for n, text in self._arguments.items() if text}
+        else:
+            # What stands in the whole response was said; a call that it does not name any more was taken back.
+            named = {one.get(key) for one in final for key in ("id", "call_id")} - {None}
+            known = [n for n, one in enumerate(self._items) if named & {one.get("id"), one.get("call_id")}]
+            self._ended = {*self._ended, *known} & {*known}
         self.take_marker()
 
     def _placed(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,43 +294,55 @@ class ResponseReading(Reading):
             self._items[known[-1]] = item
         else:
             self._items.append(item)
+        if item.get("status", "completed") == "completed":
+            self._ended.add(known[-1] if known else len(self._items) - 1)
 
-    def _find(self, chunk: Mapping[str, Any]) -> int:
+    def _find_call(self, chunk: Mapping[str, Any]) -> int:
+        """The call that a piece of arguments belongs to: by its place, its id, or as the last one."""
         wanted = {"id": chunk.get("item_id"), "_place": chunk.get("output_index")}
         known = [n for n, one in enumerate(self._items) if _same_item(one, wanted)]
         if not known and not self._items:
             self._items.append({"type": "function_call", **wanted})
-        return known[-1] if known else len(self._items) - 1
+        place = known[-1] if known else len(self._items) - 1
+        if self._items[place].get("type") != "function_call":
+            raise GarbledResponseError("the endpoint sent arguments for an item that is no call")
+        return place
 
-    def _calls(self) -> list[ToolCall]:
-        calls, taken = [], set(self._used_ids)
-        cut = (self._response or {}).get("status") == "incomplete"
-        for place, item in enumerate(self._items):
-            if item.get("type") != "function_call":
-                continue
-            call_id = str(item.get("call_id") or item.get("id") or "")
-            call_id = call_id if call_id and call_id not in taken else new_call_id()
-            taken.add(call_id)
-            item["call_id"] = call_id
-            arguments, raw = read_arguments(str(item.get("arguments") or self._arguments.get(place, "")), cut=cut)
-            calls.append(ToolCall(call_id, str(item.get("name") or ""), arguments, raw))
+    def _calls(self, finish_reason: str | None, refusal: bool) -> list[ToolCall]:
+        asked = [(place, item) for place, item in enumerate(self._items) if item.get("type") == "function_call"]
+        heard = [
+            HeardCall(
+                _string(item.get("call_id")) or _string(item.get("id")),
+                _string(item.get("name")),
+                _string(item.get("arguments")) or self._arguments.get(place, ""),
+                ended=place in self._ended,
+            )
+            for place, item in asked
+        ]
+        calls = finish_calls(heard, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids)
+        for (_, item), call in zip(asked, calls, strict=True):
+            item["call_id"] = call.tool_use_id
         return calls
 
-    def _finish_reason(self, has_calls: bool) -> str:
-        response = self._response or {}
-        if response.get("status") == "incomplete":
-            reason = str(_mapping(response.get("incomplete_details")).get("reason") or "incomplete")
-            return "length" if reason == "max_output_tokens" else reason
-        return "tool_calls" if has_calls else "stop"
+    def _finish_reason(self, response: Mapping[str, Any]) -> str | None:
+        """Why the response ended before its end; None when it did not."""
+        if response.get("status") != "incomplete":
+            return None
+        reason = _string(_mapping(response.get("incomplete_details")).get("reason")) or "incomplete"
+        return "length" if reason == "max_output_tokens" else reason
 
     def _extras(self) -> dict[str, Any] | None:
-        """Reasoning items as they came, and where they stood between the others."""
-        if not any(item.get("type") == "reasoning" for item in self._items):
-            return None
-        kept = [
-            _kept_item(item) for item in self._items if item.get("type") in ("reasoning", "message", "function_call")
-        ]
-        return {"responses_items": kept, "origin": self._origin}
+        """Reasoning, and what the vendor's own tools did, as it came and where it stood between the others."""
+        plain = ("message", "function_call")
+        extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
+        if any(item.get("type") not in plain for item in self._items):
+            extras["responses_items"] = [
+                {key: item[key] for key in ("type", "call_id") if key in item}
+                if item.get("type") in plain
+                else {key: value for key, value in item.items() if key != "_place" and value is not None}
+                for item in self._items
+            ]
+        return {**extras, "origin": self._origin} if extras else None
 
     def _show_text(self, text: str) -> list[StreamEvent]:
         self._text.append(text)
@@ -232,14 +359,8 @@ def _same_item(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(one.get("id")) and one.get("id") == other.get("id")
 
 
-def _kept_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    if item.get("type") == "reasoning":
-        return {key: value for key, value in item.items() if key not in ("_place", "status") and value is not None}
-    return {"type": item["type"], **({"call_id": item["call_id"]} if item["type"] == "function_call" else {})}
-
-
 def _text_of(items: Sequence[Mapping[str, Any]]) -> str:
-    parts = [part for item in items if item.get("type") == "message" for part in _parts(item.get("content"))]
+    parts = [part for item in items if item.get("type") == "message" for part in _mappings(item.get("content"))]
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
@@ -247,12 +368,12 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
     texts = []
     for item in items:
         if item.get("type") == "reasoning":
-            parts = _parts(item.get("summary")) or _parts(item.get("content"))
+            parts = _mappings(item.get("summary")) or _mappings(item.get("content"))
             texts += [str(part.get("text") or "") for part in parts]
     return "\n\n".join(text for text in texts if text)
 
 
-def _parts(value: Any) -> list[Mapping[str, Any]]:
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
     return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
 
 
@@ -260,56 +381,70 @@ def _items(message: Message) -> list[dict[str, Any]]:
     """A message as items of the request."""
     role, content = message["role"], message.get("content")
     if role == "tool":
-        shown = content if isinstance(content, str) else json.dumps(content)
+        shown = content if isinstance(content, str) else [_input_part(part) for part in read_parts(content)]
         return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": shown}]
     if role != "assistant":
-        return [{"role": role, "content": [_input_part(part) for part in _content_parts(content)]}]
-    text: list[dict[str, Any]] = []
-    if content:
-        parts = [{"type": "output_text", "text": part.get("text", "")} for part in _content_parts(content)]
-        text = [{"type": "message", "role": "assistant", "content": parts}]
-    calls = {call["id"]: _call_item(call) for call in message.get("tool_calls") or ()}
-    return _with_reasoning(message.get("responses_items"), text, calls)
+        parts = [_input_part(part) for part in read_parts(content)]
+        return [{"role": role, "content": parts}] if parts else []
+    said = [{"type": "output_text", "text": part.text} for part in read_parts(content)]
+    text: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": said}] if said else []
+    calls = {
+        call["id"]: {
+            "type": "function_call",
+            "call_id": call["id"],
+            "name": call["function"]["name"],
+            "arguments": call["function"]["arguments"],
+        }
+        for call in message.get("tool_calls") or ()
+    }
+    return _with_kept(_mappings(message.get("responses_items")), text, calls)
 
 
-def _with_reasoning(kept: Any, text: list[dict[str, Any]], calls: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Reasoning items back in their places, when they belong to exactly these calls."""
-    kept = _parts(kept)
+def _with_kept(
+    kept: list[Mapping[str, Any]], text: list[dict[str, Any]], calls: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Reasoning and the vendor's own calls back in their places, when they belong to exactly these calls.
+
+    Reasoning goes with the item behind it or not at all, and only when the endpoint can read it again.
+    """
     if [item.get("call_id") for item in kept if item.get("type") == "function_call"] != list(calls):
         return [*text, *calls.values()]
     items: list[dict[str, Any]] = []
-    for item in kept:
+    for item, following in zip(kept, [*kept[1:], {}], strict=True):
         if item.get("type") == "reasoning":
-            items.append(dict(item))
+            readable = item.get("encrypted_content") or item.get("content")
+            if readable and following.get("type") not in (None, "reasoning"):
+                items.append({key: value for key, value in item.items() if key != "status"})
         elif item.get("type") == "message":
             items += text
             text = []
-        else:
+        elif item.get("type") == "function_call":
             items.append(calls[item["call_id"]])
+        else:
+            items.append(dict(item))
     return [*items, *text]
 
 
-def _call_item(call: Mapping[str, Any]) -> dict[str, Any]:
-    function = call["function"]
-    return {
-        "type": "function_call",
-        "call_id": call["id"],
-        "name": function["name"],
-        "arguments": function["arguments"],
-    }
-
-
-def _content_parts(content: Any) -> list[Mapping[str, Any]]:
-    return [{"type": "text", "text": content}] if isinstance(content, str) else _parts(content)
-
-
-def _input_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    if part.get("type") == "image_url":
-        return {"type": "input_image", "image_url": _mapping(part.get("image_url")).get("url", "")}
-    return {"type": "input_text", "text": part.get("text", "")}
+def _input_part(part: Part) -> dict[str, Any]:
+    if part.kind == "text":
+        return {"type": "input_text", "text": part.text}
+    if part.kind == "audio":
+        raise cannot_carry(part, "the Responses API", "ask over chat completions, or send a transcript")
+    if part.file_id:
+        return {"type": f"input_{part.kind}", "file_id": part.file_id}
+    if part.kind == "image":
+        return {"type": "input_image", "image_url": part.data_url}
+    if part.url:
+        return {"type": "input_file", "file_url": part.url}
+    return {"type": "input_file", "filename": part.name or "file", "file_data": part.data_url}
 
 
 def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> dict[str, Any]:
+    for name, value in {"seed": settings.seed, "stop": settings.stop}.items():
+        if value is not None:
+            raise OptionsError(
+                f"the Responses API has no {name}: leave {name}={value!r} out, or ask over chat completions"
+            )
     fields: dict[str, Any] = {
         "max_output_tokens": settings.max_tokens,
         "temperature": settings.temperature,
@@ -331,3 +466,7 @@ def _format(response_format: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""

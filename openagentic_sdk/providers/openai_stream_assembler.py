@@ -8,25 +8,19 @@ indices missing, all 0, or with holes, arguments as an object, calls beside any 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NoReturn
 
-from ..errors import IncompleteResponseError
+from ..errors import GarbledResponseError, IncompleteResponseError
 from ..frozen import mutable
 from .base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall
+from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
 from .think_tags import ThinkTagSplitter
 
-# The finish reasons under which an answer was cut by a limit: a call that stood last may be unfinished then.
-_CUT = frozenset({"length", "max_tokens", "model_length", "model_context_window_exceeded"})
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
+_FACTS = ("model", "service_tier", "system_fingerprint")
 _CALL_FIELDS = frozenset({"index", "id", "type", "function"})
-
-
-def new_call_id() -> str:
-    """An id for a call that came without one."""
-    return f"call_{os.urandom(12).hex()}"
 
 
 @mutable
@@ -78,7 +72,7 @@ class ToolCallAssembler:
     """
 
     def __init__(
-        self, *, used_ids: Collection[str] = (), make_id: Callable[[], str] = new_call_id, origin: str = ""
+        self, *, used_ids: Collection[str] = (), make_id: Callable[[], str] | None = None, origin: str = ""
     ) -> None:
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
@@ -99,19 +93,22 @@ class ToolCallAssembler:
         else:
             self._slot_for(delta).take(delta)
 
-    def finalize(self, *, cut: bool = False) -> list[ToolCall]:
-        """The calls. `cut` says that the answer stopped at a length limit, so that empty arguments are not trusted."""
-        taken = set(self._used_ids)
-        calls = []
-        for slot in self._slots:
-            if not slot.name and not slot.pieces:
-                continue  # an entry that says nothing
-            call_id = slot.id if slot.id and slot.id not in taken else self._make_id()
-            taken.add(call_id)
-            arguments, raw = read_arguments("".join(slot.pieces), cut=cut and slot is self._slots[-1])
-            extras = {**slot.extras, "origin": self._origin} if slot.extras else None
-            calls.append(ToolCall(call_id, slot.name, arguments, raw, extras))
-        return calls
+    def finalize(self, *, finish_reason: str | None = None, refusal: bool = False) -> list[ToolCall]:
+        """The calls of an answer that has ended, with this reason. Chat completions have no end for a single call."""
+        said = [slot for slot in self._slots if slot.name or slot.pieces]
+        heard = [
+            HeardCall(
+                slot.id,
+                slot.name,
+                "".join(slot.pieces),
+                ended=True,
+                extras={**slot.extras, "origin": self._origin} if slot.extras else None,
+            )
+            for slot in said
+        ]
+        return finish_calls(
+            heard, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids, make_id=self._make_id
+        )
 
     def _slot_for(self, entry: Mapping[str, Any]) -> _Slot:
         index, call_id = entry.get("index"), _text(entry.get("id"))
@@ -135,21 +132,6 @@ class ToolCallAssembler:
         return self._slots[-1]
 
 
-def read_arguments(text: str, *, cut: bool = False) -> tuple[dict[str, Any], str | None]:
-    """The arguments of a call and None, or {} and the text when it is no JSON object. Nothing at all means no arguments."""
-    if not text.strip():
-        return {}, (text if cut else None)
-    try:
-        value = json.loads(text, parse_constant=_refuse_constant)
-        if isinstance(value, str):  # some models encode twice
-            value = json.loads(value, parse_constant=_refuse_constant) if value.strip() else {}
-    except (ValueError, RecursionError):
-        return {}, text
-    if value is None:
-        return {}, None
-    return (value, None) if isinstance(value, dict) else ({}, text)
-
-
 class ChatAssembler:
     """One chat completion, from its first chunk to its end.
 
@@ -161,7 +143,7 @@ class ChatAssembler:
         self,
         *,
         used_ids: Collection[str] = (),
-        make_id: Callable[[], str] = new_call_id,
+        make_id: Callable[[], str] | None = None,
         think_tags: bool = False,
         origin: str = "",
     ) -> None:
@@ -172,21 +154,32 @@ class ChatAssembler:
         self._text: list[str] = []
         self._half = ""  # the first half of a surrogate pair
         self._reasoning: list[str] = []
-        self._reasoning_field = ""
+        self._reasoning_fields: dict[str, list[str]] = {}
         self._details: list[dict[str, Any]] = []
         self._message_extras: dict[str, Any] = {}
         self._usage: Mapping[str, Any] | None = None
         self._finish_reason: str | None = None
         self._refusal = False
         self._ended = False
-        self._model: str | None = None
+        self._id = ""
+        self._role_begins = False  # whether only the first chunk names the role, as most servers do it
+        self._facts: dict[str, Any] = {}
+        self._logprobs: list[Any] = []
+        self._citations: list[Mapping[str, Any]] = []
 
     def apply(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         """What of this chunk can be shown."""
         self._take_usage(chunk)
-        model = chunk.get("model")
-        self._model = self._model or (model if isinstance(model, str) and model else None)
-        choices = chunk.get("choices")
+        chunk_id, choices = chunk.get("id"), chunk.get("choices")
+        if chunk_id != self._id and isinstance(chunk_id, str) and chunk_id:
+            self._check_same_answer(choices)
+            self._id = chunk_id
+        for name in _FACTS:
+            value = chunk.get(name)
+            if value and name not in self._facts and isinstance(value, str):
+                self._facts[name] = value
+        if chunk.get("citations"):
+            self._take_citations(chunk["citations"])
         events: list[StreamEvent] = []
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, Mapping) and not choice.get("index"):
@@ -210,20 +203,39 @@ class ChatAssembler:
         if self._half:
             self._half = ""
             self._show_text("\ufffd", events)
-        if self._finish_reason is None and not self._ended:
+        if (self._finish_reason is None and not self._ended) or self._finish_reason == "error":
             self._refuse_incomplete()
         calls = self._calls if len(self._calls) else self._function_call
         output = ModelOutput(
             assistant_text="".join(self._text) or None,
-            tool_calls=calls.finalize(cut=self._finish_reason in _CUT),
+            tool_calls=calls.finalize(finish_reason=self._finish_reason, refusal=self._refusal),
             usage=self._usage,
             finish_reason=self._finish_reason,
             reasoning="".join(self._reasoning) or None,
             extras=self._extras(),
             refusal=self._refusal,
-            model=self._model,
+            citations=tuple(self._citations),
+            response_id=self._id or None,
+            logprobs=self._logprobs or None,
+            cost_usd=reported_cost(self._usage),
+            **self._facts,
         )
         return events, output
+
+    def _check_same_answer(self, choices: Any) -> None:
+        """Refuse a second answer in the stream: it begins anew, or goes on behind the end, under another id.
+
+        Some servers give each chunk an id of its own, so the id alone says nothing.
+        """
+        if not self._id or not isinstance(choices, list) or not (self._text or self._reasoning or len(self._calls)):
+            return
+        for choice in choices:
+            delta = choice.get("delta") if isinstance(choice, Mapping) and not choice.get("index") else None
+            if not isinstance(delta, Mapping):
+                continue
+            says = bool(delta.get("content") or delta.get("tool_calls"))
+            if (self._finish_reason is not None and says) or (self._role_begins and "role" in delta):
+                raise GarbledResponseError("the endpoint sent two answers in one stream")
 
     def _refuse_incomplete(self) -> NoReturn:
         text = "".join(self._text)
@@ -250,11 +262,15 @@ class ChatAssembler:
         elif isinstance(choice.get("text"), str):
             self._show_content(choice["text"], events)
         reason = choice.get("finish_reason")
-        if isinstance(reason, str) and reason:
+        if isinstance(reason, str) and reason and not is_unfinished(self._finish_reason):
             self._finish_reason = reason
+        logprobs = choice.get("logprobs")
+        if isinstance(logprobs, Mapping) and isinstance(logprobs.get("content"), list):
+            self._logprobs += logprobs["content"]
         self._take_usage(choice)
 
     def _take_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
+        self._role_begins = self._role_begins or "role" not in delta
         self._take_reasoning(delta, events)
         self._take_content(delta.get("content"), events)
         refusal = delta.get("refusal")
@@ -267,6 +283,8 @@ class ChatAssembler:
             self._function_call.apply_delta({"index": 0, "function": delta["function_call"]})
         if isinstance(delta.get("extra_content"), Mapping):  # Gemini's thought signatures
             self._message_extras["extra_content"] = delta["extra_content"]
+        if delta.get("annotations"):
+            self._take_citations(delta["annotations"])
 
     def _take_content(self, content: Any, events: list[StreamEvent]) -> None:
         if isinstance(content, str):
@@ -290,14 +308,23 @@ class ChatAssembler:
         details = delta.get("reasoning_details")
         if isinstance(details, list):
             self._take_details(details)
+        shown = False
         for name in _REASONING_TEXT:
             text = delta.get(name)
             if isinstance(text, str) and text:
-                self._reasoning_field = self._reasoning_field or name
-                self._show_reasoning(text, events)
-                return
-        if isinstance(details, list):
+                self._reasoning_fields.setdefault(name, []).append(text)
+                if not shown:
+                    self._show_reasoning(text, events)
+                shown = True
+        if isinstance(details, list) and not shown:
             self._show_reasoning("".join(_detail_text(detail) for detail in details), events)
+
+    def _take_citations(self, citations: Any) -> None:
+        """Keep what the answer refers to, each once: OpenAI's annotations, Perplexity's and xAI's list of URLs."""
+        for item in citations if isinstance(citations, list) else ():
+            citation = {"type": "url", "url": item} if isinstance(item, str) else item
+            if isinstance(citation, Mapping) and citation not in self._citations:
+                self._citations.append(citation)
 
     def _take_details(self, details: list[Any]) -> None:
         """Keep reasoning details as they came; fragments of one entry (same type and index) become one entry again."""
@@ -345,11 +372,20 @@ class ChatAssembler:
 
     def _extras(self) -> dict[str, Any] | None:
         extras = dict(self._message_extras)
-        if self._reasoning_field:
-            extras[self._reasoning_field] = "".join(self._reasoning)
+        for name, pieces in self._reasoning_fields.items():
+            extras[name] = "".join(pieces)
         if self._details:
             extras["reasoning_details"] = self._details
         return {**extras, "origin": self._origin} if extras else None
+
+
+def reported_cost(usage: Mapping[str, Any] | None) -> float | None:
+    """What the endpoint says that the call cost in US dollars: OpenRouter's `cost`, xAI's ticks of 1e-10 dollars."""
+    for name, dollars in (("cost", 1.0), ("cost_in_usd_ticks", 1e-10)):
+        value = (usage or {}).get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            return value * dollars
+    return None
 
 
 def _merge_detail(last: dict[str, Any], detail: Mapping[str, Any]) -> None:
@@ -375,7 +411,3 @@ def _part_text(value: Any) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

@@ -21,6 +21,8 @@ class Quirks:
     `short_tool_ids` makes ids of nine letters and digits. `assistant_after_tool` puts an assistant message between a
     result and a user message. `name_in_tool_result` repeats the tool's name in its result. `echo_fields` are the opaque
     fields of its own answers that the endpoint wants back. `think_tags` reads `<think>` at the start of a text as reasoning.
+    `inputs` are the kinds of parts besides text that a message may have; `document_url` writes a file as Mistral wants it.
+    `seed_field` names the seed. `keeps_parts` leaves parts as they are, for protocols that have forms of their own.
     """
 
     max_tokens_field: str = "max_tokens"
@@ -33,9 +35,19 @@ class Quirks:
     short_tool_ids: bool = False
     assistant_after_tool: bool = False
     name_in_tool_result: bool = False
-    echo_fields: tuple[str, ...] = ("reasoning_content", "reasoning_details", "extra_content")
+    echo_fields: tuple[str, ...] = (
+        "reasoning_content",
+        "reasoning",
+        "reasoning_text",
+        "reasoning_details",
+        "extra_content",
+    )
     response_format: bool = False
     think_tags: bool = True
+    inputs: tuple[str, ...] = ("image", "file", "audio")
+    document_url: bool = False
+    seed_field: str = "seed"
+    keeps_parts: bool = False
 
 
 STANDARD = Quirks()
@@ -44,11 +56,20 @@ OPENAI = Quirks(
 )
 # Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
 LOCAL = Quirks(empty_content="", tool_choice_object=False, one_system_message=True)
-MISTRAL = Quirks(stream_usage=False, short_tool_ids=True, assistant_after_tool=True, name_in_tool_result=True)
+MISTRAL = Quirks(
+    stream_usage=False,
+    short_tool_ids=True,
+    assistant_after_tool=True,
+    name_in_tool_result=True,
+    document_url=True,
+    seed_field="random_seed",
+)
 # A reasoning field that is sent back is refused by Groq and xAI; Gemini wants its thought signatures back, and only them.
-GROQ = Quirks(max_tokens_field="max_completion_tokens", echo_fields=())
-XAI = Quirks(echo_fields=())
-GEMINI = Quirks(echo_fields=("extra_content",))
+GROQ = Quirks(max_tokens_field="max_completion_tokens", echo_fields=(), inputs=("image",))
+XAI = Quirks(echo_fields=(), inputs=("image",))
+GEMINI = Quirks(echo_fields=("extra_content",), inputs=("image", "audio"))
+# Its models read text only.
+DEEPSEEK = Quirks(inputs=())
 AZURE = Quirks(
     max_tokens_field="max_completion_tokens", strict_tools=True, response_format=True, echo_fields=(), think_tags=False
 )
@@ -58,6 +79,7 @@ _BY_HOST = {
     "api.mistral.ai": MISTRAL,
     "api.groq.com": GROQ,
     "api.x.ai": XAI,
+    "api.deepseek.com": DEEPSEEK,
     "generativelanguage.googleapis.com": GEMINI,
     "openai.azure.com": AZURE,
     "services.ai.azure.com": AZURE,

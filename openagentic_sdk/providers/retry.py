@@ -1,7 +1,8 @@
 """Ask again when asking again can help: exponential backoff with full jitter around any provider.
 
-The law: never after the first piece of an answer was shown, never longer than the policy's total, and what the endpoint
-says about waiting goes before what we would have guessed. Each retry is an event, so it is in the log and on the screen.
+Never longer than the policy's total, and what the endpoint says about waiting goes before what we would have guessed. Each
+retry is an event, so it is in the log and on the screen. One that comes in the middle of an answer says so: what was shown
+of the answer is void then, and whoever shows it begins again.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from ..clock import Clock, SystemClock
-from ..errors import OptionsError, ProviderError, ProviderHTTPError
+from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError
 from ..frozen import frozen
-from ..patterns import regex
-from .base import Message, Provider, Retrying, StreamEvent, ToolSpec
-from .wrap import AroundProvider, KeyedProvider, ask, is_shown
+from .base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
+from .wrap import AroundProvider, KeyedProvider, ask, fold, is_shown
 
-_DURATION = regex(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
+_DURATION = r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?"
 _RESETS = (
     ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
     ("x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"),
@@ -37,7 +37,8 @@ class RetryPolicy:
 
     `max_retries` 0 never asks again (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here).
     Delay n is drawn from 0 to `base_s * 2**n`, at most `cap_s`. An endpoint that asks for more than `max_retry_after_s`
-    seconds is not asked again (120 s, as in the SDKs). `total_s` bounds all attempts and delays of one call together.
+    seconds is not asked again (120 s, as in the SDKs), one that asks for 0 is asked after our own delay. `total_s` bounds
+    all attempts and delays of one call together. `mid_answer` asks again also when part of the answer was shown already.
     """
 
     max_retries: int = 4
@@ -45,6 +46,7 @@ class RetryPolicy:
     cap_s: float = 16.0
     max_retry_after_s: float = 120.0
     total_s: float = 600.0
+    mid_answer: bool = True
 
     def __post_init__(self) -> None:
         if self.max_retries < 0 or self.base_s < 0 or self.cap_s < 0:
@@ -63,12 +65,15 @@ class RetryPolicy:
         asked = retry_after_s(headers, now)
         if asked is not None and asked > self.max_retry_after_s:
             return None
-        delay = asked if asked is not None else jitter() * min(self.cap_s, self.base_s * 2 ** (attempt - 1))
+        delay = asked or jitter() * min(self.cap_s, self.base_s * 2 ** (attempt - 1))
         return delay if elapsed_s + delay <= self.total_s else None
 
 
 class RetryingProvider(AroundProvider):
-    """A provider that asks another one again when that can help. `name` is the other's."""
+    """A provider that asks another one again when that can help.
+
+    `policy` None is the default without `mid_answer`, for callers that show a stream as it comes.
+    """
 
     def __init__(
         self,
@@ -79,32 +84,54 @@ class RetryingProvider(AroundProvider):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(provider)
-        self.policy = policy or RetryPolicy()
+        self.policy = policy or RetryPolicy(mid_answer=False)
         self._clock = clock or SystemClock()
         self._jitter = jitter
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        """The whole answer of the first attempt that succeeds; nothing is shown before it, so any attempt may fail."""
+        return await fold(self._attempts(model, messages, tools, api_key, mid_answer=True))
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """The answer, with a `Retrying` before each further attempt."""
+        attempts = self._attempts(model, messages, tools, api_key, mid_answer=self.policy.mid_answer)
+        async with aclosing(attempts):
+            async for event in attempts:
+                yield event
+
+    async def _attempts(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        api_key: str | None,
+        *,
+        mid_answer: bool,
+    ) -> AsyncGenerator[StreamEvent, None]:
         provider = self._for_one_call()
         began = self._clock.monotonic()
-        attempt = 1
+        attempt, garbled = 1, 0
         while True:
-            shown = False
+            shown = done = False
             try:
                 events = ask(provider, model=model, messages=messages, tools=tools, api_key=api_key)
                 async with aclosing(events):
                     async for event in events:
-                        shown = shown or is_shown(event)
+                        shown, done = shown or is_shown(event), done or isinstance(event, Done)
                         yield event
                 return
             except (ProviderError, ConnectionError, TimeoutError) as error:
-                delay = None if shown else self._delay_s(error, attempt, began)
+                garbled += isinstance(error, GarbledResponseError)
+                may_repeat = garbled < 2 and not done and (mid_answer or not shown)
+                delay = self._delay_s(error, attempt, began) if may_repeat else None
                 if delay is None:
                     raise
                 reason = str(error) or type(error).__name__
-            yield Retrying(reason, delay, attempt)
+            yield Retrying(reason, delay, attempt, mid_answer=shown)
             await self._clock.sleep(delay)
             attempt += 1
 
@@ -156,7 +183,7 @@ def _reset_s(text: str, now: float) -> float | None:
         if number > 1e11:
             number /= 1000
         return max(0.0, number - now) if number > 1e8 else number
-    match = _DURATION.fullmatch(text)
+    match = re.fullmatch(_DURATION, text)
     if match and any(match.groups()):
         parts = [_number(part or "0") or 0.0 for part in match.groups()]
         return sum(part * unit for part, unit in zip(parts, (86400, 3600, 60, 1, 0.001), strict=True))

@@ -15,8 +15,9 @@ from typing import Any
 
 # Far more than one read brings, far less than 64 slow streams may cost together.
 MAX_WAITING_BYTES = 64 * 1024
-# A thread that looks up a name in the DNS cannot be interrupted; it is left to end by itself after this long.
-JOIN_TIMEOUT_S = 2.0
+# A thread that looks up a name in the DNS cannot be interrupted; it is left to end by itself after this long. All others
+# end within milliseconds.
+JOIN_TIMEOUT_S = 0.5
 
 
 class FeedStopped(Exception):

@@ -54,7 +54,7 @@ class Watch:
     """Calls `expire` with an error when a phase or the whole takes too long.
 
     It looks at the clock when a timer fires, not at every chunk. `is_consumer_slow` tells it that the endpoint is not the
-    one to blame for a silence.
+    one to blame for a silence. `began` is when the time for the whole started to run; None is now.
     """
 
     def __init__(
@@ -64,13 +64,16 @@ class Watch:
         progress: Progress,
         expire: Callable[[ProviderTimeoutError], None],
         is_consumer_slow: Callable[[], bool],
+        *,
+        began: float | None = None,
     ) -> None:
         self._name = name
         self._timeouts = timeouts
         self._progress = progress
         self._expire = expire
         self._is_consumer_slow = is_consumer_slow
-        self._began = progress.since = time.monotonic()
+        progress.since = time.monotonic()
+        self._began = progress.since if began is None else began
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 

@@ -16,9 +16,11 @@ from .base import (
     ModelOutput,
     Provider,
     ReasoningDelta,
+    Retrying,
     StreamEvent,
     StreamingProvider,
     TextDelta,
+    ToolCall,
     ToolCallReady,
     ToolSpec,
     read_stream_event,
@@ -87,7 +89,7 @@ async def ask(
 
 async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
     """The whole answer of a stream. Raises `ProviderResponseError` when it has no end."""
-    text, reasoning, calls = "", "", []
+    text, reasoning, calls = "", "", list[ToolCall]()
     async with aclosing(events):
         async for event in events:
             if isinstance(event, TextDelta):
@@ -96,6 +98,8 @@ async def fold(events: AsyncGenerator[StreamEvent, None]) -> ModelOutput:
                 reasoning += event.delta
             elif isinstance(event, ToolCallReady):
                 calls.append(event.tool_call)
+            elif isinstance(event, Retrying):
+                text, reasoning, calls = "", "", []
             elif isinstance(event, Done):
                 return event.output or ModelOutput(
                     text or None,

@@ -128,10 +128,10 @@ class _Answer:
     async def _take(self, event: wire.StreamEvent) -> None:
         if isinstance(event, wire.TextDelta) and event.delta:
             self._piece(self._text, event.delta)
-            await self._run.recorder.show(AssistantDelta(event.delta))
+            await self._run.recorder.show(AssistantDelta(event.delta, self._attempt))
         elif isinstance(event, wire.ReasoningDelta) and event.delta:
             self._piece(self._reasoning, event.delta)
-            await self._run.recorder.show(ReasoningDelta(event.delta))
+            await self._run.recorder.show(ReasoningDelta(event.delta, self._attempt))
         elif isinstance(event, wire.ToolCallReady):
             self._first_at = self._first_at or self._clock.monotonic()
             self._calls.append(event.tool_call)
@@ -144,10 +144,17 @@ class _Answer:
         pieces.append(piece)
 
     async def _retry(self, event: wire.Retrying) -> None:
-        self._attempt = event.attempt + 1
+        """Record that an attempt is void, and what of its answer had come."""
+        text = "".join(self._text)
+        self._text, self._reasoning, self._calls = [], [], []
+        provider = self._run.agent.provider.name
+        partial = [AssistantMessage(text, incomplete=True, provider=provider)] if text else []
+        self._attempt += 1
         self._model = event.model or self._model
-        retry = ModelRetry(self._request.step, event.attempt, event.reason, event.delay_s, event.model)
-        await self._run.record(retry)
+        retry = ModelRetry(
+            self._request.step, event.attempt, event.reason, event.delay_s, event.model, event.mid_answer
+        )
+        await self._run.record(*partial, retry)
 
     def _output(self, done: wire.Done) -> wire.ModelOutput:
         return wire.ModelOutput(
@@ -174,12 +181,16 @@ class _Answer:
         """The complete answer as one batch; returns its calls."""
         run, provider = self._run, self._run.agent.provider.name
         calls = self._tool_uses(output, provider)
-        events: list[Event] = [self._response(output.usage, output.finish_reason, output.model or self._model)]
+        events: list[Event] = [self._response(output)]
         if output.reasoning:
             events.append(AssistantReasoning(output.reasoning))
         if output.assistant_text or output.extras or not calls:
             message = AssistantMessage(
-                output.assistant_text or "", refusal=output.refusal, provider=provider, extras=output.extras
+                output.assistant_text or "",
+                refusal=output.refusal,
+                provider=provider,
+                extras=output.extras,
+                citations=output.citations or None,
             )
             events.append(message)
         stored = await run.record(*events, *calls)
@@ -196,23 +207,31 @@ class _Answer:
             uses.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras))
         return uses
 
-    def _response(self, usage: Mapping[str, Any] | None, finish_reason: str | None, model: str) -> ModelResponse:
-        run, now = self._run, self._clock.monotonic()
-        normal = normalize_usage(usage)
-        cost = run.agent.cost(normal, model)
+    def _response(self, output: wire.ModelOutput) -> ModelResponse:
+        run, now, model = self._run, self._clock.monotonic(), output.model or self._model
+        normal, cost = normalize_usage(output.usage), output.cost_usd
+        if cost is None:
+            cost = run.agent.cost(normal, model)
         if cost is None:  # a gateway may answer under another name than it was asked under
             cost = run.agent.cost(normal, self._model)
         run.budget.charge(normal, cost)
         return ModelResponse(
             step=self._request.step,
             attempt=self._attempt,
-            finish_reason=finish_reason,
+            finish_reason=output.finish_reason,
             usage=normal,
             cost_usd=cost,
             first_token_s=None if self._first_at is None else round(self._first_at - self._asked_at, 6),
             total_s=round(now - self._asked_at, 6),
             model=model,
             provider=run.agent.provider.name,
+            response_id=output.response_id,
+            service_tier=output.service_tier,
+            system_fingerprint=output.system_fingerprint,
+            rate_limits=output.rate_limits,
+            logprobs=output.logprobs,
+            notices=output.notices or None,
+            raw=output.raw if output.record_raw else None,
         )
 
     async def record_failure(self, error: BaseException) -> None:

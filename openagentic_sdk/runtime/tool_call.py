@@ -86,7 +86,8 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     if use.raw_arguments is not None:
         quoted = use.raw_arguments if len(use.raw_arguments) <= 500 else use.raw_arguments[:500] + "..."
         raise ToolInputError(
-            f"{use.name}: the arguments are no JSON object, so it did not run; what came is {quoted!r}"
+            f"{use.name}: the call did not arrive whole (the answer was cut or withdrawn, or the arguments are no JSON "
+            f"object), so it did not run; what came is {quoted!r}"
         )
     validate(use.input, tool.input_schema, use.name)
     hooked, events, decision = await run.agent.hooks.run_pre_tool_use(

@@ -22,6 +22,7 @@ from ..events import (
     Event,
     ModelRequest,
     ModelResponse,
+    ModelRetry,
     SessionCompacted,
     SessionRewound,
     SystemInit,
@@ -236,6 +237,11 @@ class Conversation:
         turn.text = event.text
         turn.provider, turn.extras = event.provider, event.extras
 
+    def _retry(self, event: ModelRetry) -> None:
+        """What had come of an attempt that failed is no part of the conversation; the next one begins again."""
+        if event.mid_answer and self._turn is not None:
+            self._turn.text = self._turn.extras = None
+
     def _tool_use(self, event: ToolUse) -> None:
         turn = self._turn
         if turn is None or turn.results:
@@ -332,6 +338,7 @@ _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
     UserMessage.type: Conversation._user_message,
     ModelRequest.type: Conversation._request,
     ModelResponse.type: Conversation._request,
+    ModelRetry.type: Conversation._retry,
     AssistantMessage.type: Conversation._assistant_message,
     ToolUse.type: Conversation._tool_use,
     ToolResult.type: Conversation._tool_result,

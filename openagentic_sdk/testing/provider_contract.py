@@ -6,6 +6,7 @@
 
 `turns` are what the endpoint is to answer, one per request, in the words of `testing.scripted`: `text`, `reasoning`,
 `tool_calls`, `usage`, `error` (`type`, `status`, `message`, `after` so many characters) and `delay_s` before the answer.
+A provider that reads bytes defines `make_garbled_provider` too: its endpoint's answers are spoiled on their way.
 Import the module, not the class, or unittest runs the abstract class too.
 """
 
@@ -13,10 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
+import os
+import random
 import threading
 import time
 import unittest
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -36,6 +40,8 @@ from ..providers.base import (
 from ..sessions.folds.usage import normalize_usage
 
 Turn = Mapping[str, Any]
+
+LARGE = os.environ.get("OPENAGENTIC_TEST_SIZE") == "large"
 
 TEXT = "Grüße, 漢字 and 😀: a text of some length, so that it comes in pieces."
 TOOLS = [
@@ -65,6 +71,10 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
     def make_provider(self, turns: Sequence[Turn]) -> Provider:
         """A new provider whose endpoint plays these turns."""
         raise NotImplementedError
+
+    def make_garbled_provider(self, turns: Sequence[Turn], spoil: Callable[[bytes], bytes]) -> Provider | None:
+        """The same, with `spoil` put over the body of each answer; None for a provider that reads no bytes."""
+        return None
 
     async def asyncSetUp(self) -> None:
         if type(self).make_provider is ProviderContract.make_provider:
@@ -163,6 +173,24 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
             await self._collect(provider, seen)
         self.assertEqual([event for event in seen if isinstance(event, Done | ToolCallReady)], [])
 
+    async def test_whatever_an_endpoint_sends_it_is_an_answer_or_a_provider_error(self) -> None:
+        turn = {"text": TEXT, "reasoning": "Hm.", "tool_calls": CALLS, "usage": {"input_tokens": 1, "output_tokens": 2}}
+        for seed in range(5000 if LARGE else 25):
+            spoil = Spoiled(seed)
+            provider = self.make_garbled_provider([turn], spoil)
+            if provider is None:
+                self.skipTest("the provider reads no bytes")
+            seen: list[Any] = []
+            with self.subTest(seed=seed):
+                try:
+                    await asyncio.wait_for(self._collect(provider, seen), 20)
+                except ProviderError:
+                    self.assertEqual([event for event in seen if isinstance(event, ToolCallReady)], [])
+                else:
+                    calls = folded(seen).tool_calls
+                    self.assertTrue(all(isinstance(call.arguments, Mapping) for call in calls))
+                    self.assertEqual(len({call.tool_use_id for call in calls}), len(calls))
+
     async def test_errors_say_whether_asking_again_can_help(self) -> None:
         for status, retryable in ((400, False), (401, False), (404, False), (429, True), (500, True), (503, True)):
             turn = {"error": {"type": "http", "status": status, "message": "no"}}
@@ -213,6 +241,78 @@ class ProviderContract(unittest.IsolatedAsyncioTestCase):
         while left := [t for t in threading.enumerate() if t not in before and t.name.startswith("openagentic")]:
             self.assertLess(time.monotonic(), deadline, f"threads are left: {left}")
             await asyncio.sleep(0.01)
+
+
+class Spoiled:
+    """Spoils the body of an answer: a value in its JSON, the order or number of its lines, or its bytes. By the seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+
+    def __call__(self, body: bytes) -> bytes:
+        chance = self._chance
+        lines = body.split(b"\n")
+        place = chance.randrange(len(lines))
+        how = chance.choice(("value", "value", "value", "value", "drop", "repeat", "swap", "cut", "byte"))
+        if how == "value":
+            told = [n for n, line in enumerate(lines) if line.lstrip(b"data: ").startswith((b"{", b"["))]
+            place = chance.choice(told) if told else place
+            lines[place] = self._with_another_value(lines[place])
+        elif how == "drop":
+            del lines[place : place + chance.choice((1, 3))]
+        elif how == "repeat":
+            lines[place:place] = lines[max(0, place - 3) : place + 1]
+        elif how == "swap":
+            other = chance.randrange(len(lines))
+            lines[place], lines[other] = lines[other], lines[place]
+        whole = b"\n".join(lines)
+        if how == "cut":
+            return whole[: chance.randrange(len(whole) + 1)]
+        if how == "byte" and whole:
+            at = chance.randrange(len(whole))
+            return whole[:at] + bytes([chance.randrange(256)]) + whole[at + 1 :]
+        return whole
+
+    def _with_another_value(self, line: bytes) -> bytes:
+        head, _, text = line.partition(b" ") if line.startswith(b"data: ") else (b"", b"", line)
+        try:
+            data = json.loads(text)
+        except ValueError:
+            return line
+        places = list(_places(data))
+        if not places:
+            return line
+        holder, key = self._chance.choice(places)
+        holder[key] = self._chance.choice(_VALUES)
+        return (head + b" " if head else b"") + json.dumps(data).encode()
+
+
+_VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    0,
+    -1,
+    1e300,
+    10**40,
+    "",
+    "x",
+    "\ud800",
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+    {"type": 3},
+    {"x": None},
+)
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON value where another value can be put."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in list(inner):
+        yield value, key
+        yield from _places(item)
 
 
 def folded(events: Sequence[StreamEvent]) -> ModelOutput:

@@ -21,6 +21,7 @@ from ..events import (
     ModelContext,
     ModelRequest,
     ModelResponse,
+    ModelRetry,
     SystemInit,
     ToolResult,
     ToolUse,
@@ -100,6 +101,8 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
 def _add_answer(step: RecordedStep, event: Event) -> None:
     if isinstance(event, ModelResponse) and step.response is None:
         step.response = event
+    elif isinstance(event, ModelRetry) and event.mid_answer:
+        step.text, step.message = "", None
     elif isinstance(event, AssistantReasoning):
         step.reasoning = event.text
     elif isinstance(event, AssistantMessage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from openagentic_sdk.providers.anthropic import AnthropicProvider
@@ -23,6 +23,13 @@ Turn = Mapping[str, Any]
 
 class Played:
     """Endpoints that play turns; subclasses say how a turn looks on the wire."""
+
+    spoil: Callable[[bytes], bytes] | None = None
+
+    def make_garbled_provider(self: Any, turns: Sequence[Turn], spoil: Callable[[bytes], bytes]) -> Provider:
+        self.spoil = spoil
+        provider: Provider = self.make_provider(turns)
+        return provider
 
     def make_provider(self: Any, turns: Sequence[Turn]) -> Provider:
         left = list(turns)
@@ -58,7 +65,8 @@ class Played:
         events = [
             f"event: {chunk.get('type', 'x')}\ndata: {json.dumps(chunk)}\n\n".encode() for chunk in self.chunks(said)
         ]
-        connection.stream(events if after is None else events[: len(events) // 2])
+        events = events if after is None else events[: len(events) // 2]
+        connection.stream(events if self.spoil is None else [self.spoil(b"".join(events))])
 
 
 class Chat(Played, provider_contract.ProviderContract):

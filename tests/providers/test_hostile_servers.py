@@ -434,17 +434,20 @@ class Connections(HostileCase):
                 self.assertEqual((await ask(provider)).assistant_text, "Hello")
         self.assertEqual((len(server.requests), server.connections), (4, 2))
 
-    async def test_a_kept_connection_that_dies_on_use_is_no_failure(self) -> None:
+    async def test_a_request_that_may_have_arrived_is_not_sent_again_behind_the_callers_back(self) -> None:
         def script(connection: Connection, request: Request) -> None:
             if len(server.requests) == 2:
-                connection.reset()  # it looked alive when the request was sent
+                connection.reset()  # the kept connection looked alive, and took the whole request
             else:
                 connection.stream(GOOD)
 
         with Server(script) as server:
             provider = provider_for(server)
-            for _ in range(2):
-                self.assertEqual((await ask(provider)).assistant_text, "Hello")
+            self.assertEqual((await ask(provider)).assistant_text, "Hello")
+            with self.assertRaises(ProviderConnectionError) as raised:
+                await ask(provider)
+            self.assertTrue(raised.exception.retryable)
+            self.assertEqual((await ask(provider)).assistant_text, "Hello")
         self.assertEqual(len(server.requests), 3)
 
     async def test_cancelling_frees_the_connection_at_once(self) -> None:

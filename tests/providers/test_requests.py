@@ -340,7 +340,7 @@ class ResponsesRequests(unittest.TestCase):
         self.assertEqual(payload["input"][3]["call_id"], payload["input"][5]["call_id"])
         self.assertIs(payload["store"], False)
         self.assertEqual(payload["tools"][0]["name"], "Read")
-        self.assertNotIn("include", payload)
+        self.assertEqual(payload["include"], ["reasoning.encrypted_content"])
 
     def test_reasoning_models_are_asked_for_reasoning_that_can_be_sent_back(self) -> None:
         provider = self.provider(reasoning_summary="auto", settings=RequestSettings(reasoning_effort="low"))

@@ -254,7 +254,7 @@ class Guarded(unittest.IsolatedAsyncioTestCase):
         for _ in range(6):
             output = await provider.complete(model="big", messages=[{"role": "user", "content": "hi"}])
             self.assertEqual(output.assistant_text, "hello")
-        self.assertIs(shared_breaker(broken.endpoint).state, State.OPEN)
+        self.assertIs(shared_breaker(broken.endpoint, "big").state, State.OPEN)
         self.assertEqual((asked.count("big"), asked.count("small")), (10, 6))
 
     async def test_a_provider_without_an_endpoint_has_no_breaker(self) -> None:

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any
 
-from ...events import AssistantMessage, Event, ModelRequest, ModelResponse, Result, ToolResult, ToolUse
+from ...events import AssistantMessage, Event, ModelRequest, ModelResponse, ModelRetry, Result, ToolResult, ToolUse
 from ...frozen import frozen
 from ..request import json_sha256
 from .view import SessionView
@@ -103,6 +103,8 @@ def steps_of(events: Iterable[Event]) -> list[Step]:
             open_step = None
         elif isinstance(event, AssistantMessage) and open_step is not None:
             open_step["text"] = event.text
+        elif isinstance(event, ModelRetry) and event.mid_answer and open_step is not None:
+            open_step["text"] = ""
         elif isinstance(event, ToolUse) and open_step is not None:
             open_step["uses"].append(event)
         elif isinstance(event, ToolResult):

@@ -1,0 +1,84 @@
+"""Which calls of an answer may run: those that the model finished, in an answer that it finished.
+
+One rule for every protocol. A protocol says what it heard of each call and whether it heard the call's end; `finish_calls`
+makes tool calls of them. A call whose end was not heard, or that stands in an answer which a limit, a filter, a pause or a
+refusal ended, keeps its text as `raw_arguments`: it is answered with an error that tells the model so, and never runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn
+
+from ..frozen import mutable
+from .base import ToolCall
+
+# The words in which endpoints say that an answer ended before the model was done with it: OpenAI, Anthropic, Mistral,
+# OpenRouter, DeepSeek, z.ai and Gemini. A reason without any of them (`stop`, `tool_calls`, `eos`, one nobody knows) ends
+# a whole answer.
+_UNFINISHED = (
+    r"length|max_|limit|exceed|filter|safety|refus|pause|error|malformed|abort|cancel|incomplete|interrupt|insufficient"
+    r"|sensitive|block|prohibited|recitation|spii|unexpected_tool|too_many"
+)
+
+
+@mutable
+class HeardCall:
+    """What came of one call. `ended` says that the endpoint declared it complete; `text` is its arguments as JSON."""
+
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    ended: bool = False
+    extras: Mapping[str, Any] | None = None
+
+
+def is_unfinished(finish_reason: str | None) -> bool:
+    """Whether an answer that ended so is only a part of one, so that nothing in it is to be acted upon."""
+    return finish_reason is not None and re.search(_UNFINISHED, finish_reason.lower()) is not None
+
+
+def finish_calls(
+    heard: Sequence[HeardCall],
+    *,
+    finish_reason: str | None,
+    refusal: bool = False,
+    used_ids: Collection[str] = (),
+    make_id: Callable[[], str] | None = None,
+) -> list[ToolCall]:
+    """The calls, each with an id of its own; one that must not run has `raw_arguments`."""
+    taken, calls = set(used_ids), []
+    cut = refusal or is_unfinished(finish_reason)
+    for call in heard:
+        call_id = call.id if call.id and call.id not in taken else (make_id or new_call_id)()
+        taken.add(call_id)
+        arguments, raw = ({}, call.text) if cut or not call.ended else read_arguments(call.text)
+        calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras))
+    return calls
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one."""
+    return f"call_{os.urandom(12).hex()}"
+
+
+def read_arguments(text: str, *, cut: bool = False) -> tuple[dict[str, Any], str | None]:
+    """The arguments of a call and None, or {} and the text when it is no JSON object. Nothing at all means no arguments."""
+    if not text.strip():
+        return {}, (text if cut else None)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+        if isinstance(value, str):  # some models encode twice
+            value = json.loads(value, parse_constant=_refuse_constant) if value.strip() else {}
+    except (ValueError, RecursionError):
+        return {}, text
+    if value is None:
+        return {}, None
+    return (value, None) if isinstance(value, dict) else ({}, text)
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,74 @@
+"""What each family of Claude models takes, as data: thinking, sampling, forced tools, effort, schemas.
+
+Facts of November 2026 from Anthropic's migration guides; they age, so a model that is not in the table is taken to be like
+the newest. A setting that a model refuses is left out with a notice, because the same settings serve many models.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..frozen import frozen
+
+
+@frozen(kw_only=True)
+class ClaudeFamily:
+    """`budget_thinking`: `thinking` may be `{"type": "enabled", "budget_tokens": n}`. `adaptive_thinking`: it may be
+    `{"type": "adaptive"}`. `always_thinks`: it cannot be switched off. `sampling`: temperature and top_p are taken,
+    `one_sampling_field` only one of the two. `forced_tool`: a tool may be required (never while a budget is thought over).
+    `efforts` are the values of `output_config.effort`. `schemas`: `output_config.format` is there.
+    """
+
+    budget_thinking: bool = False
+    adaptive_thinking: bool = True
+    always_thinks: bool = False
+    sampling: bool = False
+    one_sampling_field: bool = False
+    forced_tool: bool = True
+    efforts: tuple[str, ...] = ("low", "medium", "high", "xhigh", "max")
+    schemas: bool = True
+
+
+_FIRST = ClaudeFamily(adaptive_thinking=False, sampling=True, efforts=(), schemas=False)
+_3_7 = ClaudeFamily(budget_thinking=True, adaptive_thinking=False, sampling=True, efforts=(), schemas=False)
+_OPUS_4_5 = ClaudeFamily(
+    budget_thinking=True,
+    adaptive_thinking=False,
+    sampling=True,
+    one_sampling_field=True,
+    efforts=("low", "medium", "high"),
+)
+_4_5 = ClaudeFamily(budget_thinking=True, adaptive_thinking=False, sampling=True, one_sampling_field=True, efforts=())
+_4_6 = ClaudeFamily(
+    budget_thinking=True, sampling=True, one_sampling_field=True, efforts=("low", "medium", "high", "max")
+)
+_4_7 = ClaudeFamily()
+_ALWAYS = ClaudeFamily(always_thinks=True)
+_NEWEST = ClaudeFamily(always_thinks=True, forced_tool=False)
+
+# By name (any when empty) and the first version that a row is for; the last row that fits counts.
+_TABLE: tuple[tuple[str, tuple[int, int], ClaudeFamily], ...] = (
+    ("", (0, 0), _FIRST),
+    ("", (3, 7), _3_7),
+    ("", (4, 5), _4_5),
+    ("opus", (4, 5), _OPUS_4_5),
+    ("", (4, 6), _4_6),
+    ("", (4, 7), _4_7),
+    ("fable", (5, 0), _ALWAYS),
+    ("mythos", (5, 0), _ALWAYS),
+    ("", (5, 1), _NEWEST),
+)
+
+
+def claude_family(model: str) -> ClaudeFamily:
+    """What a model takes, by its name: `claude-opus-4-7`, `claude-3-7-sonnet-20250219`, `us.anthropic.claude-...-v1:0`.
+
+    A name that tells nothing (a deployment's, another vendor's on the same protocol) takes everything.
+    """
+    names = "haiku|sonnet|opus|fable|mythos"
+    found = re.search(rf"claude-(?:(\d)(?:[-.](\d)(?!\d))?-)?({names})(?:-(\d)(?!\d)(?:[-.](\d)(?!\d))?)?", model)
+    if found is None:
+        return ClaudeFamily(budget_thinking=True, sampling=True)
+    version = (int(found[1] or found[4] or 9), int(found[2] or found[5] or 0))
+    fitting = [family for name, since, family in _TABLE if name in ("", found[3]) and since <= version]
+    return fitting[-1]

@@ -1,0 +1,286 @@
+"""Connect to an endpoint: its addresses side by side, a proxy on the way, TLS.
+
+The addresses of a name are tried as RFC 8305 says (section 5): families in turn, the next one a quarter of a second after
+the one before, the first that answers wins. So an address that is dead costs that quarter and not the whole time limit.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+import re
+import select
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from functools import cache
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from ..errors import OptionsError, ProviderConnectionError
+from ..frozen import frozen
+from .thread_feed import FeedStopped
+
+if TYPE_CHECKING:
+    import ssl
+    from http.client import HTTPConnection
+
+# RFC 8305, section 8: "Connection Attempt Delay ... recommended 250 ms".
+ATTEMPT_DELAY_S = 0.25
+
+Address = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int] | tuple[str, int, int, int]]
+
+
+@frozen
+class Target:
+    """Where a request goes: the host, and the proxy on the way when there is one."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """The target as the beginning of a URL."""
+        default = 443 if self.scheme == "https" else 80
+        return f"{self.scheme}://{_netloc_host(self.host)}" + (f":{self.port}" if self.port != default else "")
+
+
+class Line:
+    """The sockets of an exchange, which the loop may cut while the thread is blocked on one of them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._is_cut = False
+
+    def hold(self, sock: socket.socket, *, in_place_of: socket.socket | None = None) -> None:
+        """This is one of the sockets from now on. Raises `FeedStopped` when the line is cut already."""
+        with self._lock:
+            if in_place_of in self._sockets:
+                self._sockets.remove(in_place_of)
+            self._sockets.append(sock)
+            if self._is_cut:
+                raise FeedStopped
+
+    def cut(self) -> None:
+        """Wake whoever is blocked on a socket."""
+        with self._lock:
+            self._is_cut = True
+            for sock in self._sockets:
+                try:
+                    # Not SSLSocket's own shutdown, which takes the TLS object from the thread that is reading from it.
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+                except OSError:
+                    continue  # it is not connected any more
+
+    def drop(self, sock: socket.socket) -> None:
+        """Close one socket."""
+        with self._lock:
+            self._sockets.remove(sock)
+            sock.close()
+
+    def close(self) -> None:
+        """Close the sockets, unless they were released."""
+        with self._lock:
+            for sock in self._sockets:
+                sock.close()
+            self._sockets.clear()
+
+    def release(self) -> None:
+        """Let go of the sockets without closing them. Raises `FeedStopped` when the line is cut."""
+        with self._lock:
+            if self._is_cut:
+                raise FeedStopped
+            self._sockets.clear()
+
+
+def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | None:
+    """The proxy for a URL: of `proxies`, or of HTTP_PROXY, HTTPS_PROXY and NO_PROXY when that is None."""
+    if proxies is not None:
+        return proxies.get(parts.scheme)
+    from urllib.request import getproxies, proxy_bypass
+
+    known = getproxies()
+    proxy = known.get(parts.scheme) or known.get("all")
+    if not proxy or proxy_bypass(parts.netloc) or _is_in_network(parts.hostname or "", known.get("no", "")):
+        return None
+    return proxy
+
+
+def _is_in_network(host: str, no_proxy: str) -> bool:
+    """Whether NO_PROXY names the host's address or a network (`10.0.0.0/8`) that it is in, which urllib does not read."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    for entry in no_proxy.split(","):
+        try:
+            network = ipaddress.ip_network(entry.strip().strip("[]"), strict=False)
+        except ValueError:
+            continue  # a name
+        if address.version == network.version and address in network:
+            return True
+    return False
+
+
+def open_connection(
+    target: Target, line: Line, *, connect_s: float | None, tls_context: ssl.SSLContext | None
+) -> HTTPConnection:
+    """A connection that is ready for a request; with a `tls_context` through TLS."""
+    import http.client
+
+    if target.proxy is None:
+        sock = connect(target.host, target.port, connect_s, line)
+    else:
+        sock = _connect_through(target, connect_s, line)
+    if tls_context is not None:
+        plain = sock
+        sock = tls_context.wrap_socket(plain, server_hostname=target.host, do_handshake_on_connect=False)
+        line.hold(sock, in_place_of=plain)
+        sock.do_handshake()
+    connection = http.client.HTTPConnection(target.host, target.port)
+    connection.default_port = 443 if target.scheme == "https" else 80  # left out of the Host header
+    connection.sock = sock
+    return connection
+
+
+def connect(host: str, port: int, timeout_s: float | None, line: Line) -> socket.socket:
+    """A connected socket to the first of the host's addresses that answers. Raises `OSError`."""
+    addresses = in_turn(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))  # type: ignore[arg-type]
+    return connect_one(addresses, host, timeout_s, line)
+
+
+def connect_one(addresses: list[Address], host: str, timeout_s: float | None, line: Line) -> socket.socket:
+    """A connected socket to the first of these addresses that answers. Raises `OSError`."""
+    addresses = list(addresses)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    waiting: dict[int, socket.socket] = {}
+    poll = select.poll()
+    failure: OSError | None = None
+    while addresses or waiting:
+        if addresses:
+            try:
+                sock = _begin(addresses.pop(0), line)
+            except OSError as error:
+                failure = error
+                continue
+            waiting[sock.fileno()] = sock
+            poll.register(sock, select.POLLOUT)
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            break
+        wait = min((s for s in (ATTEMPT_DELAY_S if addresses else None, left) if s is not None), default=None)
+        for number, _ in poll.poll(None if wait is None else max(wait * 1000, 1)):
+            sock = waiting.pop(number)
+            poll.unregister(sock)
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code == 0 and _has_peer(sock):
+                for other in waiting.values():
+                    line.drop(other)
+                sock.setblocking(True)  # from here on the watch on the loop ends what takes too long
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                return sock
+            failure = OSError(code, os.strerror(code)) if code else OSError("the connection was cut")
+            line.drop(sock)
+    for sock in waiting.values():
+        line.drop(sock)
+    if waiting:
+        raise TimeoutError(f"no address of {host} answered in time")
+    raise failure or OSError("the name has no address")
+
+
+def in_turn(addresses: list[Address]) -> list[Address]:
+    """The addresses with their families in turn, the first one's first (RFC 8305, section 4)."""
+    first = [one for one in addresses if one[0] == addresses[0][0]]
+    others = [one for one in addresses if one[0] != addresses[0][0]]
+    return [one for pair in zip_longest(first, others) for one in pair if one is not None]
+
+
+def _begin(address: Address, line: Line) -> socket.socket:
+    family, kind, protocol, _, where = address
+    sock = socket.socket(family, kind, protocol)
+    line.hold(sock)
+    sock.setblocking(False)
+    try:
+        sock.connect(where)
+    except BlockingIOError:
+        pass  # it is on its way
+    except OSError:
+        line.drop(sock)
+        raise
+    return sock
+
+
+def _has_peer(sock: socket.socket) -> bool:
+    try:
+        sock.getpeername()
+    except OSError:
+        return False  # cut by the loop while it was on its way
+    return True
+
+
+def _connect_through(target: Target, timeout_s: float | None, line: Line) -> socket.socket:
+    """A socket to the target's proxy; for https a tunnel through it."""
+    import http.client
+
+    proxy = _read_proxy(target.proxy or "")
+    sock = connect(proxy.hostname or "", proxy.port or 80, timeout_s, line)
+    if target.scheme == "http":
+        return sock
+    goal = f"{_netloc_host(target.host)}:{target.port}"
+    head = {"Host": goal, **proxy_authorization(target.proxy or "")}
+    lines = [f"CONNECT {goal} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    sock.sendall("\r\n".join(lines).encode("ascii"))
+    response = http.client.HTTPResponse(sock, method="CONNECT")
+    try:
+        response.begin()
+        if response.status != 200:
+            raise ProviderConnectionError(
+                f"the proxy {proxy.hostname}:{proxy.port} answered {response.status} to a tunnel to {goal}: "
+                "check HTTPS_PROXY, and NO_PROXY for hosts that need none"
+            )
+    finally:
+        response.close()
+    return sock
+
+
+def _read_proxy(proxy: str) -> SplitResult:
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts.scheme != "http" or not parts.hostname:
+        raise OptionsError(f"the proxy {shown_url(proxy)!r} cannot be used: only http:// proxies are supported")
+    return parts
+
+
+def proxy_authorization(proxy: str) -> dict[str, str]:
+    """The headers that show a proxy the user and password in its URL."""
+    parts = _read_proxy(proxy)
+    if parts.username is None:
+        return {}
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"Proxy-Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
+
+
+@cache
+def shared_tls_context(environment: tuple[str | None, str | None]) -> ssl.SSLContext:
+    """The context with the system's certificates, made once: that takes 40 ms.
+
+    `environment` (SSL_CERT_FILE and SSL_CERT_DIR) is the key, so that a change of it is seen.
+    """
+    import ssl
+
+    return ssl.create_default_context()
+
+
+def shown_url(url: str) -> str:
+    """The URL without what may be secret in it: user, password, query, fragment."""
+    bare = re.sub(r"[?#].*", "", url, flags=re.S)
+    return re.sub(r"(://)[^/]*@", r"\1", bare)[:200]
+
+
+def _netloc_host(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,122 @@
+"""The parts of a message: text, pictures, files and sound, in one form that each protocol translates into its own.
+
+    {"type": "text", "text": "..."}
+    {"type": "image" | "file" | "audio", "media_type": "image/png", "name"?: "a.png", "data": base64 | "url": "https://..."}
+
+Parts in the form of chat completions (`image_url`, `input_audio`, `file`) are read too. A protocol that cannot carry a part
+says so with `cannot_carry`, before anything is sent; a URL is passed on and never fetched here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import OptionsError
+from ..frozen import frozen
+
+MEDIA_KINDS = ("image", "file", "audio")
+
+_FORMATS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+_SHORT_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_USUAL = {"image": "image/png", "file": "application/pdf", "audio": "audio/wav"}
+
+
+@frozen
+class Part:
+    """One part. Exactly one of `text`, `data` (base64), `url` and `file_id` (a file at the vendor) says what it is."""
+
+    kind: str
+    text: str = ""
+    media_type: str = ""
+    name: str | None = None
+    data: str | None = None
+    url: str | None = None
+    file_id: str | None = None
+
+    @property
+    def data_url(self) -> str:
+        """What it is as one URL: its own, or one that holds the data (RFC 2397)."""
+        return self.url or f"data:{self.media_type};base64,{self.data}"
+
+    @property
+    def audio_format(self) -> str | None:
+        """`wav` or `mp3`, the two that chat completions know; None for any other sound."""
+        return _SHORT_FORMATS.get(self.media_type)
+
+    def __str__(self) -> str:
+        what = self.name or self.url or self.media_type
+        return f"the {self.kind} part {what[:100]!r}" if what else f"the {self.kind} part"
+
+
+def read_parts(content: Any) -> list[Part]:
+    """The parts of a message's content; empty text is left out. Raises `OptionsError` for what is no part."""
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [Part("text", content)] if content else []
+    if not isinstance(content, Sequence) or isinstance(content, bytes | bytearray):
+        raise OptionsError(f"a message's content is a text or a list of parts, not {type(content).__name__}")
+    parts = [read_part(item) for item in content]
+    return [part for part in parts if part.kind != "text" or part.text]
+
+
+def read_part(item: Any) -> Part:
+    """One part of either form. Raises `OptionsError` naming what is wrong with it."""
+    if isinstance(item, str):
+        return Part("text", item)
+    if not isinstance(item, Mapping):
+        raise OptionsError(f"a part of a message is an object with a type, not {type(item).__name__}")
+    kind = item.get("type")
+    if kind in ("text", "input_text", "output_text"):
+        return Part("text", str(item.get("text") or ""))
+    if kind == "image_url" or (kind == "input_image" and item.get("image_url")):
+        inner = item.get("image_url")
+        return _from_url("image", str((inner.get("url") if isinstance(inner, Mapping) else inner) or ""))
+    if kind == "input_audio":
+        inner = _mapping(item.get("input_audio"))
+        media_type = _FORMATS.get(str(inner.get("format")), f"audio/{inner.get('format') or 'wav'}")
+        return Part("audio", media_type=media_type, data=_base64_of("audio", inner.get("data")))
+    if kind == "file" and isinstance(item.get("file"), Mapping):
+        inner, name = item["file"], item["file"].get("filename")
+        if inner.get("file_id"):
+            return Part("file", name=name, file_id=str(inner["file_id"]))
+        return _from_url("file", str(inner.get("file_data") or ""), name)
+    if kind not in MEDIA_KINDS:
+        raise OptionsError(f"a part of a message is text, image, file or audio, not {kind!r}")
+    name = str(item["name"]) if item.get("name") else None
+    if item.get("url"):
+        found = _from_url(kind, str(item["url"]), name)
+        return Part(kind, "", str(item.get("media_type") or found.media_type), name, found.data, found.url)
+    media_type = str(item.get("media_type") or _USUAL[kind])
+    return Part(kind, "", media_type, name, _base64_of(kind, item.get("data")))
+
+
+def cannot_carry(part: Part, where: str, instead: str = "leave it out, or ask a model that takes it") -> OptionsError:
+    """The error for a part that `where` has no form for."""
+    return OptionsError(f"{part} cannot be sent to {where}: {instead}")
+
+
+def text_of(content: Any) -> str:
+    """The texts of a message's content in one."""
+    return content if isinstance(content, str) else "\n\n".join(p.text for p in read_parts(content) if p.kind == "text")
+
+
+def _from_url(kind: str, url: str, name: str | None = None) -> Part:
+    match = re.fullmatch(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(.*)", url, re.S)
+    if match is not None:
+        return Part(kind, "", match[1], name, _base64_of(kind, match[2]))
+    if not url.startswith(("https://", "http://", "gs://", "s3://")):
+        raise OptionsError(f"the {kind} part needs data in base64 or an http(s) URL, not {url[:40]!r}")
+    return Part(kind, "", "", name, None, url)
+
+
+def _base64_of(kind: str, data: Any) -> str:
+    if not isinstance(data, str) or not data or re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", data) is None:
+        raise OptionsError(f"the {kind} part needs data in base64 or a url")
+    return data
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
