@@ -12,12 +12,13 @@ from dataclasses import replace
 
 from ..frozen import frozen
 from ..patterns import regex
-from .paths import OPTION_NAME, TOO_MANY_PATHS
+from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside
 from .policy import READING_MODES, Policy, permits_access
-from .program_tables import WILDCARD_PROOF, WRITERS
+from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
 from .programs import Reads, hazard, read_only
+from .reach import Reach, first_met
 from .rules import Rule, RuleBook
-from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand
+from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, words
 from .subject import MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
 
 
@@ -66,6 +67,14 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
         return "cd together with a program's relative path could run another program"
     return None
 
+
+# Between these, a program that takes more than plain texts may find the name of a file in an argument.
+_PARTS = regex(r"[\s'\"(){}]+")
+
+# What can be read and written anywhere without telling or changing anything.
+_HARMLESS_DEVICES = frozenset(
+    words("/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/stdin /dev/stdout /dev/stderr /dev/tty")
+)
 
 # An option with its value, whatever a wildcard in the value may become.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
@@ -145,7 +154,9 @@ class _Part:
         found = self.could_be_option() or hazard(argv, named)
         if found is not None:
             return found
-        return self.writes_elsewhere() if argv[0] in WRITERS else self.reads_forbidden_tree()
+        if argv[0].rpartition("/")[2] in WRITERS:
+            return self.writes_elsewhere()
+        return self.reaches_outside(named) or self.reads_forbidden_tree(read_only(argv, trusted=True))
 
     def writes_elsewhere(self) -> str | None:
         """A program that writes what it names stays in the workspace, and off what is protected."""
@@ -160,22 +171,52 @@ class _Part:
                         return verdict.reason
         return None
 
-    def reads_forbidden_tree(self) -> str | None:
-        reads = read_only(self.command.argv, trusted=True)
-        if reads is not None and reads.recursive and (self.policy.deny.paths or self.policy.ask.paths):
-            return "it reads a whole folder, and rules forbid a part of one: use Grep or Glob, which obey them"
+    def reaches_outside(self, named: int) -> str | None:
+        """Every word may be a file: what is there, outside of the workspace, needs a rule of its own."""
+        name = self.command.argv[0].rpartition("/")[2]
+        takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
+        for index, word in enumerate(self.command.argv[named:], named):
+            inner = () if takes_texts else _PARTS.split(word)[1:]
+            for text in (*path_like(word), *inner):
+                is_glob = index in self.command.globs
+                for access in self.accesses(text, write=False) if is_glob or self.may_lead_out(text) else ():
+                    real = access.places.real
+                    if is_inside(real, self.subject.workspace.roots) or real in _HARMLESS_DEVICES:
+                        continue
+                    there = os.path.lexists(real) or (
+                        os.path.dirname(real) != "/" and os.path.isdir(os.path.dirname(real))
+                    )
+                    if there and permits_access(self.policy, access, self.subject).outcome != "allow":
+                        return f"{access.places.written} is outside of the workspace"
+        return None
+
+    def may_lead_out(self, text: str) -> bool:
+        """Whether a text can lead out of the folder that it is looked up in, by itself or as a link."""
+        return (
+            "/" in text
+            or text in ("..", "~")
+            or any(self.subject.workspace.kind(f"{cwd}/{text}") == "link" for cwd in self.cwds)
+        )
+
+    def reads_forbidden_tree(self, reads: Reads | None) -> str | None:
+        if reads is None or not reads.recursive:
+            return None
+        folders = [(os.path.join(cwd, literal(path)), False) for path in reads.paths or (".",) for cwd in self.cwds]
+        for book in (self.policy.deny, self.policy.ask):
+            met = first_met(book, self.subject, Reach(tuple(folders))) if book.paths else None
+            if met is not None:
+                return f"it reads a whole folder, and rules forbid {met.path}: use Grep or Glob, which obey them"
         return None
 
     def reading(self, reads: Reads, reason: str) -> Judged:
         """A reading program: every path that it names must be one that may be read."""
-        if reads.recursive:
-            problem = self.reads_forbidden_tree()
-            if problem is not None:
-                return Judged(False, problem)
-        problem = self.wildcard_problem(reads)
+        problem = self.reads_forbidden_tree(reads) or self.wildcard_problem(reads)
         if problem is not None:
             return Judged(False, problem)
-        for path in (*reads.paths, *self.listed_folders()):
+        values = [
+            value for value in reads.values if any(os.path.lexists(os.path.join(cwd, value)) for cwd in self.cwds)
+        ]
+        for path in (*reads.paths, *values, *self.listed_folders()):
             for access in self.accesses(path, write=False):
                 verdict = permits_access(self.policy, access, self.subject)
                 if verdict.outcome != "allow":

@@ -10,20 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..patterns import regex
+from .guess import LooseWord, loose_words
 from .program_tables import SHELLS
 from .programs import hazard, inner_commands, program_of, takes_code
 from .rules import Rule, RuleBook, may_take_value
-from .shell import (
-    IS_GLOB,
-    MAX_COMMAND_CHARS,
-    CommandLine,
-    LooseWord,
-    NotUnderstood,
-    SimpleCommand,
-    could_become,
-    loose_words,
-    parse_command,
-)
+from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, NotUnderstood, SimpleCommand, could_become, parse_command
 from .subject import Access, Subject
 from .wildcards import Wildcard, read_wildcards
 
@@ -44,6 +35,7 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
     return first_forbidding_path(book, subject, subject.possible_accesses) if book.paths else None
 
 
+_LOCALE = regex(r"LC_\w+|LANG")
 # A shell that runs what another program writes.
 _FED_SHELL = regex(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
 # What puts words of its input behind the words of the command that it is given.
@@ -55,6 +47,8 @@ _SHOWS_ITS_TEXT = frozenset({"echo", "printf", "cat"})
 def could_be_anything(subject: Subject) -> bool:
     """Whether a command of the line has a name that only bash can work out, so that no rule about names can be excluded."""
     command, line = subject.command or "", subject.line
+    if not command.isascii() and _LOCALE.search(command):
+        return True  # bash would go on to read the bytes of the line as other letters
     if not isinstance(line, CommandLine):
         return len(command) > MAX_COMMAND_CHARS or _FED_SHELL.search(command) is not None or _has_open_command(command)
     if not subject.runs_text:

@@ -17,6 +17,7 @@ from .facts import Facts
 from .offers import advice
 from .paths import TOO_MANY_PATHS, Follower
 from .policy import READING_MODES, Policy, Verdict, allow_path_rule, permits_access, together
+from .reach import MAX_ENTRIES, Met, Reach, first_met, reach_of
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook, parse_rule
 from .subject import NETWORK_TOOLS, SESSION_TOOLS, Subject, Workspace, describe
 
@@ -65,6 +66,12 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
         return Verdict("deny", "mode deny allows no call", "mode")
     if policy.mode == "plan" and not _changes_nothing(policy, subject):
         return Verdict("deny", "mode plan only reads: describe the change instead of making it", "mode")
+    reach = Reach()
+    if subject.command is not None and (policy.deny.paths or policy.ask.paths):
+        reach = reach_of(subject)
+        met = first_met(policy.deny, subject, reach) if policy.deny.paths else None
+        if met is not None:
+            return _verdict_of(met, "deny")
     asked = forbidding_rule(policy.ask, subject)
     if asked is not None:
         return Verdict("ask", f"the ask rule {asked.text} ({asked.source}) covers it", "ask_rule", asked, firm=True)
@@ -76,11 +83,29 @@ def decide(policy: Policy, subject: Subject) -> Verdict:
             access.places.problem == TOO_MANY_PATHS for access in subject.possible_accesses
         ):
             return Verdict("ask", f"{TOO_MANY_PATHS}, and rules forbid some", "ask_rule", firm=True)
+        met = first_met(policy.ask, subject, reach) if policy.ask.paths else None
+        if met is not None:
+            return _verdict_of(met, "ask")
     if policy.mode == "bypass":
         return Verdict("allow", "mode bypass allows what no rule denies", "mode")
     if subject.problem is not None:
         return Verdict("ask", subject.problem, "path")
     return _permitted(policy, subject)
+
+
+def _verdict_of(met: Met, effect: str) -> Verdict:
+    """A forbidden path that a command may come to: refused where a word may be it, asked where a folder holds it."""
+    if met.rule is None:
+        reason = f"there is more to look through than {MAX_ENTRIES} files, and rules forbid some: name what is meant"
+        return Verdict("ask", reason, "ask_rule", firm=True)
+    about = f"the {effect} rule {met.rule.text} ({met.rule.source})"
+    if met.is_tree:
+        reason = f"it takes a folder with all that lies in it, and {about} covers {met.path}"
+        return Verdict("ask", reason, "ask_rule", met.rule, firm=True)
+    reason = f"a word of it that only the shell can work out could be {met.path}, which {about} covers: write it out"
+    if effect == "deny":
+        return Verdict("deny", reason, "deny_rule", met.rule)
+    return Verdict("ask", reason, "ask_rule", met.rule, firm=True)
 
 
 def _changes_nothing(policy: Policy, subject: Subject) -> bool:
@@ -157,5 +182,6 @@ def fits_rule(text: str, tool: str, input: Mapping[str, Any], cwd: str) -> bool:
         rule = parse_rule(text, "ask", "hook")
     except PermissionRuleError:
         return True
-    workspace = Workspace(cwd, cwd, (cwd,), (), Follower().follow, lambda pattern, folder: ())
+    follower = Follower()
+    workspace = Workspace(cwd, cwd, (cwd,), (), follower.follow, lambda pattern, folder: (), follower.kind)
     return forbidding_rule(RuleBook((rule,)), describe(tool, input, None, workspace)) is not None

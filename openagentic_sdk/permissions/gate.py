@@ -308,7 +308,7 @@ class PermissionGate:
         return Facts(subject, context, self.mode, layers, self._digest(layers), input_sha256, notes)
 
     def _workspace(self, context: CallContext) -> Workspace:
-        real = self._memory.real_root
+        real, follower = self._memory.real_root, Follower()
         cwd = os.path.abspath(context.cwd or self.cwd or os.getcwd())
         base = os.path.abspath(context.project_dir or self.cwd or cwd)
         roots = context.workspace_roots or self.workspace_roots or (base, cwd)
@@ -321,8 +321,9 @@ class PermissionGate:
             base=base,
             roots=tuple(dict.fromkeys([real(root) for root in roots])),
             protected=tuple([real(path) for path in (*self.protected_paths, *context.protected_paths)]),
-            follow=Follower().follow,
+            follow=follower.follow,
             expand=expand_glob,
+            kind=follower.kind,
             trusted=self.trusted if context.trusted is None else context.trusted,
             started_in=moved_from,
         )

@@ -68,11 +68,6 @@ class Places:
         return tuple(dict.fromkeys((self.written, *self.others, self.real)))
 
 
-def follow(path: str, cwd: str) -> Places:
-    """Where `path` leads from the folder `cwd`; see `Follower`."""
-    return Follower().follow(path, cwd)
-
-
 class Follower:
     """Follows paths as the kernel would, for the length of one decision: each link is looked at once.
 
@@ -90,6 +85,21 @@ class Follower:
         if places is None:
             places = self._places[path, cwd] = self._follow(path, cwd)
         return places
+
+    def kind(self, path: str) -> str:
+        """`link`, `missing`, or `other` for everything else that may stand at an absolute path."""
+        target = self._target(path)
+        return "other" if target is None else "missing" if target is _MISSING else "link"
+
+    def _target(self, path: str) -> str | None:
+        """What a link holds, None for anything else that is there; looked up once."""
+        if path not in self._targets:
+            try:
+                is_link = stat.S_ISLNK(os.lstat(path).st_mode)
+                self._targets[path] = os.readlink(path) if is_link else None
+            except (OSError, ValueError):  # not there, or not to be seen
+                self._targets[path] = _MISSING
+        return self._targets[path]
 
     def _follow(self, path: str, cwd: str) -> Places:
         if not path or "\0" in path:
@@ -125,10 +135,9 @@ class Follower:
                 at = at.rpartition("/")[0]
                 continue
             parent, here = at, f"{at}/{part}"
-            if here not in self._targets:
-                # Nothing lies below what is not there.
-                self._targets[here] = _MISSING if self._targets.get(parent) is _MISSING else _link_target(here)
-            target = self._targets[here]
+            if self._targets.get(parent) is _MISSING:
+                self._targets[here] = _MISSING  # nothing lies below what is not there
+            target = self._target(here)
             if target is None or target is _MISSING:
                 at = here
                 continue
@@ -146,16 +155,6 @@ def _parts(path: str) -> list[str]:
 
 # What stands for a name that leads nowhere; no link can hold it.
 _MISSING = "\0missing"
-
-
-def _link_target(path: str) -> str | None:
-    """What a link holds, None for anything else that is there."""
-    try:
-        if not stat.S_ISLNK(os.lstat(path).st_mode):
-            return None
-        return os.readlink(path)
-    except (OSError, ValueError):  # not there, or not to be seen
-        return _MISSING
 
 
 def is_inside(path: str, roots: Iterable[str]) -> bool:
@@ -257,6 +256,17 @@ def _climb(base: str, pattern: str, deep: bool) -> tuple[str, str, bool]:
     while pattern == ".." or pattern.startswith("../"):
         base, pattern = os.path.dirname(base), pattern[3:]
     return base, pattern, deep
+
+
+def anchor_of(pattern: str, base: str, root: str) -> str | None:
+    """The path that a pattern begins with before its first wildcard; None when it may lie at any depth of `base`."""
+    anchor, rest, deep = _anchored(pattern, base, root, False)
+    fixed = []
+    for name in rest.split("/"):
+        if any(letter in name for letter in "*?[\\"):
+            break
+        fixed.append(name)
+    return None if deep else os.path.normpath(f"{anchor}/{'/'.join(fixed)}")
 
 
 def matches(pattern: re.Pattern[str], name: str) -> bool:

@@ -22,7 +22,16 @@ WRAPPERS = frozenset(
     softlimit run0 sg newgrp runcon aa-exec sem proxychains proxychains4 torsocks torify faketime cpulimit logsave
     catchsegv stap chronic ifne systemd-inhibit systemd-cat caffeinate arch x86_64 i386 uname26 dumb-init tini catatonit
     watchexec nodemon concurrently cross-env env-cmd dotenv nix-shell ld-linux.so.2 ld-linux-aarch64.so.1
-    ld-linux-armhf.so.3 ld-musl-x86_64.so.1 ld-musl-aarch64.so.1
+    ld-linux-armhf.so.3 ld-musl-x86_64.so.1 ld-musl-aarch64.so.1 agetty ansible ansible-test aoss apptainer autossh
+    bear bpftrace bubblewrap busctl ccache cdist chamber claude clush codex compiledb cssh csvtool dagger dchroot
+    distcc distrobox dosbox dsh dtruss dvtm eatmydata envchain envdir envuidgid fab fakechroot
+    forever foreman gemini genie gksu gksudo gnome-terminal goreman grc heaptrack honcho icecc incrontab ksu kdesu
+    kitty konsole ksshell lxc-attach lxc-execute machinectl mispipe msgfilter multitime nc ncat netcat nsjail ltrace
+    minijail0 openvt overmind pdsh pee pexec pidstat plymouth pm2 pssh reflex remsh retry rexec rr run-mailcap
+    run-parts runscript salt-call sandbox-exec sash sccache scan-build schroot scrot service setlock singularity socat
+    socksify ssh-agent ssh-copy-id supervisord sux sysdig systemd-nspawn systemd-socket-activate task tcpserver
+    tcpsvd tmate toolbox torsocks trickle tsocks uftrace urxvt userv usewithtor x-terminal-emulator
+    xdg-open xdg-user-dir xdotool xterm zrun gdbserver lldb-server limactl multipass vagrant wsl cmd.exe
 """)
 )
 
@@ -44,9 +53,18 @@ LAUNCHERS: dict[str, frozenset[str]] = {
         frozenset({"exec", "x", "--"}),
     ),
     "nix": frozenset({"--command", "-c", "run"}),
+    "git": frozenset({"run", "foreach", "--exec", "-x", "--extcmd"}),
+    **dict.fromkeys(words("ctr crictl oc cabal stack rustup volta fnm nvm"), frozenset({"exec", "run", "--"})),
+    **dict.fromkeys(
+        words("sops berglas infisical teller summon dotenvx railway heroku"), frozenset({"run", "exec", "--"})
+    ),
 }
 
-SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh", "rbash", "pwsh", "nu"})
+SHELLS = frozenset(
+    words(
+        "bash sh dash zsh ksh mksh ash fish csh tcsh rbash pwsh powershell nu elvish posh yash sash xonsh hush oksh rc"
+    )
+)
 
 # Builtins that change what later commands mean.
 STATE_BUILTINS = frozenset(
@@ -61,8 +79,12 @@ STATE_BUILTINS = frozenset(
 INTERACTIVE = frozenset(
     words("""
     vi vim nvim view ex ed red emacs nano pico joe less more most man info lldb ftp sftp telnet mail mutt top htop lynx
-    w3m links elinks mc ranger nnn tig lazygit dialog whiptail rlogin rsh bc dc ghci irb
-""")
+    w3m links elinks mc ranger nnn tig lazygit dialog whiptail rlogin rsh bc dc ghci irb lftp ncftp minicom picocom cu pry
+    byebug pg zless zmore bzless xzless vigr vipw visudo vipe vidir sensible-editor sensible-pager select-editor rview rvim
+    gvim vimdiff vimtutor micro helix hx kak perlbug bashbug reportbug fzf sk octave octave-cli gnuplot maxima gp gforth
+    wish jshell jrunscript jjs clisp ecl sage slsh pdb m4 wireshark xmore alpine crash gimp facter puppet knife sshfs
+    fail2ban-client bconsole virsh smbclient apache2ctl
+    """)
 )
 
 
@@ -170,7 +192,7 @@ SQLITE_HARMLESS = frozenset(
 GIT_ANYWHERE = words("""
     output ext-diff textconv upload-pack receive-pack exec open-files-in-pager config config-env template git-dir
     work-tree namespace paginate run output-directory add-file upload-archive show-signature git-completion-helper tool
-    extcmd interactive edit-description unsafe-paths
+    extcmd interactive edit-description unsafe-paths filters
 """)
 
 # What makes a shell run something else than the script that it names.
@@ -209,14 +231,15 @@ OPTIONS: dict[str, Options] = {
             absolute-names index-file volno-file
         """),
     ),
-    "zip": Options("T", ("test", "unzip-command")),
+    "zip": Options("T@", ("test", "unzip-command")),
     "rsync": Options("e", ("rsh", "rsync-path", "daemon", "files-from", "log-file", "write-batch", "remote-option")),
     "scp": Options("SFo"),
     "curl": Options(
-        "oOJKcDTQEw",
+        "oOJKcDTQEwn",
         words("""
             output output-dir remote-name remote-name-all remote-header-name config cookie-jar dump-header upload-file
-            trace trace-ascii stderr etag-save hsts alt-svc quote libcurl write-out create-dirs engine unix-socket
+            trace trace-ascii stderr etag-save hsts alt-svc quote libcurl write-out create-dirs engine
+            netrc netrc-optional netrc-file variable unix-socket
             ftp-create-dirs
         """),
     ),
@@ -227,16 +250,83 @@ OPTIONS: dict[str, Options] = {
             save-cookies post-file body-file warc-file hsts-file rejected-log
         """),
     ),
-    "make": Options("fEIC", ("file", "makefile", "eval", "include-dir", "directory")),
+    **dict.fromkeys(
+        words("make gmake bmake pmake remake"),
+        Options("fEIC", ("file", "makefile", "eval", "include-dir", "directory")),
+    ),
+    "rake": Options("fpeErRIg", words("rakefile execute execute-print execute-continue require libdir rakelib system")),
+    "just": Options("fdc", words("justfile working-directory command shell shell-arg shell-command set chooser edit")),
+    "ninja": Options("fC"),
+    "scons": Options("fCDI", words("file sconstruct directory include-dir site-dir")),
+    **dict.fromkeys(
+        words("invoke inv nox doit waf mage gulp jake grunt tox"), Options("fcCrdx", words("config search-root"))
+    ),
+    "ant": Options("", (), frozenset(words("-f -file -buildfile -lib -listener -logger -propertyfile -inputhandler"))),
+    "mvn": Options("fsP", words("file settings toolchains global-settings")),
+    **dict.fromkeys(
+        words("gradle gradlew"), Options("bcIp", words("build-file settings-file init-script project-dir"))
+    ),
+    **dict.fromkeys(
+        words("bazel bazelisk buck2"),
+        Options("", words("run_under script_path bazelrc output_user_root workspace_status_command")),
+    ),
+    "meson": Options("C"),
+    "pre-commit": Options("c", ("config",), frozenset({"try-repo"})),
+    **dict.fromkeys(
+        words("rpm rpmdb rpmquery rpmverify rpmbuild rpmspec rpmkeys"),
+        Options("ED", words("eval pipe define rcfile macros load")),
+    ),
+    **dict.fromkeys(words("apt apt-get apt-cache aptitude apt-mark"), Options("oct", words("option config-file"))),
+    "hg": Options("", words("config debugger configfile")),
+    "svn": Options("", words("config-option config-dir diff-cmd diff3-cmd editor-cmd")),
+    **dict.fromkeys(
+        words("tex latex pdftex pdflatex luatex lualatex xetex xelatex"),
+        Options(
+            "",
+            words("shell-escape enable-write18 ini lua"),
+            frozenset(words("-shell-escape -enable-write18 -ini -lua")),
+        ),
+    ),
+    "latexmk": Options("er", words("latex pdflatex lualatex xelatex"), frozenset()),
+    "dvips": Options("R"),
+    "enscript": Options("I", ("filter",)),
+    "a2ps": Options("", ("define", "printer")),
+    "ghc": Options("eF", ("interactive",), frozenset(words("-pgmF -pgmL -pgmP -pgmc -pgml -fplugin"))),
+    **dict.fromkeys(words("gs ghostscript"), Options("c", (), frozenset(words("-dNOSAFER -dDELAYSAFER")))),
+    "java": Options("", (), frozenset(words("-agentpath -agentlib -javaagent"))),
+    "tcpdump": Options("zwr", ("postrotate-command",)),
+    "tshark": Options("Xw"),
+    "nmap": Options("", words("script datadir servicedb interactive")),
+    **dict.fromkeys(words("iptables ip6tables"), Options("M", ("modprobe",))),
+    "openvpn": Options(
+        "",
+        words(
+            "up down ipchange route-up route-pre-down tls-verify client-connect plugin config cd script-security iproute"
+        ),
+    ),
+    **dict.fromkeys(words("dhclient dhcpcd"), Options("", (), frozenset(words("-sf -cf -pf -c --script")))),
+    "dnsmasq": Options("C", words("conf-script dhcp-script conf-file")),
+    "aria2c": Options(
+        "",
+        words(
+            "on-bt-download-complete on-download-complete on-download-error on-download-pause"
+            " on-download-start on-download-stop conf-path input-file"
+        ),
+    ),
+    "yt-dlp": Options("", words("exec config-locations external-downloader netrc-cmd plugin-dirs postprocessor-args")),
+    **dict.fromkeys(words("cowsay cowthink"), Options("f")),
+    "exiftool": Options("", (), frozenset(words("-if -config -execute"))),
+    **dict.fromkeys(words("mongo mongosh"), Options("", ("eval", "shell"))),
+    "sftp": Options("DSoF"),
+    "cpio": Options("opEFHIOM", words("create pass-through file rsh-command")),
+    "ssh-keygen": Options("DwP"),
     "go": Options(
         "",
         ("exec", "toolexec", "vettool", "overlay", "modfile"),
-        frozenset({"-exec", "-toolexec", "-vettool", "-overlay", "-modfile"}),
+        frozenset(words("-exec -toolexec -vettool -overlay -modfile -w")),
     ),
-    "cargo": Options("Z", ("config",), frozenset({"install"})),
-    "gcc": _COMPILER,
-    "cc": _COMPILER,
-    "clang": _COMPILER,
+    "cargo": Options("Z", ("config",), frozenset({"install", "exec"})),
+    **dict.fromkeys(words("gcc cc clang g++ c++ clang++ gfortran"), _COMPILER),
     "npm": Options(
         "cC",
         ("script-shell", "prefix", "userconfig", "globalconfig", "node-options", "call"),
@@ -260,9 +350,15 @@ OPTIONS: dict[str, Options] = {
     "journalctl": Options("", ("vacuum-size", "vacuum-time", "vacuum-files", "rotate", "flush", "sync", "cursor-file")),
     "dmesg": Options("cCDEn", ("clear", "read-clear", "console-off", "console-on", "console-level")),
     "ip": Options("b", ("batch",), frozenset({"netns", "exec", "vrf"})),
-    "docker": Options(
-        "H", ("host", "config", "context"), frozenset({"exec", "run", "cp", "build", "buildx", "compose"})
+    **dict.fromkeys(
+        words("docker podman nerdctl"),
+        Options(
+            "H",
+            words("host config context url connection"),
+            frozenset(words("exec run cp build buildx compose create")),
+        ),
     ),
+    **dict.fromkeys(words("ctr crictl lxc"), Options("", (), frozenset(words("exec run launch start")))),
     "kubectl": Options(
         "", ("kubeconfig", "kuberc"), frozenset({"exec", "cp", "run", "debug", "plugin", "edit", "proxy"})
     ),
@@ -284,10 +380,17 @@ GIT_COMMANDS = frozenset(
     for-each-repo scalar
 """)
 )
+# Subcommands that run what they are given, also under a rule that names them, and their operations that do not.
+GIT_SAFE = {
+    "bisect": frozenset(words("start good bad new old skip reset log terms next replay")),
+    "submodule": frozenset(words("status init sync summary deinit absorbgitdirs add update set-url set-branch")),
+    **dict.fromkeys(words("difftool mergetool filter-branch hook for-each-repo instaweb daemon shell"), frozenset()),
+}
 GIT_SHORT = {
     "clone": "uc",
     "ls-remote": "u",
     "rebase": "xi",
+    "difftool": "xt",
     "archive": "o",
     "format-patch": "o",
     "grep": "Of",
@@ -310,6 +413,43 @@ WRITERS = frozenset(
 # Subcommands of git that write, or throw away, the files that they name.
 GIT_WRITES = frozenset({"checkout", "restore", "rm", "mv", "clean", "apply", "reset"})
 
+# Programs that take folders with all that lies below them, always or with one of these options; and those that take the
+# folder they run in when they name none.
+TREE_PROGRAMS: dict[str, Options] = {
+    **dict.fromkeys(
+        words("grep egrep fgrep zgrep rgrep"), Options("rRd", words("recursive dereference-recursive directories"))
+    ),
+    **dict.fromkeys(words("rgrep rg ag ack ack-grep ugrep ug sift"), Options()),
+    **dict.fromkeys(words("mv rsync tar bsdtar zip 7z 7za 7zr cpio pax jar diff sdiff rclone restic borg"), Options()),
+    **dict.fromkeys(words("cp scp rm"), Options("rRa", words("recursive archive"))),
+    **dict.fromkeys(words("chmod chown chgrp"), Options("R", words("recursive"))),
+    "find": Options(words=frozenset(words("-exec -execdir -ok -okdir -delete"))),
+    **dict.fromkeys(words("fd fdfind"), Options("xX", words("exec exec-batch"))),
+    **dict.fromkeys(words("docker podman nerdctl"), Options(words=frozenset({"cp"}))),
+    **dict.fromkeys(words("python python3"), Options(words=frozenset(words("http.server zipfile tarfile")))),
+    "aws": Options(words=frozenset({"sync", "--recursive"})),
+}
+IMPLICIT_TREES = frozenset(words("grep egrep fgrep zgrep rgrep rg ag ack ack-grep ugrep ug sift git find fd fdfind"))
+
+# Programs that neither tell nor change the content of a file that an operand names, and such subcommands.
+NEVER_READS = frozenset(
+    words("""
+    echo printf true false : sleep kill exit return test [ [[ cd pushd popd pwd basename dirname seq expr date export
+    unset shift let read wait which type id whoami uname mkdir rmdir touch ls stat du nproc hostname jobs umask ulimit
+    hash case select trap local declare typeset readonly set break continue tty ps pgrep pkill killall nice logger
+    """)
+)
+NEVER_READS_IN = {
+    "git": frozenset(
+        words("""
+        commit checkout switch push pull fetch merge rebase branch tag status rev-parse remote clone init reset restore
+        worktree describe config cherry-pick revert log rev-list ls-files ls-remote for-each-ref symbolic-ref merge-base
+        """)
+    ),
+    "gh": frozenset(words("pr issue label run repo search auth")),
+    "glab": frozenset(words("mr issue label ci repo")),
+}
+
 # Modules of Python that run code from their arguments or input.
 CODE_MODULES = frozenset(words("timeit pdb code cProfile profile trace runpy IPython asyncio idlelib"))
 
@@ -321,7 +461,8 @@ CODE_MODULES = frozenset(words("timeit pdb code cProfile profile trace runpy IPy
 class Reader:
     """A program of the reading set: its harmless options, and which of its operands are paths.
 
-    `short` letters stand alone, `valued` ones take a value; `long` and `long_valued` likewise. The first `skip` operands
+    `short` letters stand alone, `valued` ones take a value; `long` and `long_valued` likewise. `optional` letters and
+    `long_optional` names may have a value in the same word, never in the next one. The first `skip` operands
     are no paths; `names_only` means that no operand is. `most` bounds the operands. `recursive` letters read whole trees,
     `always_recursive` programs do so anyway, `here` ones read the current folder when they are given none. `takes_all`
     programs have no options. `is_expression` programs read every word, `--` does not end their options.
@@ -339,6 +480,8 @@ class Reader:
     always_recursive: bool = False
     takes_all: bool = False
     is_expression: bool = False
+    optional: str = ""
+    long_optional: tuple[str, ...] = ()
 
 
 # Programs of which no option writes or runs anything, so that a wildcard may become one.
@@ -356,11 +499,12 @@ _GREP = Reader(
     words("""
         ignore-case invert-match word-regexp line-regexp count files-with-matches no-messages files-without-match
         only-matching quiet line-number with-filename no-filename recursive extended-regexp fixed-strings basic-regexp
-        perl-regexp no-ignore-case text null color
+        perl-regexp no-ignore-case text null
     """),
-    ("after-context", "before-context", "context", "max-count", "include", "exclude", "exclude-dir", "color", "colour"),
+    ("after-context", "before-context", "context", "max-count", "include", "exclude", "exclude-dir"),
     skip=1,
     recursive="r",
+    long_optional=("color", "colour"),
 )
 _SUM = Reader("btz", long=("binary", "text", "tag", "zero"))
 
@@ -374,10 +518,11 @@ READERS: dict[str, Reader] = {
     "ls": Reader(
         "aAbBcCdfFgGhHiklLmnNopqQrRsStuUvxXZ1",
         "ITw",
-        ("all", "almost-all", "human-readable", "recursive", "reverse", "directory", "inode", "size", "classify"),
-        ("sort", "time", "format", "color", "time-style", "ignore", "hide", "width"),
+        ("all", "almost-all", "human-readable", "recursive", "reverse", "directory", "inode", "size"),
+        ("sort", "time", "format", "time-style", "ignore", "hide", "width"),
         recursive="R",
         here=True,
+        long_optional=("color", "classify", "hyperlink"),
     ),
     "stat": Reader("fLt", "c", ("dereference", "file-system", "terse"), ("format", "printf")),
     "du": Reader(
@@ -395,12 +540,13 @@ READERS: dict[str, Reader] = {
     "diff": Reader(
         "abBcdeEinNpqstTuwyZ0123456789",
         "CUWx",
-        ("brief", "unified", "side-by-side", "ignore-all-space", "ignore-case", "new-file", "color"),
-        ("unified", "context", "color", "exclude"),
+        ("brief", "unified", "side-by-side", "ignore-all-space", "ignore-case", "new-file"),
+        ("exclude",),
+        long_optional=("unified", "context", "color"),
     ),
     "fold": Reader("bs", "w"),
     "expand": Reader("i", "t"),
-    "od": Reader("abcdfilosxv", "ANjtw"),
+    "od": Reader("abcdfilosxv", "ANjt", optional="w", long_optional=("width",)),
     "strings": Reader("af", "nte"),
     "md5sum": _SUM,
     "sha1sum": _SUM,
@@ -438,7 +584,9 @@ READERS: dict[str, Reader] = {
     "sleep": Reader(names_only=True, most=1),
     "which": Reader("a", names_only=True),
     "type": Reader("aptP", names_only=True),
-    "date": Reader("uRI", "dr", ("utc", "iso-8601"), ("date", "iso-8601", "rfc-3339"), names_only=True),
+    "date": Reader(
+        "uR", "dr", ("utc",), ("date", "rfc-3339"), names_only=True, optional="I", long_optional=("iso-8601",)
+    ),
     "test": Reader("bcdefgGhkLnNOprsStuwxz", is_expression=True),
     "[": Reader("bcdefgGhkLnNOprsStuwxz", is_expression=True),
     # Without -L, which follows links.
@@ -473,26 +621,41 @@ FIND_VALUED = frozenset(
 # Reading subcommands of git, for trusted projects, and the options they may have.
 GIT_READS: dict[str, Reader] = {
     "status": Reader(
-        "sbuvz", "", ("short", "branch", "porcelain", "long", "ignored", "untracked-files"), names_only=True
+        "sbuvz",
+        "",
+        ("short", "branch", "long"),
+        names_only=True,
+        long_optional=("porcelain", "ignored", "untracked-files"),
     ),
     "log": Reader(
         "pnz0123456789",
         "nSGL",
-        words("oneline graph all stat decorate name-only name-status patch reverse merges no-merges"),
-        ("max-count", "since", "until", "author", "grep", "format", "pretty", "date", "after", "before", "abbrev"),
+        words("oneline graph all name-only name-status patch reverse merges no-merges"),
+        ("max-count", "since", "until", "author", "grep", "format", "date", "after", "before"),
         names_only=True,
+        long_optional=("pretty", "abbrev", "stat", "decorate"),
     ),
     "diff": Reader(
         "pwbz",
         "U",
-        ("stat", "cached", "staged", "name-only", "name-status", "shortstat", "numstat", "check"),
+        ("cached", "staged", "name-only", "name-status", "shortstat", "numstat", "check"),
         names_only=True,
+        long_optional=("stat", "abbrev"),
     ),
     "show": Reader(
-        "ps", "U", ("stat", "name-only", "name-status", "oneline", "no-patch"), ("format", "pretty"), names_only=True
+        "ps",
+        "U",
+        ("name-only", "name-status", "oneline", "no-patch"),
+        ("format",),
+        names_only=True,
+        long_optional=("stat", "pretty"),
     ),
     "rev-parse": Reader(
-        "", "", ("abbrev-ref", "show-toplevel", "short", "verify", "is-inside-work-tree"), names_only=True
+        "",
+        "",
+        ("show-toplevel", "verify", "is-inside-work-tree"),
+        names_only=True,
+        long_optional=("short", "abbrev-ref"),
     ),
     "ls-files": Reader("cdmoz", "", ("cached", "deleted", "modified", "others", "exclude-standard"), names_only=True),
     "blame": Reader("lwest", "L", names_only=True),
@@ -506,7 +669,7 @@ GIT_READS: dict[str, Reader] = {
         names_only=True,
         always_recursive=True,
     ),
-    "describe": Reader("", "", ("tags", "always", "dirty", "all"), ("abbrev",), names_only=True),
+    "describe": Reader("", "", ("tags", "always", "all"), names_only=True, long_optional=("abbrev", "dirty")),
     "shortlog": Reader("sne", "", ("summary", "numbered", "email"), names_only=True),
     "merge-base": Reader(names_only=True),
     "cat-file": Reader("pste", names_only=True),

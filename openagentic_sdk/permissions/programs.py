@@ -23,6 +23,7 @@ from .program_tables import (
     GIT_COMMANDS,
     GIT_GLOBAL_HARMLESS,
     GIT_READS,
+    GIT_SAFE,
     GIT_SHORT,
     INFORMS,
     INTERACTIVE,
@@ -37,6 +38,7 @@ from .program_tables import (
     SQLITE_HARMLESS,
     STATE_BUILTINS,
     WRAPPERS,
+    WRITERS,
     Options,
     Reader,
 )
@@ -82,6 +84,33 @@ _WRITES_LAST = {"uniq": (1, "writes to its second file"), "xxd": (1, "writes to 
 _WRITES_LAST["hostname"] = (0, "sets the name of the machine")
 
 
+# What in an argument is code to many programs, and which options of programs that no table knows take a program or code.
+_CODE = regex(
+    r"(?:\b|_)(?:system|exec\w*|popen|spawn|shell|esyscmd|eval)\s*\(|write18|directlua|%pipe%|run-shell-command|=\|",
+    re.I,
+)
+_RUNNING_OPTION = regex(
+    r"--?[\w-]*(?:exec|command|eval|hook|rsh|shell|program|pager|editor|preload|plugin|interpreter|askpass|proxycommand|script)"
+    r"[\w-]*(?:=.*)?",
+    re.I | re.S,
+)
+# curl reads `file:` with wildcards and coded letters, and takes wildcards for the scheme too.
+_CURL_ELSEWHERE = regex(r"[\[{][^/]*://|file:.*[\[{%]", re.I | re.S)
+_PARTS = regex(r"[^\w./+-]+")
+
+
+def _unknown_hazard(argv: Sequence[str], named: int) -> str | None:
+    """For programs that no table knows: an argument that names a shell or holds code, an option that takes a program."""
+    for word in argv[named:]:
+        if any(part.rpartition("/")[2] in SHELLS for part in _PARTS.split(word)):
+            return f"{word!r} names a shell"
+        if _CODE.search(word):
+            return f"{word!r} holds code that {argv[0]} may run"
+        if _RUNNING_OPTION.fullmatch(word):
+            return f"{argv[0]} {word} may run a program"
+    return None
+
+
 def _option_hazard(argv: Sequence[str], named: int) -> str | None:
     """The hazard of a program that is what it seems but for some options and words."""
     name, program = argv[0].rpartition("/")[2], program_of(argv[0])
@@ -96,13 +125,17 @@ def _option_hazard(argv: Sequence[str], named: int) -> str | None:
         is_variable = program in ("make", "gmake") and "=" in word and not word.startswith("-")
         if is_variable and not _PLAIN_VARIABLE.fullmatch(word):
             return f"make {word} can put a command into a recipe"
+    if program in ("test", "[") and not {"-v", "-R"}.isdisjoint(argv):
+        return f"{name} works out what stands in the brackets of a variable's name"
+    if program == "curl" and any(_CURL_ELSEWHERE.search(word) for word in argv[1:]):
+        return "curl reads what the letters of the address do not show"
     options = OPTIONS.get(name) or OPTIONS.get(program)
     if options is None:
-        return None
+        return None if name in READERS or name in WRITERS else _unknown_hazard(argv, named)
     words = [*(word for word in argv[1:named] if word.startswith("-")), *argv[named:]]
     if program == "tar":  # its first word is a bundle of options with or without a dash
         words = [word if word.startswith("-") else f"-{word}" for word in argv[1:2]] + list(argv[2:])
-    found = _option(words, options)
+    found = option_in(words, options)
     return f"{name} {found} can run a program or write a file" if found else None
 
 
@@ -122,7 +155,7 @@ def _operands(argv: Sequence[str]) -> list[str]:
     return [word for word in argv[1:] if word == "-" or not word.startswith("-")]
 
 
-def _option(words: Sequence[str], options: Options) -> str | None:
+def option_in(words: Sequence[str], options: Options) -> str | None:
     """The first word that is, abbreviates or bundles one of the options."""
     for word in words:
         if options.words and (word in options.words or word.partition("=")[0] in options.words):
@@ -156,7 +189,7 @@ def _code_hazard(argv: Sequence[str], options: Options) -> str | None:
         cut = -1 if word.startswith("--") else next((i for i in range(1, len(word)) if word[i] in options.valued), -1)
         flags, letter, value = (word, "", "") if cut < 0 else (word[:cut], word[cut], word[cut + 1 :])
         # In a shell's bundle of letters, those behind the valued one count too.
-        if word.startswith("+") or _option([word if program in SHELLS else flags], options):
+        if word.startswith("+") or option_in([word if program in SHELLS else flags], options):
             return f"{name} {word} runs code"
         if letter or word in options.valued_words:
             value = value or (words.pop(0) if words else "")
@@ -199,7 +232,7 @@ _AWK_UNSAFE = regex(r"system|getline|print.*>|\||@|fflush|close|ENVIRON|PROCINFO
 
 def _awk_hazard(argv: Sequence[str], named: int) -> str | None:
     options = INTERPRETERS[program_of(argv[0])]
-    found = _option([word for word in argv[1:] if not word.startswith(("-F", "-v"))], options)
+    found = option_in([word for word in argv[1:] if not word.startswith(("-F", "-v"))], options)
     if found:
         return f"awk {found} can run a program or write a file"
     if any(_AWK_UNSAFE.search(word) for word in argv[1:]):
@@ -214,11 +247,13 @@ def _git_hazard(argv: Sequence[str], named: int = 1) -> str | None:
     if not words or words[0].startswith("-"):
         return f"git {words[0]} changes what git runs" if words and words[0] != "--version" else None
     command, rest = words[0], words[1:]
-    if command in GIT_COMMANDS and named < 2:
-        return f"git {command} runs other programs"
+    if command in GIT_COMMANDS:
+        operation = next((word for word in rest if not word.startswith("-")), "")
+        if named < 2 or (command in GIT_SAFE and operation not in GIT_SAFE[command]):
+            return f"git {command} runs other programs"
     if command == "config" and not {"--get", "--list", "-l", "--get-all", "--get-regexp"} & set(rest[:1]):
         return "git config changes what git runs"
-    found = _option(rest, Options(GIT_SHORT.get(command, ""), GIT_ANYWHERE))
+    found = option_in(rest, Options(GIT_SHORT.get(command, ""), GIT_ANYWHERE))
     if found and not (command in ("pull", "push", "fetch", "commit") and found in ("-u", "--set-upstream")):
         return f"git {command} {found} can run a program or write a file"
     if any("::" in word or word.startswith("ext:") for word in rest):
@@ -274,10 +309,12 @@ _SPECIAL: dict[str, Callable[[Sequence[str], int], str | None]] = {
 
 @frozen
 class Reads:
-    """What a reading call reads: paths, and whether it goes down into folders."""
+    """What a reading call reads: paths, and whether it goes down into folders. `values` are words that an option has taken,
+    which are paths where a program reads its options differently."""
 
     paths: tuple[str, ...]
     recursive: bool = False
+    values: tuple[str, ...] = ()
 
 
 def read_only(argv: tuple[str, ...], *, trusted: bool = False) -> Reads | None:
@@ -307,10 +344,17 @@ def _read_only(argv: tuple[str, ...]) -> Reads | None:
     return None if reader is None else _reads(argv, reader)
 
 
+# Options whose value is a pattern, which may well look like a path.
+_TAKE_PATTERNS = frozenset(
+    {"-e", "--include", "--exclude", "--exclude-dir", "-g", "--glob", "-I", "--ignore", "--hide", "-x"}
+)
+
+
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     """What a program reads by its table; None for an option that is not known, or operands with which it does more."""
     options: list[str] = []
     operands: list[str] = []
+    values: list[str] = []
     words = list(argv[1:])
     while words:
         word = words.pop(0)
@@ -320,12 +364,13 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
         if word == "-" or not word.startswith("-") or reader.takes_all:
             operands.append(word)
             continue
-        takes_next = _harmless_option(word, reader)
+        takes_next = _takes_next(word, reader)
         if takes_next is None or (takes_next and not words):
             return None
         options.append(word)
         if takes_next:
-            words.pop(0)
+            value = words.pop(0)
+            values += [] if word in _TAKE_PATTERNS else [value]
     name = argv[0]
     short = [option for option in options if option[1] != "-"]
     is_recursive = "--recursive" in options or any(letter in reader.recursive for word in short for letter in word[1:])
@@ -338,26 +383,30 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     ):
         return None
     if reader.names_only:
-        return Reads((), reader.always_recursive or is_recursive)
+        return Reads((), reader.always_recursive or is_recursive, tuple(values))
     # With these, grep and rg have no pattern among their operands.
     has_pattern = reader.skip and not ("--files" in options or any("e" in word for word in short))
     if name == "[":
         operands = [word for word in operands if word != "]"]
     paths = tuple(word for word in operands[reader.skip if has_pattern else 0 :] if word != "-")
     recursive = reader.always_recursive or is_recursive
-    return Reads(paths or ((".",) if reader.here or recursive else ()), recursive)
+    return Reads(paths or ((".",) if reader.here or recursive else ()), recursive, tuple(values))
 
 
-def _harmless_option(word: str, reader: Reader) -> bool | None:
+def _takes_next(word: str, reader: Reader) -> bool | None:
     """Whether a harmless option takes the next word as its value; None for an option that is not known as harmless."""
     if word.startswith("--"):
         name, equals, _ = word[2:].partition("=")
+        if name in reader.long_optional:
+            return False
         if equals:
             return False if name in reader.long_valued else None
         if name in reader.long:
             return False
         return True if name in reader.long_valued else None
     for index, letter in enumerate(word[1:], 1):
+        if letter in reader.optional:
+            return False  # the rest of the word is its value
         if letter in reader.valued:
             return index == len(word) - 1
         if letter not in reader.short:
@@ -419,8 +468,14 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(argv[start:])
 
 
+_EVALUATES = STATE_BUILTINS | {"test", "[", "printf"}
+
+
 def takes_code(argv: Sequence[str]) -> bool:
     """Whether the program may run text that it gets from its arguments or its input."""
     program = program_of(argv[0])
-    is_runner = program in SHELLS or program in INTERPRETERS or argv[0].rpartition("/")[2] in WRAPPERS
-    return is_runner and not _only_looks_up(argv)
+    name = argv[0].rpartition("/")[2]
+    if program in SHELLS or program in INTERPRETERS or name in WRAPPERS:
+        return not _only_looks_up(argv)
+    # The shell works out what stands in the brackets of a name, and the value of a number.
+    return name in _EVALUATES and any("$(" in word or "`" in word for word in argv[1:])

@@ -3,14 +3,13 @@
 The accepted language is small on purpose: words, quotes, `&& || ; | |& &`, newlines and plain redirections. Whatever could
 make bash run something else than the words that stand there (expansions, substitutions, here-documents, control
 structures, control characters, invisible letters) is refused, so that an accepted line means exactly what this file says.
-A test compares it with a real bash. `loose_words` is the opposite: it guesses widely, and only ever to forbid.
+A test compares it with a real bash. `guess` is the opposite.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from ..frozen import frozen
@@ -19,8 +18,6 @@ from ..text import is_plain
 
 PARSER_VERSION = 1
 MAX_COMMAND_CHARS = 10_000
-# How many braces behind each other are written out.
-_MAX_BRACES = 6
 GLOB_LETTERS = "*?["
 IS_GLOB = regex(r"[*?\[]")
 _NESTED_BRACKET = regex(r"\[[^\]]*\[")
@@ -359,120 +356,3 @@ _PIECES = (
     (_ESCAPED, "quoted"),
     (_GLOB, "glob"),
 )
-
-
-# --- guessing, to forbid -------------------------------------------------------------------------------------------------
-
-_CONTINUED = regex(r"\\\n")
-_SEPARATOR_VARIABLE = regex(r"\$\{IFS[^}]*\}|\$IFS")
-_ANSI_QUOTED = regex(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
-_ANSI_ESCAPE = regex(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
-_QUOTES = regex(r"\$?[\"']|\\")
-_LOOSE = regex(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
-_IN_LISTS = regex(r"[;&|()\n{},!\[\]]+|[^\s;&|(){}<>,!\[\]]+")
-_BRACES = regex(r"\{([^{}]*)\}")
-_WORD = regex(r"[^\s;&|()<>]+")
-_LETTER_RANGE = regex(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
-_QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-_REDIRECTED = regex(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
-_WRITTEN_BLANK = regex(r"\\+[nt_]")
-_WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
-# Options whose value stands in the same word: `-S'rm x'`, and env's without quotes.
-_GLUED_VALUE = regex(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
-_ASSIGNMENT = regex(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
-
-
-@frozen
-class LooseWord:
-    """A word that may be part of a command. `starts` when a command could begin here; `open` when it holds something that
-    only bash can finish (`$`), so that it could be any word."""
-
-    text: str
-    starts: bool
-    open: bool
-
-
-def loose_words(text: str) -> list[LooseWord]:
-    """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
-    continued = text
-    text = _CONTINUED.sub("", text)
-    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
-    text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
-    bare = _QUOTES.sub("", text)
-    words = _split_loosely(bare, _LOOSE)
-    if "=" in bare:
-        whole = _QUOTED.sub(lambda match: re.sub(r"\s", "_", match[0]), text)
-        words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
-    for other in _other_readings(text, bare):
-        words += _split_loosely(other, _LOOSE)
-    if not {"{", "[", ","}.isdisjoint(bare):
-        words += _split_loosely(bare, _IN_LISTS)
-    if "#" in text and text is not continued and "\\\n" in continued:
-        # A comment ends with its line, whatever stands before the break.
-        words += loose_words(continued.replace("\\\n", "\n"))
-    return words
-
-
-def _other_readings(text: str, bare: str) -> Iterator[str]:
-    """The line (`bare` without its quotes) as it may reach a shell after somebody has rewritten a part of it."""
-    if "=" in bare or ":" in bare:
-        yield bare.replace("=", " ").replace(":", " ")
-    if "{" in bare:
-        yield _without_braces(bare)
-    if "<" in bare or ">" in bare:
-        yield _REDIRECTED.sub(" ", bare)
-    if _GLUED_VALUE.search(text):
-        yield _QUOTES.sub("", _GLUED_VALUE.sub(" ", text))
-    if "\\" in text:
-        yield _QUOTES.sub("", _WRITTEN_BLANK.sub(" ", text))
-        yield _QUOTES.sub("", _ANSI_ESCAPE.sub(_decoded, _WRITTEN_LETTER.sub(r"\\", text)))
-
-
-def _without_braces(text: str) -> str:
-    """The words that braces stand for, one behind the other; a range of letters could be any word."""
-    return _WORD.sub(lambda match: " ".join(_braced_words(match[0])), _LETTER_RANGE.sub("$", text))
-
-
-def _braced_words(word: str) -> list[str]:
-    words = [word]
-    for _ in range(_MAX_BRACES):
-        wider: list[str] = []
-        for one in words:
-            braces = _BRACES.search(one)
-            parts = braces[1].split(",") if braces else []
-            if braces is None or len(parts) < 2:
-                wider.append(one)
-            else:
-                wider += [one[: braces.start()] + part + one[braces.end() :] for part in parts]
-        if len(wider) == len(words):
-            return words
-        if len(wider) * len(word) > 2 * MAX_COMMAND_CHARS:
-            break
-        words = wider
-    # More braces than are written out may stand for anything.
-    return [_BRACES.sub("$", one) for one in words]
-
-
-def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
-    words: list[LooseWord] = []
-    starts = True
-    for piece in pattern.findall(text):
-        if piece[0] in ";&|()\n{},!":
-            starts = True
-            continue
-        assigned = _ASSIGNMENT.fullmatch(piece)
-        if assigned:
-            words.append(LooseWord(assigned[1], starts, False))
-            continue
-        words.append(LooseWord(piece, starts, "$" in piece))
-        starts = starts and piece in RESERVED_WORDS
-    return words
-
-
-def _decoded(match: re.Match[str]) -> str:
-    hexadecimal = match[1] or match[2] or match[3]
-    if hexadecimal:
-        return chr(min(int(hexadecimal, 16), 0x10FFFF))
-    if match[4]:
-        return chr(int(match[4], 8) & 0xFF)
-    return {"n": "\n", "t": " ", "r": " ", "a": "", "b": "", "e": ""}.get(match[5], match[5])

@@ -6,20 +6,21 @@ decision (`decide`) only compares.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from ..frozen import frozen
 from ..patterns import regex
+from .guess import loose_words
 from .paths import TOO_MANY_PATHS, Places
 from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
-from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, loose_words, parse_command
+from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, parse_command
 
 Follow = Callable[[str, str], Places]
 NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
@@ -60,6 +61,7 @@ class Workspace:
     protected: tuple[str, ...]
     follow: Follow
     expand: Expand
+    kind: Callable[[str], str]
     trusted: bool = False
     started_in: str | None = None
 
@@ -107,7 +109,7 @@ class Subject:
     other_names: tuple[str, ...] = ()
     problem: str | None = None
 
-    @cached_property
+    @functools.cached_property
     def runs_text(self) -> bool:
         """Whether more may run than the line's words show: it was not understood, or one of its programs takes code."""
         line = self.line
@@ -115,7 +117,7 @@ class Subject:
             takes_code(command.argv) or command.open_assignments for command in line.commands
         )
 
-    @cached_property
+    @functools.cached_property
     def possible_accesses(self) -> tuple[Access, ...]:
         """Every path that something in a command line could be; used to forbid, so guessed widely."""
         workspace, text_of_line = self.workspace, self.command or ""
@@ -135,7 +137,7 @@ class Subject:
                 if names is None:
                     found.append(Access(replace(workspace.follow(".", cwd), problem=TOO_MANY_PATHS), write))
                 found += [Access(workspace.follow(path, cwd), write) for path in names or ()]
-            elif "/" in text or "." in text or os.path.lexists(f"{cwd}/{text}"):
+            elif "/" in text or "." in text or workspace.kind(f"{cwd}/{text}") != "missing":
                 found.append(Access(workspace.follow(text, cwd), write))
         return tuple(found)
 
@@ -249,7 +251,7 @@ def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
 def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
     reads = read_only(command.argv)
     if reads is not None:
-        named = [(path, False) for path in reads.paths]
+        named = [(path, False) for path in (*reads.paths, *reads.values)]
     else:
         risk = hazard(command.argv)
         name = command.argv[0].rpartition("/")[2]
@@ -261,16 +263,28 @@ def _named_paths(command: SimpleCommand) -> list[tuple[str, bool]]:
     return named
 
 
-_MARK = regex("[=@:]")
+_MARKS = regex("[=@:,;<>|+]+")
+_CODED = regex("%([0-9A-Fa-f]{2})")
 
 
-def path_like(word: str) -> list[str]:
-    """The word itself, what stands behind `=`, `@` or `:`, and the value that may be glued to a short option."""
+@functools.lru_cache(maxsize=4096)
+def path_like(word: str) -> tuple[str, ...]:
+    """The texts in a word that could be a path: the word itself, what stands behind and between marks such as `=`, `@` or
+    `:`, and values that are glued to short options."""
     is_option = word.startswith("-")
-    found = [] if is_option else [word]
-    if _MARK.search(word):
-        found += [word.partition(mark)[2] or word for mark in "=@:" if mark in word]
-        found += [word.partition(":")[0]] if ":" in word and not is_option else []
-    if is_option and len(word) > 2 and word[1] != "-":
-        found.append(word[2:])
-    return found
+    if not _MARKS.search(word) and (not is_option or word.startswith("--") or len(word) < 3):
+        return () if is_option or not word else (word,)
+    found = {} if is_option else {word: None}
+    start = 0
+    for mark in _MARKS.finditer(word):
+        if not is_option or start:
+            found[word[start : mark.start()]] = None
+        start = mark.end()
+        found[word[start:]] = None
+    if is_option and word[1:2] != "-":
+        # In `-abc/x` the letters are options, and the last of them may have taken the rest as its value.
+        letters = next((at for at in range(1, len(word)) if not word[at].isalnum()), len(word))
+        found.update((word[at:], None) for at in range(2, min(letters, 8) + 1))
+    if "%" in word and ":" in word:
+        found.update((part, None) for part in path_like(_CODED.sub(lambda code: chr(int(code[1], 16)), word)))
+    return tuple(text for text in found if text)

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from ..frozen import frozen
 from ..patterns import regex
-from .shell import IS_GLOB, RESERVED_WORDS, LooseWord, could_become
+from .guess import LooseWord
+from .shell import IS_GLOB, RESERVED_WORDS, could_become
 
 MAX_WILDCARDS = 50
 _ASSIGNMENT = regex(r"[A-Za-z_]\w*=")

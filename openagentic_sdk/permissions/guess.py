@@ -1,0 +1,313 @@
+"""Guess widely what a command line could run and touch, and only ever to forbid it.
+
+`loose_words` finds whatever could be a word of a command under some reading of the line. `loose_commands` reads the line
+once, much as bash would, with a mark where only bash knows what stands there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, product
+
+from ..frozen import frozen
+from ..patterns import regex
+from .shell import MAX_COMMAND_CHARS, RESERVED_WORDS
+
+# How many braces behind each other are written out.
+_MAX_BRACES = 6
+
+_CONTINUED = regex(r"\\\n")
+_SEPARATOR_VARIABLE = regex(r"\$\{IFS\b[^}]*\}|\$IFS\b")
+# Where it may be another text than the blanks that it is by itself.
+_CHANGED_SEPARATOR = regex(r"\$\{IFS[^}\w]|\bIFS\+?=")
+_ANSI_QUOTED = regex(r"\$'((?:[^'\\]|\\.)*)'", re.DOTALL)
+_ANSI_ESCAPE = regex(r"\\(?:x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})|([0-7]{1,3})|(.))", re.DOTALL)
+_QUOTES = regex(r"\$?[\"']|\\")
+_LOOSE = regex(r"[;&|()\n{}!]+|[^\s;&|(){}<>!]+")
+_IN_LISTS = regex(r"[;&|()\n{},!\[\]]+|[^\s;&|(){}<>,!\[\]]+")
+_BRACES = regex(r"\{([^{}]*)\}")
+_WORD = regex(r"[^\s;&|()<>]+")
+_LETTER_RANGE = regex(r"\{[A-Za-z]\.\.[A-Za-z](?:\.\.-?[0-9]+)?\}")
+_QUOTED = regex(r"""'[^']*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_REDIRECTED = regex(r"(?<![0-9<>])[0-9]*+[<>]++[&|]?[ \t]*[^\s;&|()`<>]+")
+_WRITTEN_BLANK = regex(r"\\+[nt_]")
+_WRITTEN_LETTER = regex(r"\\0?(?=[xuU0-7])")
+# Options whose value stands in the same word: `-S'rm x'`, and env's without quotes.
+_GLUED_VALUE = regex(r"""(?<!\S)-[A-Za-z]+(?=["'])|(?<!\S)-[A-Za-z]*S(?=\S)""")
+_ASSIGNMENT = regex(r"[A-Za-z_]\w*\+?=(.*)", re.DOTALL)
+
+
+@frozen
+class LooseWord:
+    """A word that may be part of a command. `starts` when a command could begin here; `open` when it holds something that
+    only bash can finish (`$`), so that it could be any word."""
+
+    text: str
+    starts: bool
+    open: bool
+
+
+def loose_words(text: str) -> list[LooseWord]:
+    """All that could be a word of a command in a line, whatever the quotes, escapes and braces around it."""
+    continued = text
+    text = written = _CONTINUED.sub("", text)
+    text = _SEPARATOR_VARIABLE.sub(" ", text).replace("`", "$(").replace("{}", "$")
+    text = _ANSI_QUOTED.sub(lambda match: _ANSI_ESCAPE.sub(_decoded, match[1]), text)
+    bare = _QUOTES.sub("", text)
+    words = _split_loosely(bare, _LOOSE)
+    if _CHANGED_SEPARATOR.search(written):
+        words += _split_loosely(_QUOTES.sub("", _SEPARATOR_VARIABLE.sub("$", written)), _LOOSE)
+    if "=" in bare:
+        whole = _QUOTED.sub(lambda match: re.sub(r"\s", "_", match[0]), text)
+        words += _split_loosely(_QUOTES.sub("", whole), _LOOSE)
+    for other in _other_readings(text, bare):
+        words += _split_loosely(other, _LOOSE)
+    if not {"{", "[", ","}.isdisjoint(bare):
+        words += _split_loosely(bare, _IN_LISTS)
+    if "#" in text and text is not continued and "\\\n" in continued:
+        # A comment ends with its line, whatever stands before the break.
+        words += loose_words(continued.replace("\\\n", "\n"))
+    return words
+
+
+def _other_readings(text: str, bare: str) -> Iterator[str]:
+    """The line (`bare` without its quotes) as it may reach a shell after somebody has rewritten a part of it."""
+    if "=" in bare or ":" in bare:
+        yield bare.replace("=", " ").replace(":", " ")
+    if "{" in bare:  # the words that braces stand for, one behind the other; a range of letters could be any word
+        yield _WORD.sub(lambda match: " ".join(_braced_words(match[0])), _LETTER_RANGE.sub("$", bare))
+    if "<" in bare or ">" in bare:
+        yield _REDIRECTED.sub(" ", bare)
+    if _GLUED_VALUE.search(text):
+        yield _QUOTES.sub("", _GLUED_VALUE.sub(" ", text))
+    if "\\" in text:
+        yield _QUOTES.sub("", _WRITTEN_BLANK.sub(" ", text))
+        yield _QUOTES.sub("", _ANSI_ESCAPE.sub(_decoded, _WRITTEN_LETTER.sub(r"\\", text)))
+
+
+def _braced_words(word: str) -> list[str]:
+    words = [word]
+    for _ in range(_MAX_BRACES):
+        wider: list[str] = []
+        for one in words:
+            braces = _BRACES.search(one)
+            parts = braces[1].split(",") if braces else []
+            if braces is None or len(parts) < 2:
+                wider.append(one)
+            else:
+                wider += [one[: braces.start()] + part + one[braces.end() :] for part in parts]
+        if len(wider) == len(words):
+            return words
+        if len(wider) * len(word) > 2 * MAX_COMMAND_CHARS:
+            break
+        words = wider
+    # More braces than are written out may stand for anything.
+    return [_BRACES.sub("$", one) for one in words]
+
+
+def _split_loosely(text: str, pattern: re.Pattern[str]) -> list[LooseWord]:
+    words: list[LooseWord] = []
+    starts = True
+    for piece in pattern.findall(text):
+        if piece[0] in ";&|()\n{},!":
+            starts = True
+            continue
+        assigned = _ASSIGNMENT.fullmatch(piece)
+        if assigned:
+            words.append(LooseWord(assigned[1], starts, False))
+            continue
+        words.append(LooseWord(piece, starts, "$" in piece))
+        starts = starts and piece in RESERVED_WORDS
+    return words
+
+
+def _decoded(match: re.Match[str]) -> str:
+    hexadecimal = match[1] or match[2] or match[3]
+    if hexadecimal:
+        return chr(min(int(hexadecimal, 16), 0x10FFFF))
+    if match[4]:
+        return chr(int(match[4], 8) & 0xFF)
+    return {"n": "\n", "t": " ", "r": " ", "a": "", "b": "", "e": ""}.get(match[5], match[5])
+
+
+# --- one reading, with marks ---------------------------------------------------------------------------------------------
+
+# Stands in a word for what only bash can work out.
+UNKNOWN = "\0"
+# In how many ways a word may be written out, and how deep commands may stand in each other.
+_MAX_READINGS = 50
+_MAX_NESTED = 12
+
+_NAME = regex(r"[A-Za-z_]\w*")
+_SET = regex(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_SEEN = regex(r"\x01(\w+)\x01")
+_LITERAL = regex(r"[^\s;&|()<>\\'\"$`~#]+")
+# What gives variables other values than the words that `for` and plain assignments show.
+_SETTERS = regex(
+    r"\+=|=\(|\(\(|\$\{\w+:?=|IFS|REPLY|\[\[|-v"
+    r"|\b(?:eval|source|read|mapfile|readarray|declare|typeset|local|export|readonly|let|getopts|exec|wait|set|coproc|function)\b"
+)
+_BEFORE_A_COMMAND = RESERVED_WORDS - {"for", "select", "case", "[[", "function"}
+
+
+def loose_commands(text: str) -> list[tuple[str, ...]]:
+    """The simple commands of a line and of all that is nested in it, without assignments and reserved words.
+
+    A word whose variables are set in the line itself stands there in each of its readings. Where a redirection names a
+    file, a word `<` or `>` stands before it.
+    """
+    raw: list[list[str]] = []
+    _scan(text, raw, 0)
+    values: dict[str, list[str]] = {}
+    is_known = _SETTERS.search(_QUOTES.sub("", text)) is None
+    commands: list[list[str]] = []
+    for row in raw:
+        while row:
+            assigned = _SET.fullmatch(row[0])
+            if assigned:
+                values.setdefault(assigned[1], []).append(assigned[2])
+            elif row[0] not in _BEFORE_A_COMMAND:
+                break
+            row.pop(0)
+        if row[:1] == ["for"]:
+            is_known = is_known and row[2:3] == ["in"]
+            values.setdefault("".join(row[1:2]), []).extend(row[3:])
+        elif row:
+            is_known = is_known and not _SEEN.search(row[0]) and UNKNOWN not in row[0] and row[0] != "."
+            commands.append(row)
+    known = values if is_known else {}
+    return [tuple(reading for word in row for reading in _readings(word, known)) for row in commands]
+
+
+def _readings(word: str, values: Mapping[str, Sequence[str]]) -> list[str]:
+    names = tuple(dict.fromkeys(_SEEN.findall(word)))
+    sets = [values.get(name, ()) for name in names]
+    if any(not texts or any(UNKNOWN in text or "\x01" in text for text in texts) for texts in sets):
+        return [_SEEN.sub(UNKNOWN, word)]
+    combined = list(islice(product(*sets), _MAX_READINGS + 1))
+    if len(combined) > _MAX_READINGS:
+        return [_SEEN.sub(UNKNOWN, word)]
+    readings: list[str] = []
+    for way in combined:
+        texts = dict(zip(names, way, strict=True))
+        readings.append("".join(texts[part] if odd % 2 else part for odd, part in enumerate(_SEEN.split(word))))
+    return readings
+
+
+def _scan(text: str, found: list[list[str]], depth: int) -> None:
+    """Add the commands of a text, each a list of words."""
+    row: list[str] = []
+    word: str | None = None
+    at = 0
+    while at <= len(text) and depth <= _MAX_NESTED:
+        letter = text[at : at + 1] or "\n"
+        if letter in " \t\r\n;&|()<>":
+            if word is not None:
+                row += [one.replace("$", UNKNOWN) for one in _braced_words(word)] if "{" in word else [word]
+                word = None
+            if letter in "\n;&|()" and row:
+                found.append(row)
+                row = []
+            if letter in "<>" and text[at - 1 : at] not in ("<", ">") and text[at + 1 : at + 2] not in ("<", "("):
+                row.append(letter)
+            at += 1
+            continue
+        if letter == "#" and word is None:
+            end = text.find("\n", at)
+            at = len(text) if end < 0 else end
+            continue
+        start, word = word is None, word or ""
+        if letter == "\\":
+            word += "" if text[at + 1 : at + 2] == "\n" else text[at + 1 : at + 2]
+            at += 2
+        elif letter == "'":
+            end = text.find("'", at + 1)
+            end = len(text) if end < 0 else end
+            word, at = word + text[at + 1 : end], end + 1
+        elif letter == '"':
+            end = _end_of_double(text, at + 1)
+            word, at = word + _unquoted(text[at + 1 : end], found, depth), end + 1
+        elif letter in "$`":
+            piece, at = _expanded(text, at, found, depth)
+            word += piece
+        elif letter == "~" and start:
+            is_home = text[at + 1 : at + 2] in ("", "/", " ", "\t", "\n", ";", "&", "|", ")")
+            word, at = "~" if is_home else UNKNOWN, at + 1
+        else:
+            plain = _LITERAL.match(text, at)
+            word, at = word + (plain[0] if plain else letter), plain.end() if plain else at + 1
+
+
+def _unquoted(inner: str, found: list[list[str]], depth: int) -> str:
+    """What double quotes hold."""
+    word, at = "", 0
+    while at < len(inner):
+        if inner[at] == "\\" and inner[at + 1 : at + 2] in ("$", "`", '"', "\\"):
+            word, at = word + inner[at + 1], at + 2
+        elif inner[at] in "$`":
+            piece, at = _expanded(inner, at, found, depth)
+            word += piece
+        else:
+            word, at = word + inner[at], at + 1
+    return word
+
+
+def _expanded(text: str, at: int, found: list[list[str]], depth: int) -> tuple[str, int]:
+    """What stands for the expansion that begins here, and where it ends; commands inside of it are found too."""
+    behind = text[at + 1 : at + 2]
+    if text[at] == "`" or behind in ("(", "[", "{"):
+        start = at + (1 if text[at] == "`" else 2)
+        end = _closing(text, start, {"(": ")", "[": "]", "{": "}"}.get(behind if text[at] == "$" else "", "`"))
+        inner = text[start:end]
+        if behind == "{" and text[at] == "$" and _NAME.fullmatch(inner):
+            return f"\x01{inner}\x01", end + 1
+        if behind == "{" and text[at] == "$":
+            _unquoted(inner, found, depth + 1)
+        else:
+            _scan(inner, found, depth + 1)
+        return UNKNOWN, end + 1
+    coded = _ANSI_QUOTED.match(text, at)
+    if coded:
+        return _ANSI_ESCAPE.sub(_decoded, coded[1]), coded.end()
+    name = _NAME.match(text, at + 1)
+    if name:
+        return f"\x01{name[0]}\x01", name.end()
+    if behind in ("@", "*", "-", "!") or behind.isdigit():
+        return UNKNOWN, at + 2
+    return ("0", at + 2) if behind in ("?", "#", "$") and behind else ("" if behind == '"' else "$", at + 1)
+
+
+def _closing(text: str, at: int, closes: str) -> int:
+    """Where the bracket that was opened before `at` closes; the end of the text when nothing closes it."""
+    opens = {")": "(", "}": "{", "]": "["}.get(closes)
+    depth = 1
+    while at < len(text):
+        letter = text[at]
+        if letter == closes:
+            depth -= 1
+            if depth == 0:
+                return at
+        elif letter == opens:
+            depth += 1
+        elif letter == "\\":
+            at += 1
+        elif letter == "'" and closes != "}":
+            end = text.find("'", at + 1)
+            at = end if end >= 0 else at
+        elif letter == '"':
+            at = _end_of_double(text, at + 1)
+        at += 1
+    return len(text)
+
+
+def _end_of_double(text: str, at: int) -> int:
+    """Where double quotes end that were opened before `at`."""
+    while at < len(text) and text[at] != '"':
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == "`" or text[at : at + 2] in ("$(", "${"):
+            closes = {"$(": ")", "${": "}"}.get(text[at : at + 2], "`")
+            at = _closing(text, at + (1 if closes == "`" else 2), closes)
+        at += 1
+    return at

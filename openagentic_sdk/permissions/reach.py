@@ -1,0 +1,195 @@
+"""What a command may reach although no word of it says so: all that lies below a folder, and what an unknown word may mean.
+
+Both are answered by looking: a bounded walk of the places that are meant, for a path that a rule forbids.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from ..frozen import frozen
+from .guess import UNKNOWN, loose_commands
+from .paths import anchor_of, is_inside
+from .program_tables import (
+    FETCHERS,
+    IMPLICIT_TREES,
+    LAUNCHERS,
+    NEVER_READS,
+    NEVER_READS_IN,
+    SHELLS,
+    TREE_PROGRAMS,
+    WRAPPERS,
+    WRITERS,
+    Options,
+)
+from .programs import inner_commands, option_in, program_of
+from .rules import Rule, RuleBook
+from .shell import IS_GLOB, CommandLine
+from .subject import Subject, literal, path_like, with_folders
+
+# How many files and folders are looked at for one command.
+MAX_ENTRIES = 20_000
+_MAX_DEPTH = 6
+
+
+@frozen
+class Reach:
+    """`folders` are read, or written, with all that lies below them; each of `endings` is the end of a word whose beginning
+    is unknown. The bool says whether it may be written."""
+
+    folders: tuple[tuple[str, bool], ...] = ()
+    endings: tuple[tuple[str, bool], ...] = ()
+
+
+@frozen
+class Met:
+    """The first forbidden path that a walk came to, or that it ended before it had seen everything (`rule` None)."""
+
+    path: str
+    rule: Rule | None
+    is_tree: bool
+
+
+def reach_of(subject: Subject) -> Reach:
+    """What the command of a call may reach beside the paths that it names."""
+    folders: dict[tuple[str, bool], None] = {}
+    endings: dict[tuple[str, bool], None] = {}
+    for argv, cwds in _rows(subject):
+        name = argv[0].rpartition("/")[2]
+        writes = name in WRITERS
+        if _reads_trees(name, argv):
+            operands = [word for word in argv[1:] if word not in ("<", ">")]
+            for folder in _folders(subject, operands, cwds, or_here=name in IMPLICIT_TREES):
+                folders[folder, writes] = None
+        if name in WRAPPERS and name not in ("xargs", "parallel"):
+            continue  # its words are those of the command that it runs, which is a row of its own
+        never = _never_reads(name, argv)
+        for before, word in pairwise(argv):
+            if UNKNOWN in word and (before in ("<", ">") or not never):
+                endings[word.rpartition(UNKNOWN)[2], writes or before == ">"] = None
+        if name in ("xargs", "parallel"):  # what it reads becomes words of the command
+            runs = [inner for inner in inner_commands(argv) if _is_program(inner[0])]
+            if not runs or not _never_reads(runs[0][0], runs[0]):
+                endings["", any(word in WRITERS for word in argv)] = None
+    return Reach(tuple(folders), tuple(endings))
+
+
+def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The commands of a call, what they wrap and what stands in their arguments, with the folders they may run in."""
+    line, cwd = subject.line, subject.workspace.cwd
+    todo: list[tuple[tuple[str, ...], tuple[str, ...], int]]
+    if isinstance(line, CommandLine) and not subject.runs_text:
+        # Every word of such a line is known: only what takes folders, or runs its arguments, is of interest.
+        found = with_folders(line, cwd)
+        todo = [(command.argv, folders, 0) for command, folders in found if _may_reach(command.argv[0])]
+    else:
+        todo = [(argv, (cwd,), 0) for argv in loose_commands(subject.command or "")]
+    while todo:
+        argv, cwds, depth = todo.pop()
+        yield argv, cwds
+        todo += [
+            (tail, cwds, _MAX_DEPTH) for tail in inner_commands(argv) if depth < _MAX_DEPTH and _is_program(tail[0])
+        ]
+        name = argv[0].rpartition("/")[2]
+        if depth < _MAX_DEPTH and (program_of(name) in SHELLS or name in WRAPPERS):
+            texts = [word for word in argv[1:] if " " in word or "\n" in word or "\t" in word]
+            todo += [(found, cwds, depth + 1) for text in texts for found in loose_commands(text)]
+
+
+def _may_reach(word: str) -> bool:
+    name = word.rpartition("/")[2]
+    return name in TREE_PROGRAMS or name in LAUNCHERS or name in FETCHERS
+
+
+def _is_program(word: str) -> bool:
+    """Whether a word among the arguments of a wrapper may be the name of what it runs."""
+    return bool(word) and word[0] not in "-+0123456789{" and "=" not in word
+
+
+def _reads_trees(name: str, argv: Sequence[str]) -> bool:
+    """Whether a program takes the folders that it names with all that lies below them."""
+    if name == "git":
+        return "grep" in argv[1:] or "--no-index" in argv
+    options = TREE_PROGRAMS.get(name)
+    return options is not None and (options == Options() or option_in(argv[1:], options) is not None)
+
+
+def _never_reads(name: str, argv: Sequence[str]) -> bool:
+    """Whether no operand of a program is the name of a file whose content it tells or changes."""
+    if name in NEVER_READS_IN:
+        command = next((word for word in argv[1:] if not word.startswith("-")), "")
+        return command in NEVER_READS_IN[name] and not any(word.startswith(_FILE_OPTIONS) for word in argv)
+    return name in NEVER_READS
+
+
+# With these, git and gh read what would else be a text.
+_FILE_OPTIONS = ("-F", "--file", "--body-file", "-t", "--template", "--input", "--pathspec-from-file", "-C")
+
+
+def _folders(subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, or_here: bool) -> list[str]:
+    """The folders among some words; where they name no file either, those that the command runs in."""
+    found: dict[str, None] = {}
+    for cwd in cwds:
+        names_any = False
+        for text in (text for word in operands for text in path_like(word) if UNKNOWN not in text):
+            names = (subject.workspace.expand(text, cwd) or (".",)) if IS_GLOB.search(text) else (literal(text),)
+            for name in names:
+                whole = os.path.join(cwd, os.path.expanduser(name) if name.startswith("~/") else name)
+                if os.path.isdir(whole):
+                    found[whole] = None
+                names_any = names_any or os.path.lexists(whole)
+        if or_here and not names_any:
+            found[cwd] = None
+    return list(found)
+
+
+def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_ENTRIES) -> Met | None:
+    """The first path of a command's reach that a deny or ask rule speaks about."""
+    bases = subject.workspace.bases
+    for folder, write in reach.folders:
+        for path, names in _walk((folder,), most):
+            rule = book.forbidding_path(names, bases, write=write) if names else None
+            if rule is not None or not names:
+                return Met(path, rule, True)
+    if reach.endings:
+        for path, names in _walk(_places(book, subject), most):
+            for ending, write in reach.endings if names else ():
+                rule = book.forbidding_path(names, bases, write=write) if names[0].endswith(ending) else None
+                if rule is not None:
+                    return Met(path, rule, False)
+            if not names:
+                return Met(path, None, False)
+    return None
+
+
+def _places(book: RuleBook, subject: Subject) -> list[str]:
+    """Where a word may lead that nobody can read: the workspace, and what rules name outside of it."""
+    workspace = subject.workspace
+    places = [os.path.realpath(folder) for folder in (workspace.cwd, workspace.base, *workspace.roots)]
+    for rule in book.paths:
+        place = anchor_of(rule.pattern, workspace.base, rule.root or workspace.base)
+        if place is not None and os.path.lexists(place):
+            places.append(place)
+    distinct = list(dict.fromkeys(places))
+    return [one for one in distinct if not any(one != other and is_inside(one, (other,)) for other in distinct)]
+
+
+def _walk(places: Iterable[str], most: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every file and folder there with its names; a last one without names when there are too many."""
+    seen = 0
+    todo = list(places)
+    while todo:
+        place = todo.pop()
+        names = (place, os.path.realpath(place)) if os.path.islink(place) else (place,)
+        yield place, names
+        seen += 1
+        if seen > most:
+            yield place, ()
+            return
+        if os.path.isdir(place) and (len(names) == 1 or seen == 1):
+            try:
+                todo += [f"{place.rstrip('/')}/{name}" for name in os.listdir(place)]
+            except OSError:  # what we may not list, the command may not either
+                continue
