@@ -104,8 +104,9 @@ class OpenAgenticOptions:
                             run for each of them; `end_conversation` ends it. "whole" is both
         request_id          names this prompt: sent again after a crash, it does not run twice
         on_storage_error    "stop" ends the run when an event cannot be stored, "continue" goes on unsaved and says so
-        redact              masks secrets in what is stored: True for the values of secret-looking environment variables and
-                            known token forms, or a function of your own (`permissions.redact.Redactor`)
+        redact              masks secrets in what is stored: True (the default) for the values of secret-looking environment
+                            variables and known token forms, False for nothing, or a function of your own
+                            (`permissions.redact.Redactor`); the inputs of calls are stored as they are
         blob_bytes          tool outputs above this size are stored beside the log, and the model sees a cut
 
     Limits
@@ -158,7 +159,7 @@ class OpenAgenticOptions:
     request_id: str | None = None
     on_storage_error: Literal["stop", "continue"] = "stop"
     blob_bytes: int = BLOB_BYTES
-    redact: Callable[[str], str] | bool = False
+    redact: Callable[[str], str] | bool = True
 
     max_steps: int = MAX_STEPS
     timeout_s: float | None = None

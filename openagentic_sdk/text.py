@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Protocol, runtime_checkable
 
 from .patterns import regex
 
@@ -109,3 +110,43 @@ def _is_at_work(text: str, at: int) -> bool:
 
 def _bears_marks(letter: str) -> bool:
     return letter > "\x7f" and is_plain(letter)
+
+
+# --- cutting without leaving half a secret -----------------------------------------------------------------------------
+
+# How far from a cut something that is to be masked may reach: no token and no key of a person is longer.
+CUT_MARGIN = 8_192
+Redact = Callable[[str], str]
+
+
+@runtime_checkable
+class KnowsSpans(Protocol):
+    """A redactor that can say where in a text it masks something."""
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """The parts that are masked, as positions."""
+        ...
+
+
+def safe_cut(text: str, at: int, redact: Redact | None, *, forward: bool = False) -> int:
+    """The place nearest to `at` (before it, or with `forward` behind it) where a cut splits nothing that is masked.
+
+    Both sides of the cut must be known for `CUT_MARGIN` letters as far as the text goes on there. For a function that only
+    masks, the place is one at a line's end.
+    """
+    if redact is None or not 0 < at < len(text):
+        return at
+    start = max(0, at - CUT_MARGIN)
+    window = text[start : at + CUT_MARGIN]
+    place = at - start
+    if isinstance(redact, KnowsSpans):
+        spans = redact.spans(window)
+        while inside := [span for span in spans if span[0] < place < span[1]]:
+            place = max(span[1] for span in inside) if forward else min(span[0] for span in inside)
+        return start + place
+    whole = redact(window)
+    ends = (found.end() for found in re.finditer("\n", window))
+    lines = [end for end in ends if end >= place] if forward else [end for end in ends if end <= place][::-1]
+    edge = len(window) if forward else 0
+    safe = (end for end in (place, *lines) if redact(window[:end]) + redact(window[end:]) == whole)
+    return start + next(safe, edge)

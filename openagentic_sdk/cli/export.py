@@ -30,7 +30,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--content", action="store_true", help="otlp: with the arguments and results of tools")
-    parser.add_argument("--redact", action="store_true", help="mask keys, tokens, secrets of this environment, e-mails")
+    parser.add_argument("--redact", action="store_true", help="mask e-mail addresses too")
+    parser.add_argument("--no-redact", action="store_true", help="leave keys, tokens and secrets of this environment")
     parser.add_argument(
         "--mask", metavar="REGEX", action="append", default=[], help="mask what matches too; may be given again"
     )
@@ -40,7 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     store = open_session_store(args.store)
     events = store.read_events(find_session(store, args.id))
-    text = _written(events, args, build_mask(args.redact, args.mask))
+    text = _written(events, args, build_mask(args.redact, args.mask, secrets=not args.no_redact))
     if args.output:
         Path(args.output).write_text(text, encoding="utf-8", errors="backslashreplace")
     else:
@@ -57,7 +58,7 @@ def _written(events: Sequence[Event], args: argparse.Namespace, mask: Callable[[
     return json.dumps(value, ensure_ascii=True, indent=1) + "\n"
 
 
-def build_mask(redact: bool, patterns: Sequence[str]) -> Callable[[str], str] | None:
+def build_mask(emails: bool, patterns: Sequence[str], *, secrets: bool) -> Callable[[str], str] | None:
     """What masks a text; None when nothing is to be masked. Raises `OptionsError` for a pattern that is none."""
     own = []
     for pattern in patterns:
@@ -65,13 +66,14 @@ def build_mask(redact: bool, patterns: Sequence[str]) -> Callable[[str], str] | 
             own.append(re.compile(pattern))
         except re.error as error:
             raise OptionsError(f"--mask {pattern!r} is no regular expression: {error}") from None
-    if not redact and not own:
+    if not emails and not own and not secrets:
         return None
-    known = Redactor.from_environment(os.environ) if redact else None
+    known = Redactor.from_environment(os.environ) if secrets else str
 
     def mask(text: str) -> str:
-        if known is not None:
-            text = _EMAIL.sub("[masked: e-mail]", known(text))
+        text = known(text)
+        if emails:
+            text = _EMAIL.sub("[masked: e-mail]", text)
         for pattern in own:
             text = pattern.sub("[masked]", text)
         return text

@@ -67,6 +67,11 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         help="run the !`commands` in the text of trusted skills and commands that an allow rule covers",
     )
     limits.add_argument(
+        "--no-redact",
+        action="store_true",
+        help="store keys, tokens and the secrets of this environment as they are, instead of masks",
+    )
+    limits.add_argument(
         "--max-steps",
         metavar="N",
         type=_positive,
@@ -103,6 +108,7 @@ def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgentic
         run_text_commands=args.text_commands,
         trust_project=True if args.trust else None,
         skill_paths=[Path(path).expanduser().absolute() for path in args.skill_path],
+        redact=not args.no_redact,
         session_store=store,
         resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,

@@ -43,6 +43,7 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
+from ..runtime.masking import shown
 from ..sessions.folds.usage import normalize_usage
 from ..text import printable
 from .terminal import Screen, on_one_line
@@ -91,7 +92,7 @@ class EventPrinter:
         """Print one event; kinds that say nothing to a reader print nothing."""
         printer = _PRINTERS.get(event.type)
         if printer is not None:
-            printer(self, event)
+            printer(self, shown(event))
 
     def learn(self, event: Event) -> None:
         """Remember what later lines refer to, without printing."""

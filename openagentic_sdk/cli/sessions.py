@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..runtime.masking import shown
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import SessionSummary, summary_to_dict
@@ -89,7 +90,7 @@ def _show(store: SessionStore, args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
     if args.json:
         for event in store.iter_events(session_id):
-            print(dumps_event(event))
+            print(dumps_event(shown(event)))
         return OK
     printer = EventPrinter(Screen(sys.stdout), transcript=True)
     for event in store.iter_events(session_id):

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from ..errors import OptionsError
 from ..events import Event, ModelRequest
+from ..runtime.masking import known_here, mask_value, shown
 from ..sessions.base import SessionStore
 from ..sessions.folds.compare import Difference, Thresholds, compare_sessions
 from ..sessions.folds.explain import StepExplanation, explain_step
@@ -49,7 +50,7 @@ def add_actions(actions: ActionList) -> None:
 
 
 def _diff(store: SessionStore, args: argparse.Namespace) -> int:
-    a, b = (store.iter_events(find_session(store, text)) for text in (args.a, args.b))
+    a, b = (map(shown, store.iter_events(find_session(store, text))) for text in (args.a, args.b))
     found = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
     screen = Screen(sys.stdout)
     if args.json:
@@ -78,7 +79,7 @@ def _explain(store: SessionStore, args: argparse.Namespace) -> int:
     explanation = explain_step(events, args.step if args.step is not None else steps[-1])
     screen = Screen(sys.stdout)
     if args.json:
-        screen.line(json.dumps(asdict(explanation)))
+        screen.line(json.dumps(mask_value(asdict(explanation), known_here())))
     else:
         _print_explanation(explanation, screen)
     return OK if explanation.matches else FAILED

@@ -8,6 +8,7 @@ from typing import Protocol
 from ..api import query
 from ..events import Event, ModelRetry, Result, SystemInit
 from ..options import OpenAgenticOptions
+from ..runtime.masking import shown
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from .countdown import Countdown
@@ -27,7 +28,7 @@ class JsonPrinter:
         """Nothing: lines of JSON stand alone."""
 
     def show(self, event: Event) -> None:
-        print(dumps_event(event), flush=True)
+        print(dumps_event(shown(event)), flush=True)
 
 
 class Turn:

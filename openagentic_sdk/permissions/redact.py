@@ -14,17 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
-from ..patterns import regex
+from ..tools.shell.environment import PASSWORD_IN_URL, is_secret_name
 
 MIN_SECRET_CHARS = 8
-
-_SECRET_NAME = regex(
-    r"(?:^|_)(?:API_?KEY|ACCESS_?KEY|SECRET_?KEY|PRIVATE_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|"
-    r"AUTH|COOKIE|DSN|WEBHOOK|CONNECTION_STRING)S?(?:_\d+|_(?:ID|VALUE|BASE64|B64))?$",
-    re.IGNORECASE,
-)
-_NEVER_SECRET = frozenset({"PWD", "OLDPWD"})
-_PASSWORD_IN_URL = regex(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@")
 
 # Tokens by their shape: a name, a text that must be there (looked for first, it is quick), and the expression. A group of
 # the expression, where it has one, is what is masked.
@@ -39,7 +31,8 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("GitHub token", "gh", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
     ("GitHub token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{40,}"),
     ("GitLab token", "glpat-", r"\bglpat-[A-Za-z0-9_-]{20,}"),
-    ("AWS key id", "A", r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
+    ("AWS key id", "AKIA", r"\bAKIA[A-Z0-9]{16}\b"),
+    ("AWS key id", "ASIA", r"\bASIA[A-Z0-9]{16}\b"),
     ("AWS secret", "aws", r"(?i)aws_?secret_?access_?key[\"']?\s*[:=]\s*[\"']?([A-Za-z0-9/+=]{40})\b"),
     ("Google key", "AIza", r"\bAIza[A-Za-z0-9_-]{35}"),
     ("Slack token", "xox", r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}"),
@@ -88,6 +81,19 @@ class Redactor:
                 text = self._without_shape(text, name, pattern)
         return text
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where in a text something is masked."""
+        found = []
+        for form, _ in self._forms:
+            at = text.find(form)
+            while at >= 0:
+                found.append((at, at + len(form)))
+                at = text.find(form, at + 1)
+        for _, hint, pattern in self._shapes:
+            if hint in text:
+                found += [match.span(pattern.groups) for match in pattern.finditer(text)]
+        return found
+
     def value(self, value: Any) -> Any:
         """A JSON value with every text in it masked; keys stay as they are."""
         if isinstance(value, str):
@@ -113,10 +119,10 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that hold secrets: by their names, and passwords inside addresses."""
     found: dict[str, str] = {}
     for name, value in environment.items():
-        password = _PASSWORD_IN_URL.search(value)
+        password = PASSWORD_IN_URL.search(value)
         if password:
             found[name] = password[1]
-        elif _SECRET_NAME.search(name) and name not in _NEVER_SECRET and not value.startswith("/"):
+        elif is_secret_name(name) and not value.startswith("/") and not value.isdigit():  # no path, no limit of tokens
             found[name] = value
     return found
 

@@ -28,6 +28,7 @@ from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
 from .guidance import Guidance
 from .limits import Budget, Deadline
+from .masking import mask_event
 from .recorder import Recorder
 from .structured import OutputSchema
 
@@ -259,6 +260,8 @@ class Run:
 
         Meanwhile the notification hooks run; they change nothing.
         """
+        if self.agent.redact is not None:  # an earlier one stands in the log as it was stored
+            question = mask_event(question, self.agent.redact)
         known = self.view.answer_to(question, self.answers_taken)
         if known is not None:
             self.answers_taken.add(known.question_id)

@@ -1,46 +1,95 @@
-"""Keep secrets out of the log: mask texts before they are stored, and say what was masked.
+"""Keep secrets out of what is stored: every text of every event is masked, but for the few that must stay exact.
 
-What people, models and tools said is masked; the input of a call is not, since exactly what is stored is what runs.
+Exact are ids, digests, names and modes, which the log is read by, and the stored input of a call: decisions bind its digest,
+and a parked call runs from it. Who shows or exports an input masks it then (`shown`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any, TypeVar
 
-from ..events import AssistantMessage, AssistantReasoning, Event, Result, ToolResult, UserMessage
+from ..events import Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
 from ..permissions.redact import Redactor
+from ..permissions.shell import words
+from ..text import Redact
+
+E = TypeVar("E", bound=Event)
+
+# Fields that are compared, looked up or acted upon, never read as prose; for every kind of event that has them.
+EXACT = frozenset(
+    words("""
+    agent_name agents allowed_only answered_by child_session_id code command_id cwd disallowed_tools durability effect
+    error_type finish_reason grants hook hook_point idempotency_key input_sha256 kind method mode model moved_to name
+    new_sha256 old_sha256 origin outcome parent_session_id parent_tool_use_id path permission_mode policy_sha256 provider
+    purpose question_id request_id request_sha256 requested_by scope sdk_version session_id source stop_reason
+    body_sha256 tree_sha256 tool_use_id trigger usage input messages
+""")
+)
+# The tools of `system.init` are names, those of `model.context` are descriptions.
+_EXACT_OF = {"system.init": frozenset({"tools"})}
 
 
-def mask_event(event: Event, redact: Callable[[str], str]) -> Event:
+def mask_event(event: E, redact: Redact) -> E:
     """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name."""
-    if isinstance(event, UserMessage | AssistantMessage | AssistantReasoning):
-        return replace(event, text=redact(event.text))
-    if isinstance(event, Result):
-        return replace(
-            event, final_text=redact(event.final_text), structured_output=_mask_value(event.structured_output, redact)
-        )
-    if not isinstance(event, ToolResult):
-        return event
+    if isinstance(event, UserAnswer) and event.answer.startswith("edit "):
+        return event  # it holds the input of a call
     before = dict(redact.counts) if isinstance(redact, Redactor) else {}
-    message = event.error_message
-    masked = replace(
-        event,
-        output=_mask_value(event.output, redact),
-        error_message=None if message is None else redact(message),
-    )
-    if not isinstance(redact, Redactor):
-        return masked
-    counts = {name: n - before.get(name, 0) for name, n in redact.counts.items() if n > before.get(name, 0)}
-    return replace(masked, meta={**(event.meta or {}), "masked": counts}) if counts else masked
+    exact = EXACT | _EXACT_OF.get(event.type, frozenset())
+    changes: dict[str, Any] = {}
+    for field in fields(event):
+        value = getattr(event, field.name)
+        if field.name in exact or value is None or isinstance(value, int | float):
+            continue
+        masked = mask_value(value, redact)
+        if masked != value:
+            # What a vendor signed fits no longer once a letter of it has changed: it does not go back at all.
+            changes[field.name] = None if field.name == "extras" else masked
+    if isinstance(event, PermissionDecision) and "details" in changes:
+        # A rule that was kept and holds a secret is kept no longer: with a mask in it, it would be another rule.
+        rules = event.details.get("remembered")
+        if changes["details"].get("remembered") != rules:
+            changes["details"] = {key: value for key, value in changes["details"].items() if key != "remembered"}
+    if isinstance(event, ToolResult) and isinstance(redact, Redactor):
+        counts = {name: n - before.get(name, 0) for name, n in redact.counts.items() if n > before.get(name, 0)}
+        if counts:
+            changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": counts}
+    return replace(event, **changes) if changes else event
 
 
-def _mask_value(value: Any, redact: Callable[[str], str]) -> Any:
+def mask_messages(messages: Sequence[Mapping[str, Any]], redact: Redact) -> list[Mapping[str, Any]]:
+    """Messages whose contents are masked; the arguments of calls stay."""
+    return [{**message, "content": mask_value(message.get("content"), redact)} for message in messages]
+
+
+def mask_value(value: Any, redact: Redact) -> Any:
+    """A JSON value with every text in it masked; keys stay."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
-        return {key: _mask_value(item, redact) for key, item in value.items()}
+        return {key: mask_value(item, redact) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_mask_value(item, redact) for item in value]
+        return type(value)(mask_value(item, redact) for item in value)
     return value
+
+
+def shown(event: E, redact: Redact | None = None) -> E:
+    """The event as it is shown or exported: what is stored exactly, the input of a call, is masked too.
+
+    `redact` None knows the secrets of this process's environment, and tokens by their form.
+    """
+    redact = redact or known_here()
+    if isinstance(event, ToolUse | ToolStarted) and event.input is not None:
+        return replace(event, input=mask_value(event.input, redact))
+    if isinstance(event, UserAnswer):
+        return replace(event, answer=redact(event.answer))
+    return event
+
+
+@cache
+def known_here() -> Redactor:
+    """Knows the secrets of this process's environment as it was at the first use."""
+    return Redactor.from_environment(os.environ)

@@ -26,6 +26,7 @@ from ..providers import base as wire
 from ..providers.wrap import ask
 from ..sessions.folds.usage import normalize_usage
 from .agent import Run, RunStopped
+from .masking import mask_event, mask_messages
 from .recorder import settled
 
 
@@ -72,6 +73,8 @@ async def _record_request(run: Run) -> _Request:
     context = ModelContext(
         run.model, agent.provider.name, prompt.text, agent.tools.specs(), [vars(part) for part in prompt.parts]
     )
+    if agent.redact is not None:  # what is sent is what is stored
+        context = mask_event(context, agent.redact)
     known, asked = run.view.context, (context.model, context.provider, context.system_prompt, list(context.tools))
     if known is None or (known.model, known.provider, known.system_prompt, list(known.tools)) != asked:
         await run.record(context)
@@ -81,6 +84,8 @@ async def _record_request(run: Run) -> _Request:
     await run.record(*events)
     if decision is not None and decision.block:
         raise RunStopped("blocked:before_model_call", decision.block_reason or "")
+    if sent is not messages and agent.redact is not None:
+        sent = mask_messages(sent, agent.redact)
     step = run.view.steps + 1
     await run.record(
         ModelRequest(

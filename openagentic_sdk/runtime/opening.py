@@ -13,7 +13,7 @@ from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest, Spawn
 from .channel import EventChannel
 from .limits import Budget, Deadline
-from .masking import mask_event
+from .masking import mask_event, mask_value
 from .recorder import Recorder, off_loop, settled
 from .skill_apart import run_skill_apart
 from .text_commands import fill_draft
@@ -85,7 +85,7 @@ def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter
             "provider_name": agent.provider.name,
             "model": agent.model,
             **({"agent_name": agent.name} if agent.name else {}),
-            **request.metadata,
+            **(request.metadata if agent.redact is None else mask_value(request.metadata, agent.redact)),
         }
         session_id = store.create_session(metadata=metadata, session_id=request.session_id)
         return session_id, store.open_writer(session_id), view

@@ -54,6 +54,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         permits_path=permits_path,
         may_read=run.gate.read_filter(agent.cwd, agent.workspace_roots) or may_read_all,
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
+        redact=agent.redact,
         fill_text=fill_text,
         run_skill=run_skill,
         accept_answer=lambda value: run.answer.accept(value),

@@ -139,9 +139,7 @@ async def execute(run: Run, call: Permitted) -> ToolResult:
 
 def masked(run: Run, result: ToolResult) -> ToolResult:
     """The result without secrets, before any of it goes to a blob."""
-    event = result if run.agent.redact is None else mask_event(result, run.agent.redact)
-    assert isinstance(event, ToolResult)
-    return event
+    return result if run.agent.redact is None else mask_event(result, run.agent.redact)
 
 
 async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Sequence[HookEvent], ToolResult]:

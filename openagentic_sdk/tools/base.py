@@ -42,7 +42,8 @@ class ToolContext:
     returns the answer. `spawn(agent, prompt)` runs a subagent. `permits_path(path, write)` asks the permission gate about
     one more path that a call turned out to touch. `fill_text` runs the commands of a skill's text and returns the text with
     what they wrote; `run_skill(agent, prompt, skill)` runs a subagent in which the skill is active. `read_blob` returns the
-    bytes of a stored big output, by digest. `cancelled` is set when the call is to stop; code in a thread looks at it.
+    bytes of a stored big output, by digest. `redact` masks secrets: results are masked anyway, what a tool cuts it masks
+    first. `cancelled` is set when the call is to stop; code in a thread looks at it.
     `idempotency_key` is the same for every attempt at one call. `may_read` says without a question whether a path that a
     search turned up may be shown; where it is None, `permits_path` is asked. `accept_answer` takes the value of a call that
     is the final answer. `run_resources` is what the calls of one run share, by a key of the tool's own; what has a `close`
@@ -67,6 +68,7 @@ class ToolContext:
     fill_text: Callable[[Draft], Awaitable[str]] | None = None
     run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]] | None = None
     read_blob: Callable[[str], bytes] | None = None
+    redact: Callable[[str], str] | None = None
     accept_answer: Callable[[Any], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     run_resources: dict[str, Any] = field(default_factory=dict)

@@ -16,11 +16,12 @@ from typing import Any
 
 from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
+from ..text import CUT_MARGIN
 from .base import BlockingTool, ToolContext
 from .shell.background import RunShells, run_shells
 from .shell.environment import command_environment, find_program, search_path
-from .shell.output import KeptText, keep_text, output_paths
-from .shell.process import CommandReport, CommandSpec, StreamReport, run_command
+from .shell.output import keep_output, keep_text, output_paths
+from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
 from .shell.sandboxed import BashSandbox, Confinement, EffectsMode, SandboxMode
 
@@ -123,7 +124,8 @@ class BashTool(BlockingTool):
         if effects is not None and not effects["applied"]:
             notes.append("this was a dry run: what is listed under `effects` was not written")
         notes += _move(shells, report.cwd, ctx)
-        result = self._result(report, spec, notes, _shown_path(shells.cwd or spec.cwd, ctx))
+        result = self._result(report, spec, notes, ctx)
+        result["cwd"] = _shown_path(shells.cwd or spec.cwd, ctx)
         if confinement.plan is not None:
             result["sandbox"] = confinement.level
         if effects is not None:
@@ -162,16 +164,18 @@ class BashTool(BlockingTool):
             argv=(bash_path(roots), "--noprofile", "--norc", "-c", command),
             env=environment,
             cwd=cwd,
-            keep_bytes=self._max_output_bytes,
-            paths=output_paths(ctx.session_dir, ctx.tool_use_id),
+            keep_bytes=self._max_output_bytes + (2 * CUT_MARGIN if ctx.redact else 0),
+            paths=output_paths(ctx.tool_use_id),
             file_bytes=self._max_file_bytes,
             spool=is_background,
             sandbox=confinement.plan,
         )
 
-    def _result(self, report: CommandReport, spec: CommandSpec, notes: list[str], cwd: str) -> dict[str, Any]:
-        out = self._text(report.stdout)
-        err = self._text(report.stderr)
+    def _result(self, report: CommandReport, spec: CommandSpec, notes: list[str], ctx: ToolContext) -> dict[str, Any]:
+        out, err = (
+            keep_text(stream.head, stream.tail, stream.total_bytes, self._max_output_bytes, ctx.redact)
+            for stream in (report.stdout, report.stderr)
+        )
         result = {
             "stdout": out.text,
             "stderr": err.text,
@@ -181,21 +185,17 @@ class BashTool(BlockingTool):
             "signal": Signals(report.signal).name if report.signal else None,
             "timed_out": report.ended_by == "timeout",
             "duration_s": round(report.duration_s, 3),
-            "cwd": cwd,
             "notes": notes,
         }
         streams = (("stdout", out, report.stdout, spec.paths[0]), ("stderr", err, report.stderr, spec.paths[1]))
         for name, text, stream, path in streams:
             if stream.is_spooled:
-                result[f"{name}_file"] = path
+                path = result[f"{name}_file"] = keep_output(path, ctx.session_dir, ctx.redact)
             if text.is_truncated:
                 where = f"all of it is in {path}" if stream.is_spooled else "narrow the output down to see it"
                 cut = f"{text.omitted_bytes:,} of {text.total_bytes:,} bytes"
                 notes.append(f"{name}: {cut} are left out of the middle; {where}")
         return result
-
-    def _text(self, stream: StreamReport) -> KeptText:
-        return keep_text(stream.head, stream.tail, stream.total_bytes, self._max_output_bytes)
 
 
 def _schema(timeout_s: float, max_timeout_s: float) -> dict[str, Any]:

@@ -155,23 +155,24 @@ class ReadTool(Tool):
                 f"{source.name} is {binary_kind(source.head)} ({plural(source.size, 'byte')}), not text: "
                 "use a program that understands it"
             )
-        scan = self._scan(source, self._window(input), ctx)
+        scan = self._scan(source, self._window(input, ctx), ctx)
         if source.name.endswith(".ipynb"):
-            return self._read_notebook(source, input, scan)
+            return self._read_notebook(source, input, scan, ctx)
         return self._describe(source.name, scan), scan.sha256
 
-    def _window(self, input: Mapping[str, Any]) -> LineWindow:
+    def _window(self, input: Mapping[str, Any], ctx: ToolContext) -> LineWindow:
         return LineWindow(
             max(1, int(input.get("offset") or 1)),
             int(input.get("limit") or self._max_lines),
             self._max_line_chars,
             self._max_output_chars,
+            ctx.redact,
         )
 
     def _scan(self, source: _Source, window: LineWindow, ctx: ToolContext) -> _Scan:
         marked = marked_encoding(source.head)
         for encoding in (marked, LATIN1) if marked else (UTF8, LATIN1):
-            fresh = LineWindow(window.first, window.limit, window.max_line_chars, window.max_chars)
+            fresh = LineWindow(window.first, window.limit, window.max_line_chars, window.max_chars, window.redact)
             try:
                 return self._scan_as(source, encoding, fresh, ctx)
             except UnicodeDecodeError:
@@ -228,14 +229,14 @@ class ReadTool(Tool):
         return output, hashlib.sha256(data).hexdigest()
 
     def _read_notebook(
-        self, source: _Source, input: Mapping[str, Any], scan: _Scan
+        self, source: _Source, input: Mapping[str, Any], scan: _Scan, ctx: ToolContext
     ) -> tuple[dict[str, Any], str | None]:
         """The cells as text; a notebook that is too large or no JSON is shown as the text file that it is."""
         data = read_at_most(source.chunks(), self._max_notebook_bytes)
         lines = None if data is None else notebook_lines(data)
         if lines is None:
             return self._describe(source.name, scan), scan.sha256
-        window = self._window(input)
+        window = self._window(input, ctx)
         for line in lines:
             window.feed(line + "\n")
         cells = _Scan(window, scan.encoding, window.finish(), scan.sha256)

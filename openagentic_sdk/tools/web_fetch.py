@@ -15,6 +15,7 @@ from urllib.parse import urljoin
 
 from ..errors import AddressRefusedError, ToolError
 from ..frozen import frozen
+from ..text import Redact
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
 from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
@@ -102,19 +103,19 @@ class WebFetchTool(BlockingTool):
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         # The signal also closes the socket that the thread may be waiting at, so a cancelled call ends at once.
         signal = FetchSignal(ctx.cancelled)
-        return await run_in_thread(lambda: self._fetch(input, signal), signal)
+        return await run_in_thread(lambda: self._fetch(input, signal, ctx.redact), signal)
 
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        return self._fetch(input, FetchSignal(ctx.cancelled))
+        return self._fetch(input, FetchSignal(ctx.cancelled), ctx.redact)
 
-    def _fetch(self, input: Mapping[str, Any], signal: FetchSignal) -> dict[str, Any]:
+    def _fetch(self, input: Mapping[str, Any], signal: FetchSignal, redact: Redact | None) -> dict[str, Any]:
         signal.deadline = time.monotonic() + self._timeout_s
         url = self._parse(input["url"])
         for _ in range(self._max_redirects + 1):
             answer = self._ask(url, self._checked_addresses(url), signal)
             location = next((value for name, value in answer.headers.items() if name.lower() == "location"), "")
             if answer.status not in REDIRECTS or not location:
-                return self._result(url, answer, input)
+                return self._result(url, answer, input, redact)
             target = self._parse(urljoin(url.url, location))
             if not _may_follow(url, target):
                 self._checked_addresses(target)
@@ -146,9 +147,10 @@ class WebFetchTool(BlockingTool):
             return _Answer(status, headers, body[: self._max_body_bytes], len(body) > self._max_body_bytes)
         return _Answer(*fetch_from_address(url, addresses, _HEADERS, signal, self._max_body_bytes))
 
-    def _result(self, url: WebUrl, answer: _Answer, input: Mapping[str, Any]) -> dict[str, Any]:
+    def _result(self, url: WebUrl, answer: _Answer, input: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:
         is_raw = input.get("format") == "raw"
         page = page_of(url.url, answer.headers, answer.body, is_raw=is_raw, max_bytes=self._max_body_bytes)
+        text = page.text if redact is None else redact(page.text)
         start = input.get("offset", 0)
         end = start + self._max_text_chars
         result: dict[str, Any] = {
@@ -157,11 +159,11 @@ class WebFetchTool(BlockingTool):
             "content_type": page.content_type,
             "charset": page.charset,
             "title": page.title,
-            "text": page.text[start:end],
-            "truncated": answer.cut or page.is_cut or end < len(page.text),
+            "text": text[start:end],
+            "truncated": answer.cut or page.is_cut or end < len(text),
             "notes": list(page.notes),
         }
-        if end < len(page.text):
+        if end < len(text):
             result["next_offset"] = end
         if answer.cut or page.is_cut:
             result["notes"].append("the page is longer than is read: this is its start")

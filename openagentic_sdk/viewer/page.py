@@ -14,6 +14,7 @@ import pkgutil
 from collections.abc import Iterable
 
 from ..events import Event
+from ..runtime.masking import shown
 from ..serialization import event_to_dict
 
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
@@ -30,7 +31,7 @@ def build_page(events: Iterable[Event], *, title: str, live_address: str | None 
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    data = {"title": title, "live": live_address, "events": [event_to_dict(event) for event in events]}
+    data = {"title": title, "live": live_address, "events": [event_to_dict(shown(event)) for event in events]}
     parts = {
         "POLICY": "; ".join(rules),
         "TITLE": html.escape(title),

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import SessionError
+from ..runtime.masking import shown
 from ..serialization import event_to_dict
 from ..sessions.base import SessionStore
 from .page import build_page
@@ -66,7 +67,7 @@ def _handler(store: SessionStore, session_id: str, title: str, token: str) -> ty
                 events = store.read_events(session_id, after_seq=seq)
             except SessionError:
                 events = []
-            return json.dumps([event_to_dict(event) for event in events]).encode("ascii")
+            return json.dumps([event_to_dict(shown(event)) for event in events]).encode("ascii")
 
         def _answer(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)

@@ -82,7 +82,7 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([event["seq"] for event in to_json(self.events)], [event.seq for event in self.events])
 
     def test_masks_reach_every_form(self):
-        mask = build_mask(True, ["Look"])
+        mask = build_mask(True, ["Look"], secrets=True)
         forms = (
             json.dumps(to_json(self.events, mask)),
             json.dumps(to_messages(self.events, mask)),
@@ -95,8 +95,8 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
 
     def test_a_pattern_that_is_none_is_refused(self):
         with self.assertRaisesRegex(OptionsError, "no regular expression"):
-            build_mask(False, ["("])
-        self.assertIsNone(build_mask(False, []))
+            build_mask(False, ["("], secrets=False)
+        self.assertIsNone(build_mask(False, [], secrets=False))
 
 
 if __name__ == "__main__":

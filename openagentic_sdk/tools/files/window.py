@@ -9,6 +9,7 @@ import json
 from dataclasses import field
 
 from ...frozen import mutable
+from ...text import CUT_MARGIN, Redact, safe_cut
 
 # A number, a tab and a line's end, as JSON.
 LINE_NUMBER_CHARS = 10
@@ -19,13 +20,15 @@ class LineWindow:
     """The lines `first` to `first + limit - 1` of a text that is fed in pieces. Lines are counted from 1.
 
     A line ends at a newline (one carriage return before it is no part of it) and keeps at most `max_line_chars`. The window
-    closes early when its lines, with their numbers and as JSON, would be longer than `max_chars`.
+    closes early when its lines, with their numbers and as JSON, would be longer than `max_chars`. A cut splits nothing that
+    `redact` masks.
     """
 
     first: int
     limit: int
     max_line_chars: int
     max_chars: int
+    redact: Redact | None = None
     lines: list[str] = field(default_factory=list)
     cut_lines: int = 0
     closed: bool = False
@@ -68,8 +71,8 @@ class LineWindow:
         return self.first + len(self.lines) - 1
 
     def _extend(self, text: str, start: int, end: int) -> None:
-        # One more than is shown, so that a carriage return at the limit can still be told from text.
-        room = self.max_line_chars + 1 - len(self._head)
+        # More than is shown: a carriage return at the limit is told from text, and a cut splits nothing that is masked.
+        room = self.max_line_chars + 1 + (CUT_MARGIN if self.redact else 0) - len(self._head)
         if room > 0:
             self._head += text[start : min(end, start + room)]
         self._length += end - start
@@ -79,7 +82,7 @@ class LineWindow:
         if self._length == len(line) and line.endswith("\r"):
             line = line[:-1]
         elif self._length > self.max_line_chars:
-            line = cut_line(line, self._length, self.max_line_chars)
+            line = cut_line(line, self._length, safe_cut(line, self.max_line_chars, self.redact))
             self.cut_lines += 1
         chars = json_chars(line) + LINE_NUMBER_CHARS
         if self.lines and self._chars + chars > self.max_chars:

@@ -323,9 +323,22 @@ def _excerpt(data: bytes | str, start: int, end: int, at: int, limit: int) -> st
         return _text(data[start:end])
     first = max(start, at - limit // 4)
     last = min(end, first + limit)
+    # No word or token is cut in two, nor the match: half a secret would not be recognised as one.
+    first = _at_token(data, first, at, 1) if first > start else first
+    last = _at_token(data, last, max(at, first), -1) if last < end else last
     head = f"(+{first - start:,} characters) …" if first > start else ""
     tail = f"… (+{end - last:,} characters)" if last < end else ""
     return f"{head}{_text(data[first:last])}{tail}"
+
+
+def _at_token(data: bytes | str, cut: int, stop: int, step: int) -> int:
+    """The cut moved inwards to a token's edge, at most to the match or by 512."""
+    for place in range(cut, max(stop, cut - 512) if step < 0 else min(stop, cut + 512), step):
+        two = data[place - 1 : place + 1]
+        text = two if isinstance(two, str) else two.decode("latin-1")
+        if not all(letter.isalnum() or letter in "_+/=.~%:@-" for letter in text):
+            return place
+    return cut
 
 
 def _text(data: bytes | str) -> str:

@@ -6,6 +6,7 @@ them too, when it is collected or at the latest when the process ends.
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import weakref
@@ -14,8 +15,9 @@ from typing import Any
 
 from ...errors import ToolError, ToolInputError
 from ...frozen import mutable
+from ...text import CUT_MARGIN, Redact
 from ..base import BlockingTool, ToolContext
-from .output import keep_text, trim_incomplete
+from .output import KeptText, keep_output, keep_text, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
 
 RESOURCE_KEY = "shells"
@@ -37,25 +39,37 @@ class _Stream:
         except FileNotFoundError:
             return 0
 
-    def take(self, max_bytes: int, is_last: bool) -> tuple[bytes, bytes, int]:
-        """Head, tail and size of what is new; a character that is still being written is left for the next time."""
-        new_bytes = self.size() - self.offset
-        if new_bytes <= 0:
-            return b"", b"", 0
-        with open(self.path, "rb") as file:
-            file.seek(self.offset)
-            head = file.read(min(new_bytes, max_bytes))
-            tail = b""
-            if new_bytes > max_bytes:
-                file.seek(self.offset + max(max_bytes, new_bytes - max_bytes))
-                tail = file.read(min(max_bytes, new_bytes - max_bytes))
+    def take(self, max_bytes: int, is_last: bool, redact: Redact | None) -> KeptText:
+        """What is new, masked; a character, and with `redact` a line, that is still being written comes the next time."""
+        new_bytes = max(0, self.size() - self.offset)
+        before = min(self.offset, CUT_MARGIN) if redact else 0
+        edge_bytes = max_bytes + (2 * CUT_MARGIN if redact else 0)
+        with open(self.path, "rb") if new_bytes else io.BytesIO() as file:
+            file.seek(self.offset - before)
+            earlier, head = file.read(before), file.read(min(new_bytes, edge_bytes))
+            file.seek(self.offset + max(len(head), new_bytes - edge_bytes))
+            tail = file.read(new_bytes - len(head)) if new_bytes > len(head) else b""
         if not is_last:
             held = tail or head
             cut = trim_incomplete(held)
+            if redact and (end := cut.rfind(b"\n") + 1) >= 0 and len(cut) - end < CUT_MARGIN:
+                cut = cut[:end]
             new_bytes -= len(held) - len(cut)
             head, tail = (head, cut) if tail else (cut, tail)
         self.offset += new_bytes
-        return head, tail, new_bytes
+        return keep_text(head, tail, new_bytes, max_bytes, None if redact is None else _going_on(earlier, redact))
+
+
+def _going_on(earlier: bytes, redact: Redact) -> Redact:
+    """Masks a text that follows on another: what began there (a key of several lines) is masked to its end."""
+    context = earlier.decode("utf-8", "replace")
+    known = redact(context)
+
+    def masked(text: str) -> str:
+        whole = redact(context + text)
+        return whole[len(known) :] if context and whole.startswith(known) else redact(text)
+
+    return masked
 
 
 class BackgroundShell:
@@ -209,7 +223,7 @@ class BashOutputTool(BlockingTool):
         for _ in range(int(input.get("wait_s", 0) / WAIT_STEP_S)):
             if shell.has_news() or ctx.cancelled.wait(WAIT_STEP_S):
                 break
-        return describe_shell(shell, self._max_output_bytes)
+        return describe_shell(shell, self._max_output_bytes, ctx)
 
 
 class KillBashTool(BlockingTool):
@@ -230,21 +244,19 @@ class KillBashTool(BlockingTool):
     def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         shell = run_shells(ctx).get(input["shell_id"])
         shell.kill()
-        return describe_shell(shell, self._max_output_bytes)
+        return describe_shell(shell, self._max_output_bytes, ctx)
 
 
-def describe_shell(shell: BackgroundShell, max_bytes: int) -> dict[str, Any]:
+def describe_shell(shell: BackgroundShell, max_bytes: int, ctx: ToolContext) -> dict[str, Any]:
     """A shell's state and new output, as the model reads it."""
     report = shell.report()  # before the output, so that an ended shell's last words are in it
     notes: list[str] = []
     texts = {}
     for name, stream in (("stdout", shell.stdout), ("stderr", shell.stderr)):
-        head, tail, new_bytes = stream.take(max_bytes, is_last=report is not None or shell.is_lost)
-        texts[name] = keep_text(head, tail, new_bytes, max_bytes)
+        texts[name] = stream.take(max_bytes, report is not None or shell.is_lost, ctx.redact)
         if texts[name].is_truncated:
-            notes.append(
-                f"{name}: {texts[name].omitted_bytes:,} new bytes are left out here; all of it is in {stream.path}"
-            )
+            path = keep_output(stream.path, ctx.session_dir, ctx.redact)
+            notes.append(f"{name}: {texts[name].omitted_bytes:,} new bytes are left out here; all of it is in {path}")
     if shell.is_lost:
         notes.append("its supervisor was killed, so how it ended is not known; what it left was killed too")
     if report is not None and report.ended_by == "output_limit":

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping
 
 from ...patterns import regex
 
+# Words of a name, between underscores, that say "secret"; and such as are written together with another word.
 _SECRET = regex(
-    r"(^|_)(API_?KEYS?|ACCESS_?KEYS?|ACCESS_?KEY_?ID|PRIVATE_?KEYS?|KEY|KEYS|TOKENS?|SECRETS?|PASS|PASSWORDS?|PASSWD|PASSPHRASE"
-    r"|PWD_?HASH|CREDENTIALS?|CREDS|AUTH|AUTHORIZATION|COOKIES?|DSN|CONNECTION_?STRING|WEBHOOKS?|PAT)(_|$)"
-    r"|APIKEY|SECRET|PASSWORD|PASSWD|_PWD$|TOKENS?$",
+    r"(^|_)(API_?KEYS?|ACCESS_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS[A-Z0-9]*|PW|PWD_?HASH|JWTS?|CREDENTIALS?|CREDS?|AUTH"
+    r"|AUTHORIZATION|COOKIES?|DSN|CONNECTION_?STRING|CONN_?STR|WEBHOOKS?|PAT)(_|\d*$)"
+    r"|APIKEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|SSHPASS|(^|_)[A-Z0-9]*PASS$|_PWD$|TOKENS?$",
     re.IGNORECASE,
 )
+_NO_SECRET = regex(r"(^|_)(COMPASS|BYPASS|PASSES|PASSIVE|PASSENGERS?|PASSTHROUGH)(_|$)|^(OLD)?PWD$", re.IGNORECASE)
 # Each of these names makes some program load, run or read something that the command line does not show.
 _STEERING = regex(
     r"("
@@ -32,7 +34,8 @@ _STEERING = regex(
 )
 # What the person who started the runtime says to it, and to no command: whom to trust.
 _STEERING_PREFIXES = ("OPENAGENTIC_SDK_TRUST", "BASH_FUNC_", "LD_", "DYLD_", "GIT_", "MALLOC_", "GLIBC_TUNABLES")
-_DATABASE_URL = regex(r"^[a-z][a-z0-9+.-]*://[^/@\s]*:[^/@\s]+@", re.IGNORECASE)
+# An address with a password in it, which is its group.
+PASSWORD_IN_URL = regex(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]+)@")
 
 
 USUAL_FOLDERS = ("/usr/bin", "/bin", "/usr/local/bin")
@@ -92,13 +95,16 @@ def _resolved(workspace: Iterable[str]) -> tuple[str, ...]:
 _QUIET: Mapping[str, str] = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0", "TERM": "dumb"}
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a variable's name says that its value is a secret."""
+    return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
+
+
 def is_dropped(name: str, value: str = "") -> bool:
     """Whether a variable is kept from commands: a secret by its name, a URL with a password, or one that steers programs."""
-    return _is_dropped_name(name) or _DATABASE_URL.match(value) is not None
+    return _is_dropped_name(name) or PASSWORD_IN_URL.search(value) is not None
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_dropped_name(name: str) -> bool:
-    if _STEERING.match(name) or name.startswith(_STEERING_PREFIXES):
-        return True
-    return _SECRET.search(name) is not None
+    return _STEERING.match(name) is not None or name.startswith(_STEERING_PREFIXES) or is_secret_name(name)

@@ -12,6 +12,7 @@ import re
 import threading
 
 from ...frozen import frozen
+from ...text import CUT_MARGIN, Redact, safe_cut
 
 _CONTINUATION = range(0x80, 0xC0)
 
@@ -29,22 +30,28 @@ class KeptText:
         return self.omitted_bytes > 0
 
 
-def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int) -> KeptText:
+def keep_text(head: bytes, tail: bytes, total_bytes: int, max_bytes: int, redact: Redact | None = None) -> KeptText:
     """The text of a stream that began with `head` and ended with `tail`; its UTF-8 form has at most `max_bytes` bytes.
 
-    What is no UTF-8 becomes U+FFFD. Where something is cut, the cut is moved to a line's end if one is near.
+    What is no UTF-8 becomes U+FFFD. Where something is cut, the cut is moved to a line's end if one is near. With `redact`
+    the text is masked, before it is cut: `head` and `tail` then hold `CUT_MARGIN` bytes more than are shown, if there are.
     """
+    mask = redact or str
     if not tail and len(head) == total_bytes:
-        text = head.decode("utf-8", "replace")
+        text = mask(head.decode("utf-8", "replace"))
         if _size(text) <= max_bytes:
             return KeptText(text, total_bytes, 0)
-    head, tail = (head, tail) if tail else (head[: len(head) // 2], head[len(head) // 2 :])
-    tail_limit = max_bytes // 2
-    first = _fitting_start(head, max_bytes - tail_limit)
-    last = _fitting_end(tail, tail_limit)
+    first_limit = max_bytes - max_bytes // 2
+    start, end = trim_incomplete(head).decode("utf-8", "replace"), _whole_end(tail or head)
+    first = start[: safe_cut(start, len(_fitting_start(start, first_limit)), redact)]
+    last = end[safe_cut(end, len(end) - len(_fitting_end(end, max_bytes // 2)), redact, forward=True) :]
+    first_shown, last_shown = mask(first), mask(last)
+    if _size(first_shown) + _size(last_shown) > max_bytes:  # a mask may be longer than what it stands for
+        first_shown = _fitting_start(first_shown, first_limit)
+        last_shown = _fitting_end(last_shown, max_bytes // 2)
     # Never 0 here: something was cut, even when replaced bytes made the text as long as the stream was.
     omitted_bytes = max(1, total_bytes - _size(first) - _size(last))
-    return KeptText(first + last, total_bytes, omitted_bytes)
+    return KeptText(first_shown + last_shown, total_bytes, omitted_bytes)
 
 
 def trim_incomplete(data: bytes) -> bytes:
@@ -60,20 +67,23 @@ def trim_incomplete(data: bytes) -> bytes:
     return data
 
 
-def _fitting_start(data: bytes, max_bytes: int) -> str:
+def _whole_end(data: bytes) -> str:
+    start = 0
+    while start < min(3, len(data)) and data[start] in _CONTINUATION:
+        start += 1
+    return data[start:].decode("utf-8", "replace")
+
+
+def _fitting_start(text: str, max_bytes: int) -> str:
     """The first characters, up to a line's end when one is in their second half."""
-    whole = trim_incomplete(data).decode("utf-8", "replace")
-    text = whole.encode("utf-8")[:max_bytes].decode("utf-8", "ignore")
+    text = text.encode("utf-8")[:max_bytes].decode("utf-8", "ignore")
     end = text.rfind("\n") + 1
     return text[:end] if end > len(text) // 2 else text
 
 
-def _fitting_end(data: bytes, max_bytes: int) -> str:
+def _fitting_end(text: str, max_bytes: int) -> str:
     """The last characters, from a line's start on when one is in their first half."""
-    start = 0
-    while start < min(3, len(data)) and data[start] in _CONTINUATION:
-        start += 1
-    encoded = data[start:].decode("utf-8", "replace").encode("utf-8")
+    encoded = text.encode("utf-8")
     text = encoded[max(0, len(encoded) - max_bytes) :].decode("utf-8", "ignore")
     start = text.find("\n") + 1
     return text[start:] if 0 < start <= len(text) // 2 else text
@@ -89,17 +99,40 @@ _lock = threading.Lock()
 _temporary_dirs: dict[int, str] = {}
 
 
-def output_paths(session_dir: str | None, tool_use_id: str | None) -> tuple[str, str]:
+def output_paths(tool_use_id: str | None) -> tuple[str, str]:
     """Names for the files of a call's standard output and error; nothing has them yet.
 
-    They lie in the session's folder, or, without a session, in a folder that goes with this process.
+    What a command writes is written there as it is, in a folder that goes with this process; `keep_output` stores it.
     """
-    folder = os.path.join(session_dir, "outputs") if session_dir is not None else _temporary_dir()
-    os.makedirs(folder, 0o700, exist_ok=True)
     # The id came from a model's provider: as part of a file name it is hostile.
     name = re.sub(r"[^A-Za-z0-9_-]", "_", tool_use_id or "command")[:64]
-    base = os.path.join(os.path.abspath(folder), f"{name}-{os.urandom(4).hex()}")
+    base = os.path.join(_temporary_dir(), f"{name}-{os.urandom(4).hex()}")
     return f"{base}.stdout.txt", f"{base}.stderr.txt"
+
+
+def keep_output(path: str, session_dir: str | None, redact: Redact | None) -> str:
+    """Put what a command wrote into its session's folder, masked, and say where it is; without a session it stays.
+
+    The command may have put something else in its place, so no link is followed.
+    """
+    folder = os.path.dirname(path) if session_dir is None else os.path.join(os.path.abspath(session_dir), "outputs")
+    os.makedirs(folder, 0o700, exist_ok=True)
+    target = os.path.join(folder, os.path.basename(path))
+    unfinished = f"{target}.{os.urandom(4).hex()}.tmp"
+    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with (
+        open(source, encoding="utf-8", errors="replace", newline="") as raw,
+        open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w", newline="") as kept,
+    ):
+        held = ""
+        while piece := raw.read(1 << 20):
+            held += piece
+            end = safe_cut(held, max(0, len(held) - CUT_MARGIN), redact) if len(held) > CUT_MARGIN else 0
+            kept.write(held[:end] if redact is None else redact(held[:end]))
+            held = held[end:]
+        kept.write(held if redact is None else redact(held))
+    os.replace(unfinished, target)
+    return target
 
 
 def _temporary_dir() -> str:
