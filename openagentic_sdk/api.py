@@ -14,7 +14,7 @@ from .events import Event, Result, StopReason
 from .frozen import frozen
 from .options import OpenAgenticOptions
 from .runtime.compact import compact_closed_session
-from .runtime.loop import Prompt
+from .runtime.prompt import Prompt
 from .runtime.task import RunTask
 from .sessions.folds.metrics import RunMetrics, run_metrics
 
@@ -57,9 +57,10 @@ class RunResult:
 async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerator[Event, None]:
     """Run a prompt; yields each event after it is stored, `system.init` first and `result` last.
 
-    `prompt` is a str, or an async iterable of prompts that run one after the other on one session. The run waits while the
-    caller handles an event. Closing the generator, leaving the loop or cancelling the task ends the run: its calls are
-    cancelled and closed in the log, and the session can be resumed.
+    `prompt` is a str, a list of parts (text, pictures, documents, sound: see `runtime.prompt`), or an async iterable of
+    prompts that run one after the other on one session. The run waits while the caller handles an event. Closing the
+    generator, leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the
+    session can be resumed.
 
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
     event; after it, failures are a `result` whose `stop_reason` is `error`.

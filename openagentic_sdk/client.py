@@ -22,6 +22,7 @@ from .events import Event
 from .options import OpenAgenticOptions
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
+from .runtime.prompt import OnePrompt, Said, read_prompt
 from .runtime.task import RunTask
 from .sessions.folds.metrics import RunMetrics
 
@@ -39,7 +40,7 @@ class AgentClient:
         self.state: State = "created"
         self.session_id: str | None = None
         self._options = options
-        self._prompts: deque[str] = deque()
+        self._prompts: deque[Said] = deque()
         self._turn: RunTask | None = None
         self._metrics = RunMetrics()
         self._turns = 0
@@ -60,13 +61,17 @@ class AgentClient:
         self.session_id = run_request(self._options, agent).resume
         self.state = "connected"
 
-    async def send(self, text: str) -> None:
-        """Say something: the next turn's prompt, or, while a turn runs, a message that it gets at its next step."""
+    async def send(self, prompt: OnePrompt) -> None:
+        """Say something: the next turn's prompt, or, while a turn runs, a message that it gets at its next step.
+
+        A str, or a list of parts. Raises `OptionsError` for parts that cannot be sent.
+        """
         self._require("connected", "running")
+        said = read_prompt(prompt)
         if self._turn is not None:
-            self._turn.run.inbox.append(text)
+            self._turn.run.inbox.append(said)
         else:
-            self._prompts.append(text)
+            self._prompts.append(said)
 
     async def receive(self) -> AsyncIterator[Event]:
         """The events of the turn that `send` asked for, its `result` last. Nothing when nothing was sent.
@@ -118,7 +123,7 @@ class AgentClient:
         if is_last and self._turns and self.session_id is not None:
             await end_conversation(self._options, self.session_id)
 
-    async def _start_turn(self, prompt: str) -> RunTask:
+    async def _start_turn(self, prompt: Said) -> RunTask:
         options = replace(self._options, part="next" if self._turns else "first")
         if self.session_id is not None:
             options = replace(options, resume=self.session_id, session_id=None, continue_last=False)

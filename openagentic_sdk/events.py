@@ -111,13 +111,15 @@ class Result(Event):
 class UserMessage(Event):
     """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair` or `rule` (of the project, for a file).
 
-    `request_id` makes a retried prompt harmless.
+    `request_id` makes a retried prompt harmless. `attachments` are the pictures, documents and sounds that came with the
+    text: `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
     """
 
     type: ClassVar[str] = "user.message"
     text: str
     request_id: str | None = None
     origin: str = "user"
+    attachments: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
 @frozen

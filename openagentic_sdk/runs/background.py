@@ -20,7 +20,7 @@ from ..events import Event, Result, StopReason, UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
-from ..runtime.loop import Prompt
+from ..runtime.prompt import Prompt
 from ..runtime.recorder import off_loop
 from ..runtime.task import RunTask, require_event_loop
 from ..sessions.base import SessionStore

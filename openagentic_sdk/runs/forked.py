@@ -10,7 +10,7 @@ from ..assemble import build_agent, run_request
 from ..events import Event
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
-from ..runtime.loop import Prompt
+from ..runtime.prompt import Prompt
 from ..runtime.recorder import off_loop
 from ..runtime.task import RunTask
 from ..sessions.lifecycle import fork_session

@@ -20,6 +20,7 @@ from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
 from ..runtime.agent import Agent, Run, RunRequest, RunStopped
 from ..runtime.guidance import Guidance
+from ..runtime.prompt import Said
 from ..runtime.task import RunTask
 from ..sessions.memory import MemorySessionStore
 from ..testing.replay import (
@@ -146,6 +147,7 @@ class _Replay(Guidance):
             cost=lambda usage, model: None,
             max_steps=len(run.steps) + 1,
             before_step=self._before_step,
+            sends_data=False,
         )
 
     def system_prompt(self, skill_events: Sequence[Event]) -> SystemPrompt:
@@ -155,7 +157,7 @@ class _Replay(Guidance):
         recorded = [RecordedTool(spec, self._recording.results) for spec in step.context.tools]
         return ToolRegistry(self._live.get(tool.name, tool) for tool in recorded)
 
-    async def _prompts(self, run: RecordedRun) -> AsyncIterator[str]:
+    async def _prompts(self, run: RecordedRun) -> AsyncIterator[Said]:
         """The prompts that began turns; what was recorded before a prompt comes before it now."""
         while self._steps:
             before = self._steps[0].before
@@ -168,7 +170,7 @@ class _Replay(Guidance):
             self._steps[0].before = before[position + 1 :]
             prompt = before[position]
             assert isinstance(prompt, UserMessage)
-            yield prompt.text
+            yield Said(prompt.text, attachments=prompt.attachments)
 
     async def _record(self, events: Sequence[Event]) -> None:
         assert self._run is not None

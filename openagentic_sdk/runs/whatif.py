@@ -19,7 +19,7 @@ from ..hooks.models import HookDecision, HookMatcher
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent, Run, RunStopped
 from ..runtime.compact import compact_when_full
-from ..runtime.loop import Prompt
+from ..runtime.prompt import Prompt
 from ..runtime.recorder import off_loop
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome

@@ -70,6 +70,7 @@ class Agent:
     max_steps: int = 50
     max_subagent_depth: int = 3
     blob_bytes: int = 256 * 1024
+    sends_data: bool = True
     on_storage_error: Literal["stop", "continue"] = "stop"
     final_answer: FinalAnswer | None = None
     summary_provider: Provider | None = None
@@ -149,7 +150,7 @@ class Run:
     began_at: float = 0.0
     steps: int = 0
     resources: dict[str, Any] = field(default_factory=dict)
-    inbox: deque[str] = field(default_factory=deque)
+    inbox: deque[Any] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
     digest: RequestDigest = field(default_factory=RequestDigest)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from ..errors import ContextLengthError, InvalidEventError, OptionsError, StorageError
+from ..errors import ContextLengthError, InvalidEventError, StorageError
 from ..events import Result, SystemInit, SystemNotice, UserMessage
 from ..threads import run_in_thread
 from ..version import __version__
@@ -17,6 +17,7 @@ from .compact import compact, compact_when_full
 from .final_answer import accept_final_text
 from .guidance import Expanded
 from .model_step import Reply, ask_model
+from .prompt import Prompts, Said, read_prompt, store_message
 from .recorder import settled
 from .session_hooks import run_session_start_hooks
 from .settle import REPEATABLE, settle_open_calls
@@ -31,10 +32,7 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-Prompt = str | AsyncIterable[str | Mapping[str, Any]] | None
-
-
-async def run_session(run: Run, prompt: Prompt) -> Result:
+async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     """Run a prompt, or one after the other of an async iterable, on an opened session; returns the `result`.
 
     None goes on where the session stopped, without a new prompt.
@@ -60,7 +58,7 @@ async def end_unbegun(run: Run) -> None:
     await _close(run, RunStopped("interrupted"))
 
 
-async def _converse_in_time(run: Run, prompt: Prompt) -> RunStopped:
+async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopped:
     """The conversation, ended by its own end, a limit, a hook or an error; says which."""
     try:
         async with asyncio.timeout(run.deadline.remaining_s()) as timer:
@@ -80,7 +78,7 @@ def _failure(error: Exception) -> RunStopped:
     return stopped
 
 
-async def _converse(run: Run, prompt: Prompt) -> None:
+async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
     await run.record(_init(run), *run.agent.guidance.opening_events(run.view, run.session_id))
     if run.request.part != "next":
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
@@ -89,9 +87,9 @@ async def _converse(run: Run, prompt: Prompt) -> None:
         await run_turn(run)
         return
     request_id = run.request.request_id
-    async with aclosing(_texts(prompt)) as texts:
-        async for text in texts:
-            if await accept_prompt(run, text, request_id):
+    async with aclosing(_prompts(prompt)) as prompts:
+        async for said in prompts:
+            if await accept_prompt(run, said, request_id):
                 await run_turn(run)
             request_id = None  # it names the first prompt
 
@@ -112,26 +110,22 @@ def _init(run: Run) -> SystemInit:
     )
 
 
-async def _texts(prompt: str | AsyncIterable[str | Mapping[str, Any]]) -> AsyncGenerator[str, None]:
-    if isinstance(prompt, str):
+async def _prompts(prompt: Said | Prompts) -> AsyncGenerator[Said, None]:
+    if isinstance(prompt, Said):
         yield prompt
         return
     async for item in prompt:
-        given = [item] if isinstance(item, str) else [item.get("text"), item.get("content")]
-        texts = [text for text in given if isinstance(text, str)]
-        if not texts:
-            raise OptionsError(f"a prompt is a str or a dict with 'text' or 'content', not {item!r}")
-        yield texts[0]
+        yield read_prompt(item)
 
 
-async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
+async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
     """Record a prompt, as hooks and commands made it. False when this request id was answered before."""
     if request_id is not None and request_id in run.view.prompts:
         answered = run.view.result_of(request_id)
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
-    expanded = _expand(run, text)
+    expanded = _expand(run, said.text)
     text, events, decision = await run.agent.hooks.run_user_prompt_submit(
         prompt=expanded.text, context=run.hook_context()
     )
@@ -139,7 +133,7 @@ async def accept_prompt(run: Run, text: str, request_id: str | None) -> bool:
     if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
     filled = await fill_prompt(run, expanded, text, request_id)
-    await run.record(UserMessage(filled.text, request_id=request_id), *filled.events)
+    await run.record(await store_message(run, said, filled.text, request_id=request_id), *filled.events)
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True
@@ -160,7 +154,8 @@ async def run_turn(run: Run) -> None:
         while run.notes:
             await run.record(run.notes.pop(0))
         while run.inbox:
-            await run.record(UserMessage(run.inbox.popleft(), origin="steering"))
+            said = read_prompt(run.inbox.popleft())
+            await run.record(await store_message(run, said, said.text, origin="steering"))
         _check_limits(run)
         await (run.agent.before_step or compact_when_full)(run)
         try:

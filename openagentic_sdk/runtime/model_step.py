@@ -27,6 +27,7 @@ from ..providers.wrap import ask
 from ..sessions.folds.usage import normalize_usage
 from .agent import Run, RunStopped
 from .masking import mask_event, mask_messages
+from .prompt import with_data
 from .recorder import settled
 
 
@@ -118,9 +119,9 @@ class _Answer:
     async def receive(self) -> wire.ModelOutput:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
         agent, request = self._run.agent, self._request
-        answer = ask(
-            agent.provider, model=self._model, messages=request.messages, tools=request.tools, api_key=agent.api_key
-        )
+        messages = await with_data(self._run, request.messages)
+        answer = ask(agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key)
+        del messages
         async with aclosing(answer):
             async for event in answer:
                 if isinstance(event, wire.Done):

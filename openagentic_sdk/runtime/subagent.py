@@ -13,6 +13,7 @@ from ..tools.base import SubagentResult
 from .agent import Run, RunRequest, within_allowlists
 from .loop import end_unbegun, run_session
 from .opening import open_run
+from .prompt import Said
 from .recorder import settled
 
 
@@ -48,7 +49,7 @@ async def run_subagent(
 
     try:
         await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
-        result = await run_session(child, prompt)
+        result = await run_session(child, Said(prompt))
     except asyncio.CancelledError:
         ended, _ = await settled(end_interrupted())
         ended.exception()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterable
 
 from ..errors import EventLoopError
 from ..events import Event, Result
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
-from .loop import Prompt, run_session
+from .loop import run_session
 from .opening import open_run
+from .prompt import Prompt, Prompts, Said, read_prompt
 from .recorder import settled
 from .subagent import run_subagent
 
@@ -28,7 +30,7 @@ def require_event_loop(what: str) -> None:
 class RunTask:
     """One run from `start` to `close`. Whoever starts one closes it, however it ends."""
 
-    def __init__(self, run: Run, channel: EventChannel, prompt: Prompt) -> None:
+    def __init__(self, run: Run, channel: EventChannel, prompt: Said | Prompts | None) -> None:
         self.run = run
         self._channel = channel
         self._task = asyncio.create_task(run_session(run, prompt))
@@ -36,10 +38,11 @@ class RunTask:
 
     @classmethod
     async def start(cls, agent: Agent, request: RunRequest, prompt: Prompt) -> RunTask:
-        """Open the session and begin. Raises what `open_run` raises, and then nothing has happened."""
+        """Open the session and begin. Raises what `open_run` and `read_prompt` raise, and then nothing has happened."""
         require_event_loop("a run")
+        given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
         channel = EventChannel()
-        return cls(await open_run(agent, request, channel, run_subagent), channel, prompt)
+        return cls(await open_run(agent, request, channel, run_subagent), channel, given)
 
     async def next_event(self) -> Event | None:
         """The next event, or None after the last one. The run waits until the next call."""

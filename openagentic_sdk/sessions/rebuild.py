@@ -49,7 +49,8 @@ def rebuild_messages(
 
     `max_events` and `max_bytes` keep the newest blocks that fit (`max_bytes` counts the messages as JSON); None is no
     limit. A block is never split, the newest one always stays, and the user message that a kept tool loop answers stays
-    with it. Opaque vendor fields are included for messages of `provider` only.
+    with it. Opaque vendor fields are included for messages of `provider` only. A user message with attachments has a list of
+    parts as its content; what is in a blob is named by `sha256`, and only a request that leaves holds its bytes.
     """
     conversation = Conversation(provider=provider)
     for event in events:
@@ -66,6 +67,7 @@ class _Block:
     is_user: bool = False
     kind: str = "prompt"
     text: str | None = None
+    parts: Sequence[Message] = ()
     provider: str | None = None
     extras: Mapping[str, Any] | None = None
     calls: dict[str, ToolUse] = field(default_factory=dict)
@@ -223,7 +225,8 @@ class Conversation:
     def _user_message(self, event: UserMessage) -> None:
         self._turn = None
         kind = "prompt" if event.origin == "user" else f"message of {event.origin}"
-        self._add(_Block([self._position], is_user=True, kind=kind, text=event.text))
+        parts = [dict(part) for part in event.attachments]
+        self._add(_Block([self._position], is_user=True, kind=kind, text=event.text, parts=parts))
 
     def _request(self, event: Event) -> None:
         self._turn = None
@@ -305,7 +308,11 @@ class Conversation:
 
     def _render(self, block: _Block) -> list[Message]:
         if block.is_user:
-            return [{"role": "user", "content": sendable(block.text or "") or " "}]
+            text = sendable(block.text or "")
+            if not block.parts:
+                return [{"role": "user", "content": text or " "}]
+            said = [{"type": "text", "text": text}] if text.strip() else []
+            return [{"role": "user", "content": [*said, *block.parts]}]
         if not block.calls and not block.text:
             return []
         messages: list[Message] = [self._assistant(block)]

@@ -51,7 +51,7 @@ LAYERS = (
     ("providers",),
     ("serialization",),
     ("events",),
-    ("errors", "clock", "disk", "frozen", "globs", "text", "threads"),
+    ("errors", "clock", "disk", "frozen", "globs", "media", "text", "threads"),
     ("patterns", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}

@@ -263,13 +263,21 @@ def _as_text(message: Message) -> tuple[str, str, bool]:
     role, content = message["role"], message.get("content")
     if role == "tool":
         return f"[output of {message.get('tool_call_id')}]", str(content or ""), True
-    text = content if isinstance(content, str) else "[picture]" if content else ""
+    text = content if isinstance(content, str) else "\n".join(map(_part_as_text, content or ()))
     calls = [
         f"(calls {call['function']['name']} as {call['id']} with {call['function']['arguments']})"
         for call in message.get("tool_calls") or ()
     ]
     # What a model wrote into a file is as long as an output, and cut like one.
     return f"[{role}]", "\n".join([text, *calls] if text else calls), bool(calls) and not text
+
+
+def _part_as_text(part: Message) -> str:
+    if part["type"] == "text":
+        return str(part["text"])
+    kind = "picture" if part["type"] in ("image", "image_url") else part["type"]
+    name = part.get("name")
+    return f"[{kind} {name}]" if name else f"[{kind}]"
 
 
 def _json_bytes(text: str) -> int:
