@@ -6,6 +6,7 @@ Everything that is looked up in the environment, the home folder or the project 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +40,7 @@ from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import ContextLimits
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, with_prices
+from .sessions.seal import Seal, key_path
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
@@ -223,6 +225,7 @@ class _Assembly:
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             redact=_redact(options.redact),
             session_dir=self.session_dir,
+            seal=Seal(options.key_file),
         )
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
@@ -352,7 +355,19 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
         workspace_roots=gate.workspace_roots or project.workspace_roots,
     )
     rules = rules_of_settings(settings, project.root)
-    return gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny), notes
+    gate = gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny)
+    return gate.with_rules(deny=_key_rules(options.key_file), source="built in"), notes
+
+
+def _key_rules(key_file: str | None) -> list[str]:
+    """No tool reads or replaces the key that tells this installation's log from another's."""
+    try:
+        path = os.path.abspath(key_file or key_path())
+    except OptionsError:  # there is no home folder, so there is no key
+        return []
+    # What has a meaning in a rule's pattern stands for any letter.
+    places = {re.sub(r"[*?\[\]{}()\\!]", "?", place) for place in (path, os.path.realpath(path))}
+    return [f"{tool}(/{place})" for place in sorted(places) for tool in ("Read", "Edit")]
 
 
 def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[PermissionGate, list[str]]:

@@ -39,6 +39,8 @@ class Event:
 
     `seq` (1, 2, 3 ...) and `ts` (seconds since the epoch, information only) are None until the event is stored.
     `parent_tool_use_id` and `agent_name` are set on events of a subagent: the Task call that started it, and its name.
+    `mac` is a digest that only this installation can make, on events that could allow something later, see
+    `sessions.authority`.
     """
 
     type: ClassVar[str] = ""
@@ -46,6 +48,7 @@ class Event:
     ts: float | None = field(default=None, kw_only=True)
     parent_tool_use_id: str | None = field(default=None, kw_only=True)
     agent_name: str | None = field(default=None, kw_only=True)
+    mac: str | None = field(default=None, kw_only=True)
 
 
 # --- a run begins and ends -------------------------------------------------------------------------------------------
@@ -559,6 +562,7 @@ class UnknownEvent(Event):
             ts=data.get("ts"),
             parent_tool_use_id=data.get("parent_tool_use_id"),
             agent_name=data.get("agent_name"),
+            mac=data.get("mac"),
         )
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "type", str(data.get("type")))

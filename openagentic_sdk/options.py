@@ -107,6 +107,9 @@ class OpenAgenticOptions:
         redact              masks secrets in what is stored: True (the default) for the values of secret-looking environment
                             variables and known token forms, False for nothing, or a function of your own
                             (`permissions.redact.Redactor`); the inputs of calls are stored as they are
+        key_file            the key that marks what this installation allowed, 32 bytes or more, mode 0600; hosts that resume
+                            each other's sessions share it (default: what $OPENAGENTIC_SDK_KEY names, else installation.key
+                            in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk; made when it is not there)
         blob_bytes          tool outputs above this size are stored beside the log, and the model sees a cut
 
     Limits
@@ -160,6 +163,7 @@ class OpenAgenticOptions:
     on_storage_error: Literal["stop", "continue"] = "stop"
     blob_bytes: int = BLOB_BYTES
     redact: Callable[[str], str] | bool = True
+    key_file: str | None = None
 
     max_steps: int = MAX_STEPS
     timeout_s: float | None = None

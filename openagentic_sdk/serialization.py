@@ -18,7 +18,7 @@ from .events import EVENT_CLASSES, Event, UnknownEvent
 
 # Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
 MAX_DEPTH = 200
-ENVELOPE = ("seq", "ts", "parent_tool_use_id", "agent_name")
+ENVELOPE = ("seq", "ts", "parent_tool_use_id", "agent_name", "mac")
 
 _NONE = type(None)
 _NUMBER = (int, float)
@@ -227,6 +227,8 @@ def dumps_fields(event: Event) -> str:
             parts += (',"parent_tool_use_id":', _encode(call_id))
         if (agent := values["agent_name"]) is not None:
             parts += (',"agent_name":', _encode(agent))
+        if (mac := values["mac"]) is not None:
+            parts += (',"mac":', _encode(mac))  # the last one: its digest is over what stands before it
     except InvalidEventError:
         raise
     except (TypeError, ValueError, RecursionError) as error:

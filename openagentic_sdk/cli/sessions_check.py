@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 
 from ..errors import OpenAgentSdkError, OptionsError
+from ..sessions.authority import foreign_authority
 from ..sessions.base import SessionStore
 from ..sessions.folds.audit import find_mismatches
 from ..sessions.log.verify import salvage, verify_session
+from ..sessions.seal import Seal
 from ..sessions.store import FileSessionStore
 from .exits import FAILED, OK
 from .stores import NEWEST, ActionList, add_id, find_session
@@ -49,13 +52,25 @@ def _is_intact(store: SessionStore, session_id: str, screen: Screen) -> bool:
 
 def _check(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
     if not isinstance(store, FileSessionStore):  # a database keeps its own bytes; reading all of it is the check
-        return _check_requests(store, session_id)
+        foreign = [event.seq or 0 for event in foreign_authority(session_id, store.iter_events(session_id), Seal())]
+        good, findings = _check_requests(store, session_id)
+        return good, [*findings, *_say_foreign(foreign)]
     report = verify_session(store, session_id)
     findings = [str(problem) for problem in report.problems]
     if not report.ok:
         return False, findings
     good, more = _check_requests(store, session_id)
-    return good, [*findings, *more]
+    return good, [*findings, *more, *_say_foreign(report.foreign)]
+
+
+def _say_foreign(seqs: Sequence[int]) -> list[str]:
+    if not seqs:
+        return []
+    numbers = ", ".join(map(str, seqs[:20])) + (" ..." if len(seqs) > 20 else "")
+    return [
+        f"{len(seqs)} events would allow something, and this installation did not write them or the log was changed: "
+        f"{numbers}; they are history, and what they allowed is asked about again"
+    ]
 
 
 def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import nullcontext
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -25,7 +26,9 @@ from ..runtime.recorder import off_loop
 from ..runtime.task import RunTask, require_event_loop
 from ..sessions.base import SessionStore
 from ..sessions.folds.metrics import RunMetrics
-from ..sessions.folds.view import SessionView
+from ..sessions.lifecycle import append_signed
+from ..sessions.resume import load_view
+from ..sessions.seal import Seal
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
@@ -61,16 +64,22 @@ def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaph
     return BackgroundRun(prompt, options, session_id, slots)
 
 
-async def answer_question(store: SessionStore, session_id: str, question_id: str, answer: str) -> None:
-    """Store the answer to a parked run's question. Raises `OptionsError` when the session does not wait for it."""
-    events = await off_loop(store.is_remote, store.read_events, session_id)
-    waiting = [question.question_id for question in SessionView().extend(events).open_questions()]
+async def answer_question(
+    store: SessionStore, session_id: str, question_id: str, answer: str, *, key_file: str | None = None
+) -> None:
+    """Store the answer to a parked run's question, as this installation's, which is the only kind that counts.
+
+    `key_file` as in the options. Raises `OptionsError` when the session does not wait for it.
+    """
+    seal = Seal(key_file)
+    view, _ = await off_loop(store.is_remote, partial(load_view, store, session_id, seal=seal))
+    waiting = [question.question_id for question in view.open_questions()]
     if question_id not in waiting:
         raise OptionsError(
             f"session {session_id!r} does not wait for question {question_id!r}: "
             f"it waits for {', '.join(waiting) or 'none'}"
         )
-    await off_loop(store.is_remote, store.append_event, session_id, UserAnswer(question_id, answer))
+    await off_loop(store.is_remote, append_signed, store, session_id, [UserAnswer(question_id, answer)], seal)
 
 
 class BackgroundRun:

@@ -39,7 +39,8 @@ async def start_forked(
 ) -> RunTask:
     """The run of a fresh fork. Whoever starts it closes it."""
     store = agent.store
-    fork = partial(fork_session, at_seq=at_seq, session_id=options.session_id, metadata=options.session_metadata)
+    fork = partial(fork_session, at_seq=at_seq, session_id=options.session_id, seal=agent.seal)
+    fork = partial(fork, metadata=options.session_metadata)
     fork_id = await off_loop(store.is_remote, fork, store, source_id)
     request = run_request(replace(options, resume=fork_id, session_id=None), agent)
     return await RunTask.start(agent, request, prompt)

@@ -21,6 +21,7 @@ from ..sessions.folds.compaction import ContextLimits
 from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import SessionView
 from ..sessions.request import RequestDigest
+from ..sessions.seal import Seal
 from ..skills.activation import SkillPolicy, skill_policy
 from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult
@@ -48,7 +49,7 @@ class Agent:
 
     `guidance` is what the project says to a run. `child` builds the agent of a subagent by its name and raises `ToolError`
     for a name that is not known. `cost` prices the usage of one call, None when the price is not known. `before_step` is
-    called before each model call; None makes room when it is needed.
+    called before each model call; None makes room when it is needed. `seal` marks what this installation wrote.
     """
 
     provider: Provider
@@ -78,6 +79,7 @@ class Agent:
     context_limits: ContextLimits = field(default_factory=ContextLimits)
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
+    seal: Seal = field(default_factory=Seal)
 
 
 @frozen(kw_only=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ..sessions.authority import Authority
 from ..sessions.base import SessionWriter
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
@@ -59,7 +60,7 @@ async def open_run(
     )
     deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
-    agent.gate.restore(session_id, view.events)
+    agent.gate.restore(session_id, filter(view.is_ours, view.events))
     return Run(
         agent=agent,
         session_id=session_id,
@@ -78,7 +79,7 @@ async def open_run(
 
 
 def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter, SessionView]:
-    store, view = agent.store, SessionView(provider=agent.provider.name)
+    store = agent.store
     if request.resume is None:
         metadata = {
             "cwd": agent.cwd,
@@ -88,10 +89,11 @@ def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter
             **(request.metadata if agent.redact is None else mask_value(request.metadata, agent.redact)),
         }
         session_id = store.create_session(metadata=metadata, session_id=request.session_id)
+        view = SessionView(provider=agent.provider.name, authority=Authority(session_id, agent.seal))
         return session_id, store.open_writer(session_id), view
     writer = store.open_writer(request.resume)
     try:
-        view, kept = load_view(store, request.resume, provider=agent.provider.name)
+        view, kept = load_view(store, request.resume, provider=agent.provider.name, seal=agent.seal)
         if kept is not None:
             writer.keep_view(kept)
     except BaseException:

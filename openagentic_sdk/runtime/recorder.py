@@ -44,7 +44,7 @@ class Recorder:
         self._parent_tool_use_id = parent_tool_use_id
         self._agent_name = agent_name
         self._mask = mask
-        self._said_unsaved = False
+        self._said_unsaved = self._said_unsigned = False
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
 
     async def append(self, *events: Event) -> list[Event]:
@@ -59,9 +59,16 @@ class Recorder:
         if not batch:
             return []
         async with self._one_at_a_time:
+            authority = self._view.authority
+            if authority is not None:
+                batch = authority.sign(batch, self._writer.last_seq)
             stored, cancelled = await self._write(batch)
             for event in stored:
-                self._view.apply(event)
+                self._view.apply(event, made_here=True)
+            if authority is not None and authority.problem is not None and not self._said_unsigned:
+                self._said_unsigned = True
+                text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
+                await self.show(SystemNotice("unsigned", text))
             if self.saved and stored and isinstance(stored[-1], SessionCompacted):
                 kept = self._view.kept()
                 self._view.forget(kept)

@@ -1,11 +1,14 @@
 """Close what a crash left open, before a resumed session goes on.
 
-A call that was asked for and never started runs now, through the whole gate again. A call that started and has no result
+A call that was asked for and never started runs now, through the whole gate again, if it was asked for here: one that came
+with an archive or an edited log is history. A call that started and has no result
 is in doubt: it runs again only when it was and still is read-only or idempotent, and at most `MAX_ATTEMPTS` times in all;
 else the tool may know what came of it (`reconcile`); else the model is told, once, that it may or may not have run.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from ..errors import SessionError
 from ..events import SubagentFinished, SubagentStarted, ToolResult, ToolStarted
@@ -18,6 +21,13 @@ from .tool_step import run_calls
 
 MAX_ATTEMPTS = 3
 REPEATABLE = ("read", "idempotent")
+_NOT_OURS: dict[str, Any] = {
+    "is_error": True,
+    "outcome": "cancelled",
+    "error_type": "NotOurs",
+    "error_message": "This call came with a log that this installation did not write, or that was changed: it was not run "
+    "here. Ask for it again if it is still wanted.",
+}
 UNKNOWN = (
     "The process died while this call was running: it may or may not have run. "
     "Check what it would have changed before repeating it."
@@ -29,6 +39,9 @@ async def settle_open_calls(run: Run) -> None:
     for started in list(run.view.open_subagents.values()):
         await _settle_subagent(run, started)
     for record in run.view.open_calls():
+        if not run.view.is_ours(record.use):
+            await run.record(ToolResult(record.use.tool_use_id, **_NOT_OURS))
+            continue
         tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
         if record.started is None or _may_repeat(run, record, record.started, tool):
             await run_calls(run, [record.use])

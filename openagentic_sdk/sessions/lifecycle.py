@@ -28,12 +28,14 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import frozen
+from .authority import Authority, sign_fork
 from .base import SessionStore
 from .folds.compaction import standing_events
 from .folds.summary import SessionSummary, plain_line
 from .folds.usage import Usage
 from .folds.view import SessionView
 from .rebuild import Message, rebuild_messages
+from .seal import Seal
 
 FORKED_BEFORE_START = "The session was forked before this call ran. Ask for it again if it is still wanted."
 FORKED_IN_THE_MIDDLE = (
@@ -156,6 +158,20 @@ def get_messages(
     )
 
 
+def append_signed(
+    store: SessionStore, session_id: str, events: Sequence[Event], seal: Seal | None = None
+) -> list[Event]:
+    """Append outside of a run what a person decided, as this installation's; `append_events` only adds to the history.
+
+    Raises like `append_events`.
+    """
+    with store.open_writer(session_id) as writer:
+        authority = Authority(session_id, seal or Seal())
+        for event in store.iter_events(session_id):
+            authority.apply(event)
+        return writer.append(authority.sign(events, writer.last_seq))
+
+
 # --- change ----------------------------------------------------------------------------------------------------------
 
 
@@ -215,21 +231,25 @@ def fork_session(
     at_seq: int | None = None,
     session_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    seal: Seal | None = None,
 ) -> str:
     """A new session that begins as a copy of another up to `at_seq` (None: all of it); returns its id.
 
     The source is only read, so it may be running. Calls that are open at the cut end in the copy with a result that says so:
-    they are never run twice. Raises `OptionsError` for a position that is not there.
+    they are never run twice. What this installation allowed in the source holds in the copy (`seal` is its key's), and what
+    came from elsewhere does not. Raises `OptionsError` for a position that is not there.
     """
     last_seq = store.last_seq(source_id)
     at_seq = last_seq if at_seq is None else at_seq
     if not 0 <= at_seq <= last_seq:
         raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
-    tail = [SessionForked(source_id, at_seq), *_end_open_calls(store, source_id, at_seq)]
+    fork_id = session_id or uuid.uuid4().hex
+    marker = sign_fork(SessionForked(source_id, at_seq), fork_id, at_seq + 1, seal or Seal())
+    tail = [marker, *_end_open_calls(store, source_id, at_seq)]
     parent = store.read_metadata(source_id)["metadata"]
     known = {key: value for key, value in parent.items() if key not in ("parent_tool_use_id", "agent_name")}
     known.update(metadata or {}, parent_session_id=source_id, parent_seq=at_seq)
-    return store.copy_session(source_id, session_id or uuid.uuid4().hex, at_seq=at_seq, tail=tail, metadata=known)
+    return store.copy_session(source_id, fork_id, at_seq=at_seq, tail=tail, metadata=known)
 
 
 def delete_session(store: SessionStore, session_id: str) -> list[str]:

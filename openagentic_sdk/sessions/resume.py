@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from ..events import SessionCompacted, SessionRewound
+from .authority import Authority
 from .base import SessionStore
 from .folds.view import KeptView, SessionView
+from .seal import Seal
 
 
 def load_view(
-    store: SessionStore, session_id: str, *, provider: str | None = None
+    store: SessionStore, session_id: str, *, provider: str | None = None, seal: Seal | None = None
 ) -> tuple[SessionView, KeptView | None]:
     """The session's view, without what went out of sight with compactions, and what a store should keep for the next time.
 
     The latter is None when nothing would be gained. A rewind to before a compaction needs what was let go of: then the log
-    is folded from its start, and nothing is let go of up to that rewind. Raises what `iter_events` raises.
+    is folded from its start, and nothing is let go of up to that rewind. With a `seal`, the view tells what this
+    installation wrote from what it did not. Raises what `iter_events` raises.
     """
     kept, events = store.read_kept_view(session_id)
-    view = SessionView(provider=provider) if kept is None else SessionView.restored(kept, provider=provider)
+    authority = None if seal is None else Authority(session_id, seal)
+    if kept is None or (authority is not None and not kept.authority):
+        view, events = SessionView(provider=provider, authority=authority), store.iter_events(session_id)
+    else:
+        if authority is not None:
+            authority.restore(kept.authority)
+        view = SessionView.restored(kept, provider=provider, authority=authority)
     keep_all_up_to = 0
     found: KeptView | None = None
     while True:
@@ -30,4 +39,6 @@ def load_view(
                 view.forget(found)
         else:
             return view, found
-        view, found, events = SessionView(provider=provider), None, store.iter_events(session_id)
+        authority = None if seal is None else Authority(session_id, seal)
+        view, found = SessionView(provider=provider, authority=authority), None
+        events = store.iter_events(session_id)

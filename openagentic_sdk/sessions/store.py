@@ -89,7 +89,7 @@ class FileSessionStore(SessionStore):
         self.read_only = read_only
         self._clock = clock or SystemClock()
         self._disk = disk or SystemDisk()
-        self._seal = seal or Seal()
+        self.seal = seal or Seal()
         self._guard = threading.Lock()
 
     def new_session_id(self) -> str:
@@ -157,7 +157,7 @@ class FileSessionStore(SessionStore):
             with storage_errors(session_id, "summary cannot be kept"):
                 beside = SummaryBeside(self._disk, path.parent)
                 writer.keep_summary(SummaryFile(beside.open_for_writer, writer.position))
-                writer.keep_views(Checkpoint(self._disk, path.parent, self._seal).write)
+                writer.keep_views(Checkpoint(self._disk, path.parent, self.seal).write)
         except BaseException:  # whatever happened, the lock must not stay behind
             writer.close()
             raise
@@ -175,7 +175,7 @@ class FileSessionStore(SessionStore):
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
         folder = self.session_dir(session_id)
-        found = Checkpoint(self._disk, folder, self._seal).read()
+        found = Checkpoint(self._disk, folder, self.seal).read()
         if found is not None:
             position, kept = found
             with self._opened(session_id, folder / LOG_NAME) as fd:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 from ...events import (
@@ -42,6 +43,7 @@ from ...events import (
 )
 from ...frozen import frozen, mutable
 from ...serialization import event_from_dict, event_to_dict
+from ..authority import Authority
 from ..rebuild import Conversation
 from .compaction import standing_events
 from .usage import Usage, add_usage
@@ -58,7 +60,7 @@ class CallRecord:
     attempts: int = 0
 
 
-KEPT_VERSION = 1
+KEPT_VERSION = 2
 
 
 @frozen
@@ -66,7 +68,7 @@ class KeptView:
     """What of a session's view must stay behind a compaction: events that are in view or in force, and sums over the rest.
 
     `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `prompts` and
-    `observed_files` are as in `SessionView`.
+    `observed_files` are as in `SessionView`, `authority` is what `Authority.kept` gave.
     """
 
     events: tuple[Event, ...]
@@ -78,6 +80,7 @@ class KeptView:
     last_text: str
     prompts: Mapping[str, int]
     observed_files: dict[str, str]
+    authority: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The value as JSON."""
@@ -106,7 +109,8 @@ class SessionView:
     when the endpoint did not say.
     """
 
-    def __init__(self, *, provider: str | None = None) -> None:
+    def __init__(self, *, provider: str | None = None, authority: Authority | None = None) -> None:
+        self.authority = authority
         self.events: list[Event] = []
         self.conversation = Conversation(provider=provider)
         self.calls: dict[str, CallRecord] = {}
@@ -128,9 +132,11 @@ class SessionView:
         self._answers: dict[str, str] = {}
 
     @classmethod
-    def restored(cls, kept: KeptView, *, provider: str | None = None) -> SessionView:
-        """The view that `kept` was taken of."""
-        view = cls(provider=provider)
+    def restored(
+        cls, kept: KeptView, *, provider: str | None = None, authority: Authority | None = None
+    ) -> SessionView:
+        """The view that `kept` was taken of; `authority` knows already what `kept` says."""
+        view = cls(provider=provider, authority=authority)
         view.events = list(kept.events)
         for event in kept.events:
             fold = _FOLDS.get(event.type)
@@ -163,12 +169,15 @@ class SessionView:
             last_text=self.last_text,
             prompts=self.prompts,
             observed_files=self.observed_files,
+            authority={} if self.authority is None else self.authority.kept(),
         )
 
     def forget(self, kept: KeptView) -> None:
         """Let go of all but `kept`, which was just taken of this view."""
         changes = self.skill_changes + 1
-        self.__dict__.update(vars(SessionView.restored(kept, provider=self.conversation.provider)))
+        self.__dict__.update(
+            vars(SessionView.restored(kept, provider=self.conversation.provider, authority=self.authority))
+        )
         self.skill_changes = changes
 
     def _in_force(self, waiting: Container[str]) -> Iterator[int]:
@@ -206,8 +215,14 @@ class SessionView:
                     yield seq
         yield from (event.seq or 0 for event in _without_idle_turns(self.skill_events))
 
-    def apply(self, event: Event) -> None:
-        """Take one more stored event into account."""
+    def is_ours(self, event: Event) -> bool:
+        """Whether the event may allow something: this installation wrote it. A view that only reports does not ask."""
+        return self.authority is None or self.authority.is_ours(event)
+
+    def apply(self, event: Event, *, made_here: bool = False) -> None:
+        """Take one more stored event into account; `made_here` when this very run made it."""
+        if self.authority is not None:
+            self.authority.apply(event, made_here=made_here)
         self.events.append(event)
         self.conversation.apply(event)
         fold = _FOLDS.get(event.type)
@@ -240,7 +255,7 @@ class SessionView:
         for earlier in self._questions.values():
             key = earlier.question_id
             asked = (earlier.tool_use_id, earlier.kind, earlier.prompt, earlier.details.get("input_sha256"))
-            if key in self._answers and key not in taken and asked == wanted:
+            if key in self._answers and key not in taken and asked == wanted and self.is_ours(earlier):
                 return UserAnswer(key, self._answers[key])
         return None
 
@@ -263,8 +278,11 @@ class SessionView:
         self.last_text = ""
 
     def _forked(self, event: SessionForked) -> None:
-        """What the copied events cost was paid by the session that they came from."""
+        """What the copied events cost was paid by the session that they came from; what was ours in it is ours here."""
         self.usage, self.cost_usd = None, 0.0
+        stored = {earlier.seq: earlier for earlier in self.events}
+        self.skill_events = [self._as_allowed(stored.get(earlier.seq, earlier)) for earlier in self.skill_events]
+        self.skill_changes += 1
 
     def _prompt(self, event: UserMessage) -> None:
         self._skill(event)
@@ -326,14 +344,21 @@ class SessionView:
             self._asked_by.setdefault(event.tool_use_id, []).append(event.question_id)
 
     def _answer(self, event: UserAnswer) -> None:
-        self._answers[event.question_id] = event.answer
+        if self.is_ours(event):
+            self._answers[event.question_id] = event.answer
 
     def _compacted(self, event: SessionCompacted) -> None:
         self.last_request_tokens = None  # it was the size of what is gone
 
     def _skill(self, event: Event) -> None:
-        self.skill_events.append(event)
+        self.skill_events.append(self._as_allowed(event))
         self.skill_changes += 1
+
+    def _as_allowed(self, event: Event) -> Event:
+        """What a skill or command that was brought here from elsewhere still says: all but what it would allow."""
+        if isinstance(event, SkillActivated | CommandExpanded) and not self.is_ours(event):
+            return replace(event, grants=(), model=None)
+        return event
 
     def _result(self, event: Result) -> None:
         if event.stop_reason == "end":

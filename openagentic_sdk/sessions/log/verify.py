@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...disk import BINARY, NO_FOLLOW, SystemDisk
 from ...errors import LogCorruptError, StorageError
 from ...events import SessionForked
 from ...frozen import frozen
+from ..authority import foreign_authority, sign_fork
 from ..store import FileSessionStore
 from .folder import LOG_NAME
 from .line import BadLineError, decode_line, read_envelope
@@ -53,7 +55,8 @@ class Problem:
 class SessionReport:
     """What a check found: `events` good events take `good_bytes` of the log's `size`.
 
-    `durable_seq` is the last event of which the log itself says that it is safely on disk.
+    `durable_seq` is the last event of which the log itself says that it is safely on disk. `foreign` are the events that
+    would allow something when the session goes on and were not written by this installation: they count as history.
     """
 
     session_id: str
@@ -62,6 +65,7 @@ class SessionReport:
     size: int
     durable_seq: int
     problems: tuple[Problem, ...] = ()
+    foreign: tuple[int, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -97,7 +101,9 @@ def verify_session(store: FileSessionStore, session_id: str, *, decode: bool = T
         raise StorageError(
             f"session {session_id!r} cannot be read: {error.strerror or error}", session_id=session_id
         ) from error
-    return _with_blobs(report, store)
+    events = store.iter_events(session_id, limit=report.events) if decode and report.ok else ()
+    foreign = foreign_authority(session_id, events, store.seal)
+    return replace(_with_blobs(report, store), foreign=tuple(event.seq or 0 for event in foreign))
 
 
 def _verify_log(disk: SystemDisk, fd: int, session_id: str, decode: bool) -> SessionReport:
@@ -139,7 +145,7 @@ def _with_blobs(report: SessionReport, store: FileSessionStore) -> SessionReport
     damaged = [digest for digest in store.list_blobs(report.session_id) if not _is_intact(store, report, digest)]
     todo = "the log is not touched by this; salvage leaves the blob out"
     problems = [Problem("blob", 0, 0, todo, blob=digest) for digest in damaged]
-    return SessionReport(**{**report.__dict__, "problems": (*report.problems, *problems)})
+    return replace(report, problems=(*report.problems, *problems))
 
 
 def _is_intact(store: FileSessionStore, report: SessionReport, digest: str) -> bool:
@@ -158,11 +164,12 @@ def salvage(store: FileSessionStore, session_id: str, *, target_id: str | None =
     """
     report = verify_session(store, session_id)
     damaged = {problem.blob for problem in report.problems}
-    new_id = store.copy_session(
+    new_id = target_id or store.new_session_id()
+    store.copy_session(
         session_id,
-        target_id or store.new_session_id(),
+        new_id,
         at_seq=report.events,
-        tail=[SessionForked(session_id, report.events)],
+        tail=[sign_fork(SessionForked(session_id, report.events), new_id, report.events + 1, store.seal)],
         metadata=store.read_metadata(session_id)["metadata"],
         blobs=[digest for digest in store.list_blobs(session_id) if digest not in damaged],
     )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from ...errors import ToolError
+from ...errors import OptionsError, ToolError
 from ...frozen import frozen
+from ...sessions.seal import key_path
 from .process import CommandSpec, run_command
 
 # In a workspace these decide what other programs run, so no command changes them: missing folders cannot be made either.
@@ -153,7 +154,15 @@ def sandbox_plan(
     limits: Sequence[tuple[int, int]] = (),
     hidden: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """A plan as `sandbox` reads it; only what `marshal` can carry. `hidden` is `control_sockets()` when None."""
+    """A plan as `sandbox` reads it; only what `marshal` can carry. `hidden` is `control_sockets()` when None.
+
+    The key of this installation is always hidden: with it, a command could write what counts as allowed.
+    """
+    covered = control_sockets() if hidden is None else list(hidden)
+    with suppress(OptionsError):
+        key = os.path.realpath(key_path())
+        if os.path.isfile(key) and not any(is_below(key, folder) for folder in covered):
+            covered.append(key)
     plan = {
         "level": level,
         "cwd": cwd,
@@ -163,7 +172,7 @@ def sandbox_plan(
         "network": network,
         "unix_sockets": unix_sockets,
         "limits": [tuple(limit) for limit in limits],
-        "hidden": control_sockets() if hidden is None else list(hidden),
+        "hidden": covered,
     }
     return {**plan, "bwrap": bwrap_command(plan)} if level == "bwrap" else plan
 

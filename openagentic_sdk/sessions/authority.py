@@ -1,0 +1,188 @@
+"""Which events of a session this installation wrote: only those may allow anything when the session goes on.
+
+What a run records and what could later let something run without a question (a decision with rules to remember, a question
+and its answer, a skill's or command's grants, a call that is still open) carries a digest that only the key of this
+installation can make. It covers the session's id, the event's `seq`, and a chain over every event up to and with this one,
+so an event that was moved, an edited log and an archive of somebody else are history: readable, and asked about again.
+
+    chain(n) = sha256(chain(n - 1) + the fields of event n as JSON)
+    mac(n)   = HMAC(key, session id, n, chain(n))
+
+A fork begins with events of its parent, under the parent's id. Its `session.forked` has a digest over the fork's id, its own
+`seq` and fields; it vouches for the digests that were valid in the parent, and for nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+from ..errors import OptionsError
+from ..events import (
+    CommandExpanded,
+    Event,
+    PermissionDecision,
+    SessionForked,
+    SkillActivated,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserAnswer,
+    UserQuestion,
+)
+from ..patterns import regex
+from .log.line import encode_event
+from .seal import Seal
+
+_PURPOSE = b"openagentic-sdk authority 1"
+_FORK = b"openagentic-sdk fork 1"
+_MAC_AT_END = regex(r',"mac":"[0-9a-f]*"\Z')
+_CARRIERS = (
+    CommandExpanded,
+    PermissionDecision,
+    SessionForked,
+    SkillActivated,
+    SystemInit,
+    ToolUse,
+    UserAnswer,
+    UserQuestion,
+)
+
+
+class Authority:
+    """A fold over one session's events that tells ours from others; it also signs the events that a run appends.
+
+    Without a usable key nothing is signed and nothing that was stored is ours; `problem` says why.
+    """
+
+    def __init__(self, session_id: str, seal: Seal) -> None:
+        self.session_id = session_id
+        self.problem: str | None = None
+        self._seal = seal
+        self._chain = b""
+        self._ours: set[int] = set()
+        # Digests that are not this session's: a fork's marker may vouch for them. Of a marker, also the parent's id and seq.
+        self._foreign: dict[int, tuple[str, bytes, tuple[str, int] | None]] = {}
+
+    def is_ours(self, event: Event) -> bool:
+        """Whether this installation wrote the event. One without a `seq` was never stored: this run made it."""
+        return event.seq is None or event.seq in self._ours
+
+    def apply(self, event: Event, *, made_here: bool = False) -> None:
+        """Take one more event into account, in the order of their `seq`; `made_here` is for those of this very run."""
+        if event.seq is None:
+            return
+        body = _body(event)
+        self._chain = sha256(self._chain + body).digest()
+        if not isinstance(event, _CARRIERS):
+            return
+        if made_here:
+            self._ours.add(event.seq)
+        elif event.mac is None:
+            return
+        elif isinstance(event, SessionForked):
+            self._foreign[event.seq] = event.mac, body, (event.parent_session_id, event.parent_seq)
+            self._settle_fork(event.seq, self.session_id)
+        elif self._matches(event.mac, self.session_id, event.seq, self._chain):
+            self._ours.add(event.seq)
+        else:
+            self._foreign[event.seq] = event.mac, self._chain, None
+
+    def sign(self, events: Sequence[Event], last_seq: int) -> list[Event]:
+        """The events with their digests, as they will stand behind event `last_seq`, which is the last one applied."""
+        signed, chain = [], self._chain
+        for seq, event in enumerate(events, start=last_seq + 1):
+            body = _body(event)
+            chain = sha256(chain + body).digest()
+            mac = self._mac(event, seq, body, chain) if isinstance(event, _CARRIERS) else None
+            signed.append(replace(event, mac=mac))
+        return signed
+
+    def _mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:
+        is_fork = isinstance(event, SessionForked)
+        if self.problem is None:
+            try:
+                return self._seal.digest(
+                    _FORK if is_fork else _PURPOSE, *_place(self.session_id, seq), body if is_fork else chain
+                )
+            except OptionsError as error:
+                self.problem = str(error)
+        return None
+
+    def _matches(self, mac: str, session_id: str, seq: int, covered: bytes, purpose: bytes = _PURPOSE) -> bool:
+        try:
+            return self._seal.matches(mac, purpose, *_place(session_id, seq), covered)
+        except OptionsError as error:
+            self.problem = str(error)
+            return False
+
+    def _settle_fork(self, seq: int, session_id: str) -> None:
+        """Look at a fork's marker: when it is ours, what stands before it is judged under its parent's id."""
+        mac, body, forked_at = self._foreign[seq]
+        if forked_at is None or not self._matches(mac, session_id, seq, body, _FORK):
+            return
+        del self._foreign[seq]
+        self._ours.add(seq)
+        parent_id, parent_seq = forked_at
+        for number, (mac, covered, inner) in list(self._foreign.items()):
+            if number not in self._foreign or number > min(parent_seq, seq - 1):
+                continue
+            if inner is not None:
+                self._settle_fork(number, parent_id)
+            elif self._matches(mac, parent_id, number, covered):
+                del self._foreign[number]
+                self._ours.add(number)
+
+    def kept(self) -> dict[str, Any]:
+        """All that was learned so far, as JSON, for what stands beside a compaction."""
+        foreign = [[seq, mac, covered.hex(), parent] for seq, (mac, covered, parent) in self._foreign.items()]
+        return {"chain": self._chain.hex(), "ours": sorted(self._ours), "foreign": foreign}
+
+    def restore(self, kept: Mapping[str, Any]) -> None:
+        """Go on from what `kept` gave, instead of from the events up to then."""
+        self._chain, self._ours = bytes.fromhex(kept["chain"]), set(kept["ours"])
+        self._foreign = {
+            seq: (mac, bytes.fromhex(covered), None if parent is None else (parent[0], parent[1]))
+            for seq, mac, covered, parent in kept["foreign"]
+        }
+
+
+def sign_fork(marker: SessionForked, session_id: str, seq: int, seal: Seal) -> Event:
+    """The first event of a fork behind what it copied, so that what was ours in the parent is ours in the fork."""
+    return Authority(session_id, seal).sign([marker], seq - 1)[0]
+
+
+def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> list[Event]:
+    """The events that would allow something in a resumed session if this installation had written them, in their order."""
+    authority = Authority(session_id, seal)
+    lasting: list[Event] = []
+    calls: dict[str, list[Event]] = {}  # what belongs to each call that is open
+    asked_for: dict[str, str | None] = {}
+    for event in events:
+        authority.apply(event)
+        match event:
+            case PermissionDecision() if event.allowed and event.details.get("remembered"):
+                lasting.append(event)
+            case SkillActivated() | CommandExpanded() if event.grants:
+                lasting.append(event)
+            case ToolUse():
+                calls[event.tool_use_id] = [event]
+            case ToolResult():
+                calls.pop(event.tool_use_id, None)
+            case UserQuestion():
+                asked_for[event.question_id] = event.tool_use_id
+            case UserAnswer() if (call_id := asked_for.get(event.question_id)) in calls and call_id is not None:
+                calls[call_id].append(event)
+    found = [*lasting, *(event for belonging in calls.values() for event in belonging)]
+    return sorted((event for event in found if not authority.is_ours(event)), key=lambda event: event.seq or 0)
+
+
+def _body(event: Event) -> bytes:
+    """The event's own fields as JSON, without its digest."""
+    return _MAC_AT_END.sub("", encode_event(event)).encode("ascii")
+
+
+def _place(session_id: str, seq: int) -> tuple[bytes, bytes]:
+    return session_id.encode("utf-8", "surrogatepass"), b"%d" % seq
