@@ -10,10 +10,11 @@ from typing import Any
 
 from .assemble import build_agent, run_request
 from .errors import EventLoopError
-from .events import Event, Result, StopReason
+from .events import AssistantMessage, Event, Result, StopReason
 from .frozen import frozen
 from .options import OpenAgenticOptions
 from .runtime.compact import compact_closed_session
+from .runtime.loop import MAX_TEXT_TWICE
 from .runtime.prompt import Prompt
 from .runtime.task import RunTask
 from .sessions.folds.metrics import RunMetrics, run_metrics
@@ -60,10 +61,12 @@ async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerato
     `prompt` is a str, a list of parts (text, pictures, documents, sound: see `runtime.prompt`), or an async iterable of
     prompts that run one after the other on one session. The run waits while the caller handles an event. Closing the
     generator, leaving the loop or cancelling the task ends the run: its calls are cancelled and closed in the log, and the
-    session can be resumed.
+    session can be resumed. A question that a person is being asked stays open: the run then ends as `waiting`. Whatever
+    tools, hooks and providers do, it ends; what does not stop is left behind.
 
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
-    event; after it, failures are a `result` whose `stop_reason` is `error`.
+    event; after it, failures are a `result` whose `stop_reason` is `error`, but for a store that does not answer any more:
+    `StorageTimeoutError`.
     """
     agent = build_agent(options)
     task = await RunTask.start(agent, run_request(options, agent), prompt)
@@ -85,8 +88,10 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
         if isinstance(event, Result) and event.parent_tool_use_id is None:
             result = event
     assert result is not None, "a run ends with a result"
+    texts = [event.text for event in events if isinstance(event, AssistantMessage) and event.parent_tool_use_id is None]
+    is_cut = len(result.final_text) == MAX_TEXT_TWICE and bool(texts)
     return RunResult(
-        final_text=result.final_text,
+        final_text=texts[-1] if is_cut else result.final_text,
         session_id=result.session_id,
         events=events,
         usage=result.usage,

@@ -17,7 +17,7 @@ from .errors import OptionsError, SessionNotFoundError, ToolInputError
 from .events import Event, SystemNotice
 from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
-from .options import AgentDefinition, OpenAgenticOptions
+from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate
 from .permissions.layers import rules_of_settings
@@ -39,7 +39,7 @@ from .runtime.skill_apart import GENERAL_AGENT
 from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import ContextLimits
-from .sessions.folds.prices import PriceTable, built_in_prices, cost, with_prices
+from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .sessions.seal import Seal, key_path
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
@@ -58,8 +58,7 @@ _GENERAL = AgentDefinition("", DEFAULT_BASE)
 
 def build_agent(options: OpenAgenticOptions) -> Agent:
     """The agent that the options describe. Raises `OptionsError` with the setting to change."""
-    if options.provider is None:
-        raise OptionsError("provider is not set: pass a provider, for example OpenAIProvider()")
+    check_options(options)
     cwd = options.working_dir()
     if not cwd.is_dir():
         raise OptionsError(f"cwd {str(cwd)!r} is no folder: create it or pass another")
@@ -221,6 +220,7 @@ class _Assembly:
             max_steps=options.max_steps,
             max_subagent_depth=options.max_subagent_depth,
             blob_bytes=options.blob_bytes,
+            max_answer_bytes=options.max_answer_bytes,
             on_storage_error=options.on_storage_error,
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             redact=_redact(options.redact),
@@ -326,7 +326,7 @@ def _definition(file: AgentFile) -> AgentDefinition:
 def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
     if prices is None:
         return built_in_prices()
-    return with_prices(prices) if isinstance(prices, str) else {**built_in_prices(), **prices}
+    return with_prices(prices) if isinstance(prices, str) else own_prices(prices)
 
 
 def _guarded(options: OpenAgenticOptions, clock: Clock) -> Provider:

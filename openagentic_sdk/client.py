@@ -87,6 +87,8 @@ class AgentClient:
             while (event := await turn.next_event()) is not None:
                 self._metrics = self._metrics.after(event)
                 yield event
+            if turn.run.recorder.hung is not None:
+                raise turn.run.recorder.hung
         finally:
             await turn.close()
             self._turn = None
@@ -94,9 +96,14 @@ class AgentClient:
             self._prompts.extendleft(reversed(turn.run.inbox))
 
     async def interrupt(self) -> None:
-        """End the turn that runs: its calls are cancelled, its last events, `result` among them, still come."""
+        """End the turn that runs: its calls are cancelled, its question is closed; its last events still come."""
         if self._turn is not None:
             self._turn.interrupt()
+
+    async def suspend(self) -> None:
+        """End the turn that runs so that it can go on: an open question stays open, and the turn ends as `waiting`."""
+        if self._turn is not None:
+            self._turn.suspend()
 
     def set_model(self, model: str) -> None:
         """Another model, from the next step on."""

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Clock(Protocol):
     """Three questions about time. `now` may jump and is only ever information; waiting and measuring use the others."""
 

@@ -13,6 +13,7 @@
     |  |- ConcurrencyError                   the log is not where the writer expected it
     |  |  |- LeaseLostError                  another run took the session over while this one hung
     |  |- StorageError                       the disk or the server refused
+    |  |  |- StorageTimeoutError             it did not answer at all
     |  |- LogCorruptError                    a record is damaged in a way that no crash explains
     |- ProviderError                         the model's side failed
     |  |- ProviderHTTPError                  an answer that is an error, with its status
@@ -144,6 +145,10 @@ class StorageError(SessionError):
     def __init__(self, message: str, *, session_id: str | None = None, retryable: bool = False) -> None:
         super().__init__(message, session_id=session_id)
         self.retryable = retryable
+
+
+class StorageTimeoutError(StorageError):
+    """A store did not answer in time: whether it did what it was asked last is not known."""
 
 
 class LogCorruptError(SessionError):

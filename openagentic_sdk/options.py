@@ -7,20 +7,26 @@ A field that is None takes the default that its comment names. Nothing here is l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
+from math import inf
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal
 
 from .clock import Clock
+from .errors import InvalidEventError, OptionsError
 from .frozen import frozen
-from .hooks.engine import HookEngine
+from .hooks.engine import POINTS, HookEngine
+from .hooks.models import HookMatcher
 from .permissions.gate import PermissionGate
-from .permissions.policy import PermissionMode
+from .permissions.policy import MODES, PermissionMode
+from .permissions.rules import Rule
 from .project.claude import find_project_root
-from .providers.base import Provider
+from .providers.base import CompletingProvider, Provider, StreamingProvider
 from .providers.fallback import Fallback
 from .providers.retry import RetryPolicy
+from .serialization import dumps_json
 from .sessions.base import SessionStore
 from .tools.base import Tool
 from .tools.registry import ToolRegistry
@@ -30,6 +36,7 @@ SETTING_SOURCES: tuple[SettingSource, ...] = ("user", "project", "local")
 MAX_STEPS = 50
 MAX_SUBAGENT_DEPTH = 3
 BLOB_BYTES = 256 * 1024
+MAX_ANSWER_BYTES = 16 * 1024 * 1024
 
 
 @frozen
@@ -117,6 +124,7 @@ class OpenAgenticOptions:
         timeout_s           seconds for the whole run, subagents included; None is no limit
         max_tokens          tokens (input and output) that the session and its subagents may spend; None is no limit
         max_cost_usd        the same in US dollars; needs prices for every model that is used
+        max_answer_bytes    what one answer of a model may weigh, text, reasoning and calls together
         max_subagent_depth  how deep subagents may start subagents
         max_context_tokens, max_context_bytes    the model's window: the conversation is summarised when a request comes
                             near it; None is only when the endpoint refuses a prompt as too long
@@ -169,6 +177,7 @@ class OpenAgenticOptions:
     timeout_s: float | None = None
     max_tokens: int | None = None
     max_cost_usd: float | None = None
+    max_answer_bytes: int = MAX_ANSWER_BYTES
     max_subagent_depth: int = MAX_SUBAGENT_DEPTH
     max_context_tokens: int | None = None
     max_context_bytes: int | None = None
@@ -183,3 +192,160 @@ class OpenAgenticOptions:
         if self.project_dir:
             return Path(self.project_dir).expanduser().absolute()
         return Path(find_project_root(self.working_dir()))
+
+
+# --- what each setting may be ----------------------------------------------------------------------------------------
+
+Check = Callable[[Any], "str | None"]
+
+
+def check_options(options: OpenAgenticOptions) -> None:
+    """Raise `OptionsError` with the name of the first setting that cannot be used, its value and what is accepted."""
+    if not isinstance(options, OpenAgenticOptions):
+        raise OptionsError(f"options must be OpenAgenticOptions(...), not {_shown(options)}")
+    _check(options, _CHECKS, "")
+    for name, definition in options.agents.items():
+        if not isinstance(name, str) or not isinstance(definition, AgentDefinition):
+            raise OptionsError(
+                f"agents must map names to AgentDefinition(...), not {_shown(name)} to {_shown(definition)}"
+            )
+        _check(definition, _AGENT_CHECKS, f"agents[{name!r}].")
+    for point in POINTS if options.hooks is not None else ():
+        for matcher in vars(options.hooks)[point]:
+            if not isinstance(matcher, HookMatcher):
+                raise OptionsError(f"hooks.{point} must be a list of HookMatcher(...), not of {_shown(matcher)}")
+            _check(matcher, {"timeout_s": _or_none(_number(0))}, f"hooks.{point}[{matcher.name!r}].")
+
+
+def _check(settings: object, checks: Mapping[str, Check], where: str) -> None:
+    for name, check in checks.items():
+        value = vars(settings)[name]
+        wanted = check(value)
+        if wanted is not None:
+            given = f"a {type(value).__name__}" if name == "api_key" else _shown(value)  # a secret belongs in no error
+            raise OptionsError(f"{where}{name} must be {wanted}, not {given}")
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - anybody's object
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def _number(low: float, *, whole: bool = False) -> Check:
+    kind = "a whole number" if whole else "a number"
+
+    def check(value: Any) -> str | None:
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and low <= value < inf
+        return None if fits else f"{kind} from {low:g} on"
+
+    return check
+
+
+def _is_a(kind: type | UnionType, wanted: str) -> Check:
+    return lambda value: None if isinstance(value, kind) else wanted
+
+
+def _one_of(*words: str) -> Check:
+    return lambda value: None if isinstance(value, str) and value in words else f"one of {', '.join(map(repr, words))}"
+
+
+def _or_none(check: Check) -> Check:
+    def checked(value: Any) -> str | None:
+        wanted = None if value is None else check(value)
+        return None if wanted is None else f"{wanted}, or None"
+
+    return checked
+
+
+def _list_of(check: Check, each: str) -> Check:
+    def checked(value: Any) -> str | None:
+        is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+        wanted = next((found for found in map(check, value) if found is not None), None) if is_list else each
+        return None if wanted is None else f"a list of {each}"
+
+    return checked
+
+
+def _json(value: Any) -> str | None:
+    try:
+        dumps_json(value)
+    except InvalidEventError:
+        return "a mapping that can be written as JSON"
+    return None if isinstance(value, Mapping) else "a mapping"
+
+
+_COUNT, _TEXT, _BOOL = _number(0, whole=True), _is_a(str, "text"), _is_a(bool, "True or False")
+_PATH = _is_a(str | os.PathLike, "a path")
+_TEXTS, _PATHS = _list_of(_TEXT, "texts"), _list_of(_PATH, "paths")
+_RULES = _list_of(_is_a(str | Rule, "a rule"), "names or rules")
+_NAME: Check = lambda value: None if isinstance(value, str) and value else "a text that is not empty"  # noqa: E731
+_PROVIDER = _is_a(CompletingProvider | StreamingProvider, "a provider, for example OpenAIProvider()")
+_MODES = _one_of(*MODES, "bypassPermissions")
+
+_CHECKS: Mapping[str, Check] = {
+    "provider": _PROVIDER,
+    "model": _or_none(_TEXT),
+    "api_key": _or_none(_TEXT),
+    "retry": _or_none(_is_a(RetryPolicy, "a RetryPolicy(...)")),
+    "fallback": _list_of(_is_a(str | Fallback, "a model"), "models or Fallback(...)s"),
+    "output_schema": lambda value: None,
+    "output_form": _one_of("auto", "response_format", "tool", "text"),
+    "output_repair_turns": _COUNT,
+    "prices": _or_none(_is_a(str | Mapping, "a mapping of models to prices, or a path")),
+    "cwd": _or_none(_PATH),
+    "project_dir": _or_none(_PATH),
+    "setting_sources": _list_of(_one_of("user", "project", "local"), "'user', 'project' and 'local'"),
+    "trust_project": _or_none(_BOOL),
+    "run_text_commands": _BOOL,
+    "additional_dirs": _PATHS,
+    "system_prompt": _or_none(_TEXT),
+    "skill_paths": _PATHS,
+    "home": _or_none(_PATH),
+    "tools": _or_none(
+        lambda value: (
+            None if isinstance(value, ToolRegistry) else _list_of(_is_a(Tool, "a tool"), "tools (see `tool`)")(value)
+        )
+    ),
+    "allowed_tools": _RULES,
+    "disallowed_tools": _RULES,
+    "permission_gate": _or_none(_is_a(PermissionGate, "a PermissionGate(...)")),
+    "sandbox": _one_of("off", "auto", "require"),
+    "bash_effects": _or_none(_one_of("preview", "commit")),
+    "hooks": _or_none(_is_a(HookEngine, "a HookEngine(...)")),
+    "agents": _is_a(Mapping, "a mapping of names to AgentDefinition(...)"),
+    "session_store": _or_none(_is_a(str | SessionStore, "a session store, or its name for open_store()")),
+    "resume": _or_none(_NAME),
+    "continue_last": _BOOL,
+    "resume_max_events": _or_none(_COUNT),
+    "resume_max_bytes": _or_none(_COUNT),
+    "session_id": _or_none(_NAME),
+    "session_metadata": _json,
+    "request_id": _or_none(_NAME),
+    "on_storage_error": _one_of("stop", "continue"),
+    "blob_bytes": _COUNT,
+    "redact": lambda value: None if isinstance(value, bool) or callable(value) else "True, False or a function",
+    "max_steps": _COUNT,
+    "timeout_s": _or_none(_number(0)),
+    "max_tokens": _or_none(_COUNT),
+    "max_cost_usd": _or_none(_number(0)),
+    "max_answer_bytes": _number(1, whole=True),
+    "max_subagent_depth": _COUNT,
+    "max_context_tokens": _or_none(_number(1, whole=True)),
+    "max_context_bytes": _or_none(_number(1, whole=True)),
+    "clock": _or_none(_is_a(Clock, "a clock, as in `clock.Clock`")),
+}
+_AGENT_CHECKS: Mapping[str, Check] = {
+    "description": _TEXT,
+    "prompt": _TEXT,
+    "tools": _TEXTS,
+    "provider": _or_none(_PROVIDER),
+    "model": _or_none(_TEXT),
+    "disallowed_tools": _TEXTS,
+    "max_steps": _or_none(_COUNT),
+    "permission_mode": _or_none(_MODES),
+    "skills": _TEXTS,
+    "source": _or_none(_TEXT),
+}

@@ -1,67 +1,91 @@
-"""Run blocking code beside the event loop: ours in a thread that is waited for, somebody's in one that is left behind.
+"""Run code that may never come back beside the event loop: it is given a moment to end, then it is left behind.
 
-A thread per call, not the loop's executor: its few workers would be held by slow calls, and its threads stay.
+Python can stop neither a thread nor a coroutine that swallows its cancellation. So both run apart from whoever waits for
+them: a blocking call in a thread of its own (the loop's executor has few workers, which slow calls would hold), somebody
+else's coroutine in a task of its own. What is left behind is named in the list that `collect_left` gave.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+# What code that is told to end gets: a thread, and a coroutine, which may itself be waiting for a thread.
+THREAD_MOMENT_S = 1.0
+GUEST_MOMENT_S = 1.5
+
+_left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
+
+
+def collect_left() -> list[str]:
+    """A new list that names what this context, and those that are copied from it, leave behind from now on."""
+    names: list[str] = []
+    _left.set(names)
+    return names
+
+
+def note_left(name: str) -> None:
+    """Say that something was left behind: it still runs, and nobody waits for it."""
+    names = _left.get()
+    if names is not None:
+        names.append(name)
+
+
+# --- threads ---------------------------------------------------------------------------------------------------------
 
 
 async def run_in_thread(
     work: Callable[[], Any], cancelled: threading.Event | None = None, name: str = "openagentic-tool"
 ) -> Any:
-    """What `work` returns or raises, from a thread of its own that has ended when this comes back.
+    """What `work` returns or raises, from a daemon thread of its own.
 
-    When this is cancelled, `cancelled` is set for the work to see, and its end is waited for all the same.
+    When this is cancelled, `cancelled` is set for the work to see, and its end is waited for a moment.
     """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    thread = threading.Thread(target=_carry, args=(work, loop, done), name=name, daemon=True)
-    thread.start()
+    done = start_thread(work, name)
     try:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         if cancelled is not None:
             cancelled.set()
-        await _wait_out(done)
+        await _wait_a_moment(done, THREAD_MOMENT_S)
+        if not done.done():
+            note_left(f"thread {name}")
+        elif not done.cancelled():
+            done.exception()
         raise
-    finally:
-        thread.join()  # it has handed over its outcome and only has to return
-
-
-async def _wait_out(done: asyncio.Future[Any]) -> None:
-    """Wait for a thread's end through any number of further cancellations, and drop what it returned."""
-    while not done.done():
-        try:
-            await asyncio.wait({done})
-        except asyncio.CancelledError:
-            continue
-    if not done.cancelled():
-        done.exception()
 
 
 async def in_daemon_thread(work: Callable[[], Any], name: str) -> Any:
-    """What `work` returns or raises, from a daemon thread of its own.
-
-    A cancelled wait leaves the thread to its own end: Python cannot stop it, and it does not keep the process alive.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Any] = loop.create_future()
-    in_context = partial(contextvars.copy_context().run, work)
-    threading.Thread(target=_carry, args=(in_context, loop, done), name=name, daemon=True).start()
+    """Like `run_in_thread`, but a cancelled wait leaves the thread to its own end at once."""
+    done = start_thread(partial(contextvars.copy_context().run, work), name)
     try:
         return await done
     except asyncio.CancelledError:
-        if done.done() and not done.cancelled() and done.exception() is None:
+        if done.cancelled():
+            note_left(f"thread {name}")
+        elif done.exception() is None:
             _drop(done.result())  # it came in the same turn of the loop as the end of the wait
         raise
+
+
+def start_thread(work: Callable[[], Any], name: str) -> asyncio.Future[Any]:
+    """Start `work` in a daemon thread; the future gets what it returns or raises, when the loop still runs."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    thread = threading.Thread(target=_carry, args=(work, loop, done), name=name, daemon=True)
+    thread.start()
+    # One that has handed over its outcome only has to return, and then nothing of it is left.
+    done.add_done_callback(lambda _: None if done.cancelled() else thread.join())
+    return done
 
 
 def _carry(work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any]) -> None:
@@ -93,3 +117,121 @@ def _settle(done: asyncio.Future[Any], result: Any, failure: BaseException | Non
         done.set_exception(RuntimeError("StopIteration was raised"))
     else:
         done.set_exception(failure)
+
+
+async def _wait_a_moment(done: asyncio.Future[Any], moment_s: float, busy: Callable[[], bool] | None = None) -> None:
+    """Wait through any number of cancellations until it is done or the moment is over; `busy` makes the moment longer."""
+    now = asyncio.get_running_loop().time
+    over = now() + moment_s
+    while not done.done() and (now() < over or (busy is not None and busy())):
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({done}, timeout=max(over - now(), 0.05))
+
+
+# --- other people's coroutines ---------------------------------------------------------------------------------------
+
+
+class Guest(Generic[T]):
+    """Somebody else's coroutine at work in a task of its own.
+
+    Whatever it raises is kept in `error`, also what would end the process (`SystemExit` and its like); only a real Ctrl-C
+    goes on as one. `is_left` says that it did not end when it was told to.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[T]], name: str) -> None:
+        self.name = name
+        self.error: BaseException | None = None
+        self.is_left = False
+        self._value: T | None = None
+        self._task = asyncio.create_task(self._contain(work))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended, by itself or because it was told to."""
+        return self._task.done()
+
+    async def ended(self) -> None:
+        """Wait for its end. A cancellation ends this wait only."""
+        if not self._task.done():
+            waiter = asyncio.get_running_loop().create_future()
+            self._task.add_done_callback(lambda _: None if waiter.done() else waiter.set_result(None))
+            await waiter
+
+    async def end(self, busy: Callable[[], bool] | None = None) -> None:
+        """Tell it to end and give it a moment, longer as long as `busy`; then leave it behind."""
+        self._task.cancel()
+        await _wait_a_moment(self._task, GUEST_MOMENT_S, busy)
+        if not self._task.done():
+            self.is_left = True
+            note_left(self.name)
+            # Else `asyncio.run` would wait for it at the end of the program, for ever.
+            asyncio.tasks._unregister_task(self._task)
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    async def wait_a_moment(self, moment_s: float | None = GUEST_MOMENT_S) -> None:
+        """Wait for its end, but no longer than a moment (None: as long as it takes), and then as `end` does."""
+        if moment_s is None:
+            await self.ended()
+            return
+        await _wait_a_moment(self._task, moment_s)
+        if not self._task.done():
+            await self.end()
+
+    def value(self) -> T:
+        """What it returned; raises what it raised, but as a `RuntimeError` what would end the process."""
+        if self.error is not None:
+            if isinstance(self.error, Exception | asyncio.CancelledError):
+                raise self.error
+            raise RuntimeError(f"{self.name} raised {type(self.error).__name__}") from self.error
+        return self._value  # type: ignore[return-value]
+
+    async def _contain(self, work: Callable[[], Awaitable[T]]) -> None:
+        try:
+            self._value = await work()
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and is_ctrl_c(error):
+                raise
+            self.error = error
+
+
+async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
+    """What somebody else's coroutine returns or raises. When this is cancelled, the coroutine has a moment to end."""
+    guest = Guest(work, name)
+    try:
+        await guest.ended()
+    except asyncio.CancelledError:
+        await guest.end()
+        raise
+    return guest.value()
+
+
+def error_words(error: BaseException) -> tuple[str, str]:
+    """An error's type and text for the log, whatever its `__str__` does; of what a guest raised to end the process, that."""
+    cause = error.__cause__
+    if isinstance(error, RuntimeError) and cause is not None and not isinstance(cause, Exception):
+        error = cause
+    name = type(error).__name__
+    try:
+        return name, str(error) or name
+    except Exception:  # noqa: BLE001 - an error of anybody's class
+        return name, name
+
+
+def is_ctrl_c(error: KeyboardInterrupt) -> bool:
+    """Whether a person pressed Ctrl-C, and not some code said `raise KeyboardInterrupt`.
+
+    A signal interrupts the main thread's code at any instruction, through Python's own handler or one that stands in for it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    from opcode import opmap  # needed once in a thousand programs, and slow to import
+
+    trace = error.__traceback__
+    handler = signal.getsignal(signal.SIGINT)
+    handler = handler.func if isinstance(handler, partial) else handler
+    code = getattr(handler, "__code__", None)
+    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code is not code:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame.f_code is code:
+        return True
+    return trace.tb_frame.f_code.co_code[trace.tb_lasti] not in (opmap["RAISE_VARARGS"], opmap["RERAISE"])

@@ -19,7 +19,7 @@ from typing import Any
 from ..clock import Clock, SystemClock
 from ..events import HookEvent
 from ..frozen import frozen
-from ..threads import in_daemon_thread
+from ..threads import call_guest, error_words, in_daemon_thread
 from .models import HookDecision, HookMatcher
 
 Hooks = Sequence[HookMatcher]
@@ -205,7 +205,8 @@ class HookEngine:
             closes = POINTS[point].closes if matcher.fail_closed is None else matcher.fail_closed
             details = {"fails": "closed" if closes else "open"}
             if closes:
-                what = str(caught) if action == "timeout" else f"hook {matcher.name!r} failed: {caught!r}"
+                said = ": ".join(error_words(caught))
+                what = str(caught) if action == "timeout" else f"hook {matcher.name!r} failed: {said}"
                 decision = HookDecision(True, f"{what}; it stops what it cannot judge", action="error")
         event = HookEvent(
             hook_point=point,
@@ -214,20 +215,17 @@ class HookEngine:
             duration_s=self.clock.monotonic() - started,
             tool_use_id=context.get("tool_use_id"),
             details=details,
-            error_type=type(error).__name__ if error else None,
-            error_message=(str(error) or type(error).__name__) if error else None,
+            error_type=error_words(error)[0] if error else None,
+            error_message=error_words(error)[1] if error else None,
         )
         return event, decision
 
     async def _call(self, matcher: HookMatcher, payload: dict[str, Any]) -> HookDecision | None:
         """Run the hook: plain code in a thread of its own, since only then can a slow one be left behind."""
-        assert matcher.hook is not None
         timeout_s = self.default_timeout_s if matcher.timeout_s is None else matcher.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                decision = await in_daemon_thread(functools.partial(matcher.hook, payload), "openagentic-hook")
-                if inspect.isawaitable(decision):
-                    decision = await decision
+                decision = await call_guest(functools.partial(_answer, matcher, payload), f"hook {matcher.name!r}")
         except TimeoutError:
             raise TimeoutError(f"hook {matcher.name!r} did not answer within {timeout_s:g} s") from None
         if decision is not None and not isinstance(decision, HookDecision):
@@ -262,6 +260,14 @@ class HookEngine:
         else:
             action = "add_context" if counted.additional_context else "none"
         return (None if counted == HookDecision() else counted), action, details
+
+
+async def _answer(matcher: HookMatcher, payload: dict[str, Any]) -> HookDecision | None:
+    assert matcher.hook is not None
+    call = functools.partial(matcher.hook, payload)
+    answer: Any = await in_daemon_thread(call, f"openagentic-hook {matcher.name}")
+    decision: HookDecision | None = await answer if inspect.isawaitable(answer) else answer
+    return decision
 
 
 def _concerns(matcher: HookMatcher, name: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -82,6 +83,8 @@ async def ask(
             event = read_stream_event(item)
             if event is not None:
                 yield event
+            else:
+                await asyncio.sleep(0)  # a stream of nothing but unknown events must not hold the event loop
     finally:
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
 from ..runtime.prompt import Prompt
-from ..runtime.recorder import off_loop
+from ..runtime.recorder import may_block, off_loop
 from ..runtime.task import RunTask, require_event_loop
 from ..sessions.base import SessionStore
 from ..sessions.folds.metrics import RunMetrics
@@ -67,19 +67,24 @@ def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaph
 async def answer_question(
     store: SessionStore, session_id: str, question_id: str, answer: str, *, key_file: str | None = None
 ) -> None:
-    """Store the answer to a parked run's question, as this installation's, which is the only kind that counts.
+    """Store the answer to a parked run's question, also to that of a subagent, as this installation's: only those count.
 
     `key_file` as in the options. Raises `OptionsError` when the session does not wait for it.
     """
     seal = Seal(key_file)
-    view, _ = await off_loop(store.is_remote, partial(load_view, store, session_id, seal=seal))
-    waiting = [question.question_id for question in view.open_questions()]
+    view, _ = await off_loop(may_block(store), partial(load_view, store, session_id, seal=seal))
+    waiting = {question.question_id: question for question in view.open_questions()}
     if question_id not in waiting:
         raise OptionsError(
             f"session {session_id!r} does not wait for question {question_id!r}: "
             f"it waits for {', '.join(waiting) or 'none'}"
         )
-    await off_loop(store.is_remote, append_signed, store, session_id, [UserAnswer(question_id, answer)], seal)
+    child_id = waiting[question_id].details.get("child_session_id")
+    if isinstance(child_id, str):
+        # The subagent's own log decides; it has the answer already when the process died between the two.
+        with suppress(OptionsError):
+            await answer_question(store, child_id, question_id, answer, key_file=key_file)
+    await off_loop(may_block(store), append_signed, store, session_id, [UserAnswer(question_id, answer)], seal)
 
 
 class BackgroundRun:
@@ -93,6 +98,7 @@ class BackgroundRun:
         self._options = options
         self._slots = slots
         self._agent: Agent | None = None
+        self._task: RunTask | None = None
         self._stored = 0
         self._news = asyncio.Event()
         self._metrics = RunMetrics()
@@ -135,11 +141,31 @@ class BackgroundRun:
         self._driver = asyncio.create_task(self._drive(None))
 
     async def cancel(self) -> None:
-        """End the run; its log is closed. A run that has ended stays as it is."""
+        """End the run for good: its log, and the question that it may be asking, are closed. One that ended stays."""
         if not self._driver.done():
+            if self._task is not None:
+                self._task.run.stopping.asked = "interrupt"
             self._driver.cancel()
             await asyncio.wait({self._driver})
             self.state = "cancelled"
+
+    async def suspend(self, grace_s: float = 0.0) -> None:
+        """End the run so that it can go on, here or in another process: an open question stays open, as `waiting`.
+
+        For `grace_s` seconds what runs may still come to the end of its step. A run that waits for a slot does not begin.
+        """
+        if self._driver.done():
+            return
+        if self._task is None:
+            self._driver.cancel()
+            await asyncio.wait({self._driver})
+            self.state = "cancelled"
+            return
+        self._task.run.stopping.soon = True
+        await asyncio.wait({self._driver}, timeout=grace_s)
+        if not self._driver.done():
+            self._task.suspend()
+            await asyncio.wait({self._driver})
 
     async def _drive(self, prompt: Prompt) -> BackgroundResult:
         try:
@@ -159,13 +185,14 @@ class BackgroundRun:
         async with _STARTING.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             agent = self._agent = build_agent(self._options)
             request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask)
-            task = await RunTask.start(agent, request, prompt)
+            task = self._task = await RunTask.start(agent, request, prompt)
         try:
             while (event := await task.next_event()) is not None:
                 self._see(event)
             return await task.result()
         finally:
             await task.close()
+            self._task = None
 
     def _see(self, event: Event) -> None:
         self._metrics = self._metrics.after(event)

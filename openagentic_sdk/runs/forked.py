@@ -11,7 +11,7 @@ from ..events import Event
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
 from ..runtime.prompt import Prompt
-from ..runtime.recorder import off_loop
+from ..runtime.recorder import may_block, off_loop
 from ..runtime.task import RunTask
 from ..sessions.lifecycle import fork_session
 
@@ -41,6 +41,6 @@ async def start_forked(
     store = agent.store
     fork = partial(fork_session, at_seq=at_seq, session_id=options.session_id, seal=agent.seal)
     fork = partial(fork, metadata=options.session_metadata)
-    fork_id = await off_loop(store.is_remote, fork, store, source_id)
+    fork_id = await off_loop(may_block(store), fork, store, source_id)
     request = run_request(replace(options, resume=fork_id, session_id=None), agent)
     return await RunTask.start(agent, request, prompt)

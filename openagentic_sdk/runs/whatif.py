@@ -20,7 +20,7 @@ from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent, Run, RunStopped
 from ..runtime.compact import compact_when_full
 from ..runtime.prompt import Prompt
-from ..runtime.recorder import off_loop
+from ..runtime.recorder import may_block, off_loop
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
 from ..tools.base import Tool, ToolContext
@@ -46,7 +46,7 @@ async def what_if(
     if on_new not in ("stop", "ask", "live"):
         raise OptionsError(f"on_new {on_new!r} is unknown: use stop, ask or live")
     agent = build_agent(options)
-    events = await off_loop(agent.store.is_remote, agent.store.read_events, source_id)
+    events = await off_loop(may_block(agent.store), agent.store.read_events, source_id)
     known = KnownCalls(events, after_seq=at_seq)
     task = await start_forked(_answered(agent, known, on_new), options, source_id, prompt, at_seq)
     try:

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any, Literal
 
 from ..clock import Clock
@@ -24,11 +25,12 @@ from ..sessions.request import RequestDigest
 from ..sessions.seal import Seal
 from ..skills.activation import SkillPolicy, skill_policy
 from ..skills.text_commands import Draft
+from ..threads import call_guest
 from ..tools.base import SubagentResult
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
 from .guidance import Guidance
-from .limits import Budget, Deadline
+from .limits import STORE_MOMENT_S, Budget, Deadline
 from .masking import mask_event
 from .recorder import Recorder
 from .structured import OutputSchema
@@ -69,6 +71,7 @@ class Agent:
     agent_names: tuple[str, ...] = ()
     workspace_roots: tuple[str, ...] = ()
     max_steps: int = 50
+    max_answer_bytes: int = 16 * 1024 * 1024
     max_subagent_depth: int = 3
     blob_bytes: int = 256 * 1024
     sends_data: bool = True
@@ -129,13 +132,27 @@ class AnswerSoFar:
 
 
 @mutable
+class Stopping:
+    """How a run and its subagents were told to end, if they were.
+
+    An `interrupt` is a person's, and closes the question that they are asked; a `suspend` leaves it open, as a
+    cancellation does. `soon` ends the run before its next step.
+    """
+
+    asked: Literal["interrupt", "suspend"] | None = None
+    soon: bool = False
+
+
+@mutable
 class Run:
     """One run of an agent on one session.
 
     `session_dir` is the session's own folder, None when its store has no files. `resources` is what tools share between
     the calls of this run (background shells and the like); what has a `close` is closed at its end. `inbox` holds messages
     that a person sent while the run was going on, `notes` what hooks and rules want the model to know. `answer` is the
-    final answer of the turn that runs.
+    final answer of the turn that runs. `parked` holds the questions that stay open when the run ends, by the call that
+    asks them; `parked_children` the sessions of subagents that go on, by the call that started them. `children` counts
+    the subagents at work, `left` names what did not end when it was told to.
     """
 
     agent: Agent
@@ -165,6 +182,16 @@ class Run:
     stop_hook_active: bool = False
     stopped_by_hook: RunStopped | None = None
     answers_taken: set[str] = field(default_factory=set)
+    stopping: Stopping = field(default_factory=Stopping)
+    is_ending: bool = False
+    parked: dict[str | None, UserQuestion] = field(default_factory=dict)
+    parked_children: dict[str, str] = field(default_factory=dict)
+    children: int = 0
+    left: list[str] = field(default_factory=list)
+
+    def patience(self) -> float | None:
+        """Seconds that the store's answer is waited for; None is without a limit."""
+        return STORE_MOMENT_S if self.is_ending else self.deadline.patience()
 
     async def record(self, *events: Event) -> list[Event]:
         """Store the events as one batch, then show them to the caller."""
@@ -269,19 +296,37 @@ class Run:
         if known is not None:
             self.answers_taken.add(known.question_id)
             return known.answer
+        asked = self.view.open_question_like(question, self.answers_taken)
+        question = asked or question
         self.answers_taken.add(question.question_id)
-        await self.record(question)
+        try:
+            if asked is None:
+                await self.record(question)
+            return await self._answer(question)
+        except asyncio.CancelledError:
+            # Whoever stops a run does not answer its question; a person who interrupts it and a limit do.
+            if self.stopping.asked != "interrupt" and self.deadline.remaining_s() != 0:
+                self.park(question)
+            raise
+
+    async def _answer(self, question: UserQuestion) -> str:
         notified = asyncio.create_task(self._notify(question))
         try:
             if self.request.parks:
                 await notified
+                self.park(question)
                 raise RunStopped("waiting", f"waiting for an answer to question {question.question_id}")
-            answer: str = await self.agent.gate.answer(question)
+            said = await call_guest(partial(self.agent.gate.answer, question), "who answers questions")
             await notified
         finally:
             notified.cancel()
+        answer = said if isinstance(said, str) else ""
         await self.record(UserAnswer(question.question_id, answer))
         return answer
+
+    def park(self, question: UserQuestion) -> None:
+        """Let a question, and the call that asks it, stay open when this run ends."""
+        self.parked[question.tool_use_id] = question
 
     async def _notify(self, question: UserQuestion) -> None:
         payload = {"message": question.prompt, "kind": question.kind}

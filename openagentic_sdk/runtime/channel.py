@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from typing import Generic, TypeVar
 
-from ..events import Event
+T = TypeVar("T")
 
 
-class EventChannel:
+class EventChannel(Generic[T]):
     """Many senders (a run and its subagents), one receiver."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Event, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[T, asyncio.Future[None]]] = deque()
         self._arrival: asyncio.Future[None] | None = None
         self._in_hand: asyncio.Future[None] | None = None
-        self._closed = False
+        self.is_closed = False
 
-    async def send(self, *events: Event) -> None:
+    async def send(self, *events: T) -> None:
         """Show events, one after the other, and wait until the receiver comes back from the last of them.
 
         They stay together and in order, and a sender that is cancelled does not take them back. Returns at once when
         nobody listens any more.
         """
-        if self._closed or not events:
+        if self.is_closed or not events:
             return
         for event in events:
             handled = asyncio.get_running_loop().create_future()
@@ -35,12 +36,12 @@ class EventChannel:
         _release(self._arrival)
         await handled
 
-    async def receive(self) -> Event | None:
+    async def receive(self) -> T | None:
         """The next event, or None after `close` when none is left."""
         _release(self._in_hand)
         self._in_hand = None
         while not self._waiting:
-            if self._closed:
+            if self.is_closed:
                 return None
             self._arrival = asyncio.get_running_loop().create_future()
             await self._arrival
@@ -49,7 +50,7 @@ class EventChannel:
 
     def close(self) -> None:
         """No more events: senders go on, the receiver gets what is left."""
-        self._closed = True
+        self.is_closed = True
         _release(self._arrival)
         _release(self._in_hand)
         for _, handled in self._waiting:

@@ -81,7 +81,7 @@ async def compact(run: Run, trigger: str) -> bool:
 
 async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
     """Compact a session that no run uses. Raises what `open_run` raises."""
-    silent = EventChannel()
+    silent = EventChannel[Event]()
     silent.close()
     run = await open_run(agent, request, silent, _no_subagents)
     try:

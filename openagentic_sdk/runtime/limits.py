@@ -8,6 +8,9 @@ from typing import Any
 from ..clock import Clock
 from ..frozen import frozen, mutable
 
+# How long a store may still take to answer when the run is over or was told to end.
+STORE_MOMENT_S = 3.0
+
 
 @mutable
 class Budget:
@@ -51,6 +54,11 @@ class Deadline:
     def after(cls, clock: Clock, timeout_s: float | None) -> Deadline:
         """A deadline `timeout_s` seconds from now."""
         return cls(clock, None if timeout_s is None else clock.monotonic() + timeout_s)
+
+    def patience(self) -> float | None:
+        """Seconds that a store's answer is waited for: what is left, and a moment."""
+        remaining_s = self.remaining_s()
+        return None if remaining_s is None else remaining_s + STORE_MOMENT_S
 
     def remaining_s(self) -> float | None:
         """Seconds left, never below 0; None without a deadline."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, StorageError
-from ..events import Result, SystemInit, SystemNotice, UserMessage
-from ..threads import run_in_thread
+from ..events import Result, SystemInit, SystemNotice, UserAnswer, UserMessage
+from ..sessions.folds.view import CallRecord
+from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
+from ..tools.base import REPEATABLE
 from ..version import __version__
 from .agent import AnswerSoFar, Run, RunStopped
 from .compact import compact, compact_when_full
@@ -20,9 +22,14 @@ from .model_step import Reply, ask_model
 from .prompt import Prompts, Said, read_prompt, store_message
 from .recorder import settled
 from .session_hooks import run_session_start_hooks
-from .settle import REPEATABLE, settle_open_calls
+from .settle import settle_open_calls
 from .text_commands import fill_prompt
 from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
+
+# How long closing what a tool left open may take: background subagents and shells end here.
+RESOURCE_MOMENT_S = 35.0
+# A final text longer than this stands whole in its `assistant.message` only, and the result has its beginning.
+MAX_TEXT_TWICE = 1024 * 1024
 
 
 @runtime_checkable
@@ -38,17 +45,23 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     None goes on where the session stopped, without a new prompt.
 
     The first event is `system.init` and the last one `result`, whatever happens in between. Raises only `CancelledError`,
-    after the session is closed.
+    after the session is closed, and `StorageTimeoutError` for a store that does not answer: it can promise no result.
     """
+    run.left = collect_left()
     cancelled: asyncio.CancelledError | None = None
     try:
         ending = await _converse_in_time(run, prompt)
     except asyncio.CancelledError as error:
-        cancelled = error
+        cancelled, run.is_ending = error, True
         ending = RunStopped("interrupted")
+        if run.parked:
+            ids = ", ".join(question.question_id for question in run.parked.values())
+            ending = RunStopped("waiting", f"stopped while waiting for an answer to question {ids}")
     result = await _close(run, ending)
-    if cancelled is not None:
+    if cancelled is not None and (run.depth > 0 or run.stopping.asked is None):
         raise cancelled
+    if run.recorder.hung is not None:
+        raise run.recorder.hung
     return result
 
 
@@ -66,14 +79,17 @@ async def _converse_in_time(run: Run, prompt: Said | Prompts | None) -> RunStopp
     except RunStopped as stopped:
         return stopped
     except TimeoutError as error:
-        return RunStopped("timeout", "timeout_s is over") if timer.expired() else _failure(error)
+        if not timer.expired():
+            return _failure(error)
+        run.is_ending = True
+        return RunStopped("timeout", "timeout_s is over")
     except Exception as error:  # noqa: BLE001 - a provider, hook or prompt source may raise anything; the result says so
         return _failure(error)
     return RunStopped("end")
 
 
 def _failure(error: Exception) -> RunStopped:
-    stopped = RunStopped("error", str(error) or type(error).__name__)
+    stopped = RunStopped("error", error_words(error)[1])
     stopped.__cause__ = error
     return stopped
 
@@ -84,14 +100,37 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
     await settle_open_calls(run)
     if prompt is None:
-        await run_turn(run)
+        if _waits_for_the_model(run):
+            await run_turn(run)
         return
     request_id = run.request.request_id
-    async with aclosing(_prompts(prompt)) as prompts:
-        async for said in prompts:
+    if isinstance(prompt, Said):
+        if await accept_prompt(run, prompt, request_id):
+            await run_turn(run)
+        return
+    prompts = _prompts(prompt)
+    try:
+        while (said := await call_guest(lambda: anext(prompts, None), "the source of prompts")) is not None:
             if await accept_prompt(run, said, request_id):
                 await run_turn(run)
             request_id = None  # it names the first prompt
+    finally:
+        closing, _ = await settled(_close_prompts(prompts))
+        closing.exception()
+
+
+async def _close_prompts(prompts: AsyncGenerator[Said, None]) -> None:
+    guest = Guest(prompts.aclose, "the source of prompts")
+    await guest.wait_a_moment()
+
+
+def _waits_for_the_model(run: Run) -> bool:
+    """Whether there is something to go on with: not when the last run came to its own end, and nothing was said since."""
+    messages = run.view.conversation.messages()
+    if not messages:
+        return False
+    ended = not run.view.results or run.view.results[-1].stop_reason == "end"
+    return not (ended and messages[-1]["role"] == "assistant")
 
 
 def _init(run: Run) -> SystemInit:
@@ -110,10 +149,8 @@ def _init(run: Run) -> SystemInit:
     )
 
 
-async def _prompts(prompt: Said | Prompts) -> AsyncGenerator[Said, None]:
-    if isinstance(prompt, Said):
-        yield prompt
-        return
+async def _prompts(prompt: Prompts) -> AsyncGenerator[Said, None]:
+    """The prompts of a source, checked. Raises `OptionsError`."""
     async for item in prompt:
         yield read_prompt(item)
 
@@ -178,6 +215,8 @@ def _check_limits(run: Run) -> None:
         raise RunStopped("max_steps", f"max_steps is {run.agent.max_steps}: raise it, or resume the session")
     if run.stopped_by_hook is not None:
         raise run.stopped_by_hook
+    if run.stopping.soon:
+        raise RunStopped("interrupted", "the run was suspended: resume the session to go on")
     if run.deadline.remaining_s() == 0:
         raise RunStopped("timeout", "timeout_s is over")
     complaint = run.budget.complaint()
@@ -239,33 +278,51 @@ async def _last_events(run: Run, ending: RunStopped) -> None:
     """Close what tools left open, end the calls that have no result, run the session_end hooks."""
     for name, resource in run.resources.items():
         if isinstance(resource, Closable):
-            try:
-                await run_in_thread(resource.close)
-            except Exception as error:  # noqa: BLE001 - a tool's own object; the run still has to be closed
-                await run.record(SystemNotice("resource.close", f"{name} could not be closed: {error!r}"))
+            closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
+            await closing.wait_a_moment(RESOURCE_MOMENT_S)
+            if closing.error is not None:
+                problem = f"{name} could not be closed: {': '.join(error_words(closing.error))}"
+                await run.record(SystemNotice("resource.close", problem))
+    if ending.reason != "waiting":
+        closed = [UserAnswer(q.question_id, "", answered_by=ending.reason) for q in run.view.open_questions()]
+        await run.record(*closed)
     results = [
         cancelled_result(record.use.tool_use_id, NOT_STARTED if record.started is None else CUT_SHORT)
         for record in run.view.open_calls()
         # A run that waits for a person leaves those calls open that can still run.
-        if ending.reason != "waiting" or (record.started is not None and record.started.effect not in REPEATABLE)
+        if ending.reason != "waiting" or not _stays_open(run, record)
     ]
     await run.record(*results)
     if run.request.part == "whole":
-        events, _ = await run.agent.hooks.run_session_end(context=run.hook_context(stop_reason=ending.reason))
-        await run.record(*events)
+        context = run.hook_context(stop_reason=ending.reason)
+        hooks = Guest(lambda: run.agent.hooks.run_session_end(context=context), "the hooks of session_end")
+        # A run that is over its time, or was told to end, gives them only a moment.
+        await hooks.wait_a_moment(GUEST_MOMENT_S if run.is_ending else None)
+        if not hooks.is_left and hooks.error is None:
+            await run.record(*hooks.value()[0])
+    left = [
+        SystemNotice("left_behind", f"{name} did not end when it was told to, and may still run") for name in run.left
+    ]
+    await run.record(*left)
+
+
+def _stays_open(run: Run, record: CallRecord) -> bool:
+    """Whether a call of a run that waits for a person can still run when the session goes on."""
+    started = record.started
+    return started is None or started.effect in REPEATABLE or record.use.tool_use_id in run.parked
 
 
 def _result(run: Run, ending: RunStopped) -> Result:
     view, error = run.view, ending.__cause__
     return Result(
-        view.last_text,
+        view.last_text if len(view.last_text) <= MAX_TEXT_TWICE else view.last_text[:MAX_TEXT_TWICE],
         run.session_id,
         ending.reason,
         usage=view.usage,
         cost_usd=None if view.usage is None else view.cost_usd,
         steps=run.steps,
         duration_s=round(run.agent.clock.monotonic() - run.began_at, 6),
-        error_type=type(error).__name__ if error is not None else None,
+        error_type=error_words(error)[0] if error is not None else None,
         error_message=ending.message or None,
         structured_output=run.answer.value if ending.reason == "end" else None,
         saved=run.recorder.saved,

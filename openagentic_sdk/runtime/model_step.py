@@ -24,8 +24,11 @@ from ..events import (
 from ..frozen import frozen
 from ..providers import base as wire
 from ..providers.wrap import ask
+from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
+from ..threads import Guest, error_words
 from .agent import Run, RunStopped
+from .channel import EventChannel
 from .masking import mask_event, mask_messages
 from .prompt import with_data
 from .recorder import settled
@@ -100,6 +103,45 @@ async def _record_request(run: Run) -> _Request:
     return _Request(step, context.model, sent, context.tools)
 
 
+class AnswerRoom:
+    """How much of an answer there is room for: up to `max_answer_bytes`, and to what the budget has left.
+
+    An endpoint tells what an answer cost only at its end, so tokens are estimated from its bytes while it comes.
+    """
+
+    def __init__(self, run: Run, model: str) -> None:
+        self._run = run
+        self._model = model
+        self._bytes = 0
+        limit = run.agent.max_answer_bytes
+        self._limits = [(limit, f"the model's answer is longer than max_answer_bytes, {limit} bytes")]
+        budget = run.budget
+        if budget.max_tokens is not None:
+            bytes_left = int(max(0, budget.max_tokens - budget.tokens) * BYTES_PER_TOKEN)
+            why = f"with the answer that was coming about {budget.max_tokens} tokens are spent, which is max_tokens"
+            self._limits.append((bytes_left, why))
+        # The price of a million tokens: one alone may be too little for a price to tell.
+        price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model)
+        if budget.max_cost_usd is not None and budget.cost_usd is not None and price:
+            tokens_left = max(0.0, budget.max_cost_usd - budget.cost_usd) / price * 1_000_000
+            why = f"with the answer that was coming about {budget.max_cost_usd} USD are spent, which is max_cost_usd"
+            self._limits.append((int(tokens_left * BYTES_PER_TOKEN), why))
+
+    def take(self, piece: str) -> tuple[str, str | None]:
+        """What of a piece there is room for, and why the answer ends here, None when it may go on."""
+        size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
+        limit, why = min(self._limits)
+        left, self._bytes = limit - self._bytes, self._bytes + size
+        if size <= left:
+            return piece, None
+        return piece.encode("utf-8", "surrogatepass")[: max(0, left)].decode("utf-8", "ignore"), why
+
+
+def _call_text(call: wire.ToolCall) -> str:
+    """A call as text, to count what it weighs."""
+    return f"{call.name}{call.raw_arguments or call.arguments}"
+
+
 class _Answer:
     """An answer on its way: what has come so far, and when."""
 
@@ -115,34 +157,85 @@ class _Answer:
         self._reasoning: list[str] = []
         self._calls: list[wire.ToolCall] = []
         self._cut_usage: Mapping[str, Any] | None = None
+        self._room = AnswerRoom(run, request.model)
 
     async def receive(self) -> wire.ModelOutput:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
-        agent, request = self._run.agent, self._request
-        messages = await with_data(self._run, request.messages)
-        answer = ask(agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key)
-        del messages
-        async with aclosing(answer):
-            async for event in answer:
-                if isinstance(event, wire.Done):
-                    return self._complete(event.output or self._output(event))
+        pieces = EventChannel[wire.StreamEvent]()
+        done: list[wire.Done] = []
+
+        async def read_all() -> None:
+            """Read the provider's stream to its end, as fast as the caller takes the pieces."""
+            agent, request = self._run.agent, self._request
+            messages = await with_data(self._run, request.messages)
+            answer = ask(
+                agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key
+            )
+            del messages
+            try:
+                async with aclosing(answer):
+                    async for event in answer:
+                        if isinstance(event, wire.Done):
+                            done.append(event)
+                            return
+                        await pieces.send(event)
+                        if pieces.is_closed:  # the run is over, and a stream without an end would hold the event loop
+                            return
+            finally:
+                pieces.close()
+
+        reading = Guest(read_all, f"provider {self._run.agent.provider.name}")
+        try:
+            while (event := await pieces.receive()) is not None:
+                if self._run.deadline.remaining_s() == 0:
+                    raise RunStopped("timeout", "timeout_s is over")
                 await self._take(event)
+            await reading.ended()
+        except BaseException:
+            pieces.close()
+            ending, _ = await settled(reading.end())
+            ending.exception()
+            raise
+        reading.value()
+        if done:
+            return self._complete(self._fitting(done[0].output or self._output(done[0])))
         raise IncompleteResponseError(
             "the model's answer stopped before it was complete: send the prompt again", partial_text="".join(self._text)
         )
 
     async def _take(self, event: wire.StreamEvent) -> None:
         if isinstance(event, wire.TextDelta) and event.delta:
-            self._piece(self._text, event.delta)
-            await self._run.recorder.show(AssistantDelta(event.delta, self._attempt))
+            piece, stopped = self._room.take(event.delta)
+            self._piece(self._text, piece)
+            await self._run.recorder.show(AssistantDelta(piece, self._attempt))
         elif isinstance(event, wire.ReasoningDelta) and event.delta:
-            self._piece(self._reasoning, event.delta)
-            await self._run.recorder.show(ReasoningDelta(event.delta, self._attempt))
+            piece, stopped = self._room.take(event.delta)
+            self._piece(self._reasoning, piece)
+            await self._run.recorder.show(ReasoningDelta(piece, self._attempt))
         elif isinstance(event, wire.ToolCallReady):
             self._first_at = self._first_at or self._clock.monotonic()
             self._calls.append(event.tool_call)
-        elif isinstance(event, wire.Retrying):
-            await self._retry(event)
+            _, stopped = self._room.take(_call_text(event.tool_call))
+        else:
+            stopped = None
+            if isinstance(event, wire.Retrying):
+                await self._retry(event)
+        if stopped is not None:
+            raise RunStopped("budget", stopped)
+
+    def _fitting(self, output: wire.ModelOutput) -> wire.ModelOutput:
+        """The whole answer, when it is no longer than it may be; else what fits is kept as an incomplete message."""
+        if output.assistant_text == "".join(self._text):
+            return output  # it was counted piece by piece
+        room = AnswerRoom(self._run, self._model)
+        text, stopped = room.take(output.assistant_text or "")
+        for part in (output.reasoning or "", *map(_call_text, output.tool_calls)):
+            stopped = stopped or room.take(part)[1]
+        if stopped is not None:
+            self._text = [text]
+            self._cut_usage = output.usage
+            raise RunStopped("budget", stopped)
+        return output
 
     def _piece(self, pieces: list[str], piece: str) -> None:
         if self._first_at is None:
@@ -243,7 +336,11 @@ class _Answer:
     async def record_failure(self, error: BaseException) -> None:
         """What had come before the answer failed or the run was cancelled: kept as an incomplete message."""
         text = "".join(self._text) or (error.partial_text if isinstance(error, IncompleteResponseError) else "")
-        cancelled = isinstance(error, asyncio.CancelledError)
+        kind, message = error_words(error)
+        if isinstance(error, asyncio.CancelledError):
+            kind, message = "Cancelled", ""
+        elif isinstance(error, RunStopped):
+            kind = error.reason
         spent = normalize_usage(self._cut_usage)
         cost = self._run.agent.cost(spent, self._model)
         if spent is not None:
@@ -257,8 +354,8 @@ class _Answer:
             total_s=round(self._clock.monotonic() - self._asked_at, 6),
             model=self._model,
             provider=self._run.agent.provider.name,
-            error_type="Cancelled" if cancelled else type(error).__name__,
-            error_message=None if cancelled else str(error),
+            error_type=kind,
+            error_message=message or None,
         )
         partial = [AssistantMessage(text, incomplete=True, provider=self._run.agent.provider.name)] if text else []
         recording, _ = await settled(self._run.record(response, *partial))

@@ -5,17 +5,20 @@ Nothing is written here but a new session's metadata, so a refusal changes nothi
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
+from ..errors import SessionError, StorageError
+from ..events import Event
 from ..sessions.authority import Authority
 from ..sessions.base import SessionWriter
 from ..sessions.folds.view import SessionView
 from ..sessions.resume import load_view
-from .agent import Agent, Run, RunRequest, Spawn
+from .agent import Agent, Run, RunRequest, Spawn, Stopping
 from .channel import EventChannel
-from .limits import Budget, Deadline
+from .limits import STORE_MOMENT_S, Budget, Deadline
 from .masking import mask_event, mask_value
-from .recorder import Recorder, off_loop, settled
+from .recorder import Recorder, ask_store, may_block
 from .skill_apart import run_skill_apart
 from .text_commands import fill_draft
 
@@ -23,7 +26,7 @@ from .text_commands import fill_draft
 async def open_run(
     agent: Agent,
     request: RunRequest,
-    channel: EventChannel,
+    channel: EventChannel[Event],
     spawn: Spawn,
     *,
     parent: Run | None = None,
@@ -34,9 +37,17 @@ async def open_run(
     Raises `SessionNotFoundError`, `SessionLockedError` or `LogCorruptError`, and then nothing was changed. A subagent
     shares its parent's budget and deadline.
     """
+    deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
+    came: list[SessionWriter] = []
+
+    def close_late() -> None:
+        for late in came:
+            late.close()
+
     # In a thread even on a disk of our own: making a session waits for several syncs.
-    opening, cancelled = await settled(off_loop(True, _open_session, agent, request))
-    session_id, writer, view = opening.result()
+    (session_id, writer, view), cancelled = await ask_store(
+        partial(_open_session, agent, request, came), deadline.patience, too_late=close_late
+    )
     if cancelled is not None:
 
         def take_back() -> None:
@@ -45,23 +56,22 @@ async def open_run(
             if request.resume is None:
                 agent.store.delete_session(session_id)
 
-        undone, _ = await settled(off_loop(True, take_back))
-        undone.exception()  # what could not be removed is an empty session; the cancellation is what the caller must see
+        with suppress(StorageError, SessionError):  # an empty session may stay; the caller must see the cancellation
+            await ask_store(take_back, lambda: STORE_MOMENT_S)
         raise cancelled
     recorder = Recorder(
         writer,
         view,
         channel,
-        is_remote=agent.store.is_remote,
+        may_block=may_block(agent.store),
         on_storage_error=agent.on_storage_error,
         parent_tool_use_id=parent_tool_use_id,
         agent_name=agent.name,
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
     )
-    deadline = parent.deadline if parent else Deadline.after(agent.clock, request.timeout_s)
     budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
     agent.gate.restore(session_id, filter(view.is_ours, view.events))
-    return Run(
+    run = Run(
         agent=agent,
         session_id=session_id,
         recorder=recorder,
@@ -75,10 +85,15 @@ async def open_run(
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),
         session_dir=agent.session_dir(session_id),
+        stopping=parent.stopping if parent else Stopping(),
     )
+    recorder.patience = run.patience
+    return run
 
 
-def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter, SessionView]:
+def _open_session(
+    agent: Agent, request: RunRequest, came: list[SessionWriter]
+) -> tuple[str, SessionWriter, SessionView]:
     store = agent.store
     if request.resume is None:
         metadata = {
@@ -90,8 +105,10 @@ def _open_session(agent: Agent, request: RunRequest) -> tuple[str, SessionWriter
         }
         session_id = store.create_session(metadata=metadata, session_id=request.session_id)
         view = SessionView(provider=agent.provider.name, authority=Authority(session_id, agent.seal))
-        return session_id, store.open_writer(session_id), view
+        came.append(store.open_writer(session_id))
+        return session_id, came[0], view
     writer = store.open_writer(request.resume)
+    came.append(writer)
     try:
         view, kept = load_view(store, request.resume, provider=agent.provider.name, seal=agent.seal)
         if kept is not None:

@@ -1,7 +1,7 @@
 """The only writer of a session's log: number, stamp and store an event, then show it.
 
 An event is shown only when it is stored. When the store refuses, the run stops before its next effect, or goes on unsaved
-and says so, as the options want.
+and says so, as the options want. A store that does not answer at all is left behind, and nothing more is asked of it.
 """
 
 from __future__ import annotations
@@ -12,24 +12,30 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from ..errors import StorageError
+from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
-from ..sessions.base import SessionWriter
+from ..sessions.base import SessionStore, SessionWriter
 from ..sessions.folds.view import SessionView
-from ..threads import run_in_thread
+from ..threads import error_words, note_left, start_thread
 from .channel import EventChannel
+from .limits import STORE_MOMENT_S
+
+_PACKAGE = __name__.partition(".")[0]
+
+# Seconds that a store's answer is waited for; None is without a limit.
+Patience = Callable[[], float | None]
 
 
 class Recorder:
-    """Appends to one session and shows the stored events on a channel."""
+    """Appends to one session and shows the stored events on a channel. `patience` says how long the store may take."""
 
     def __init__(
         self,
         writer: SessionWriter,
         view: SessionView,
-        channel: EventChannel,
+        channel: EventChannel[Event],
         *,
-        is_remote: bool = False,
+        may_block: bool = False,
         on_storage_error: Literal["stop", "continue"] = "stop",
         parent_tool_use_id: str | None = None,
         agent_name: str | None = None,
@@ -37,14 +43,17 @@ class Recorder:
     ) -> None:
         self.channel = channel
         self.saved = True
+        self.patience: Patience = lambda: None
+        self.hung: StorageTimeoutError | None = None
         self._writer = writer
         self._view = view
-        self._is_remote = is_remote
+        self._may_block = may_block or not _is_ours(writer)
         self._on_storage_error = on_storage_error
         self._parent_tool_use_id = parent_tool_use_id
         self._agent_name = agent_name
         self._mask = mask
         self._said_unsaved = self._said_unsigned = False
+        self._is_closed = False
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
 
     async def append(self, *events: Event) -> list[Event]:
@@ -72,8 +81,7 @@ class Recorder:
             if self.saved and stored and isinstance(stored[-1], SessionCompacted):
                 kept = self._view.kept()
                 self._view.forget(kept)
-                keeping, late = await settled(off_loop(True, self._writer.keep_view, kept))
-                keeping.result()
+                _, late = await self._ask(partial(self._writer.keep_view, kept))
                 cancelled = cancelled or late
         if cancelled is not None:
             raise cancelled
@@ -84,9 +92,14 @@ class Recorder:
         await self.channel.send(self._stamp(event))
 
     async def close(self) -> None:
-        """Give the session's lock back; closing twice is allowed."""
-        closing, cancelled = await settled(off_loop(self._is_remote, self._writer.close))
-        closing.result()
+        """Give the session's lock back; closing twice is allowed. A store that hangs keeps it until it answers."""
+        self._is_closed = True
+        if self.hung is not None:
+            return
+        if not self._may_block:
+            self._writer.close()
+            return
+        _, cancelled = await self._ask(self._writer.close)
         if cancelled is not None:
             raise cancelled
 
@@ -99,12 +112,16 @@ class Recorder:
 
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
         """Append, in a thread when the store makes its caller wait; a cancellation is given back, to be raised."""
-        cancelled: asyncio.CancelledError | None = None
+        if self._is_closed:
+            raise StorageError("this run is over: its session takes no more events from it")
+        if self._said_unsaved:
+            return list(batch), None  # a log that went on behind an event that it lacks would have a hole
         try:
-            if not self._is_remote and not self._writer.waits_for_disk(batch):
+            if self.hung is not None:
+                raise self.hung
+            if not self._may_block and not self._writer.waits_for_disk(batch):
                 return self._writer.append(batch), None
-            writing, cancelled = await settled(off_loop(True, self._writer.append, batch))
-            return writing.result(), cancelled
+            return await self._ask(partial(self._writer.append, batch))
         except StorageError as error:
             self.saved = False
             if self._on_storage_error == "stop":
@@ -112,14 +129,73 @@ class Recorder:
             if not self._said_unsaved:
                 self._said_unsaved = True
                 await self.show(SystemNotice("unsaved", f"this run is not being saved any more: {error}"))
-            return list(batch), cancelled
+            return list(batch), None
+
+    async def _ask(self, call: Callable[[], Any]) -> tuple[Any, asyncio.CancelledError | None]:
+        try:
+            return await ask_store(call, self.patience, too_late=self._writer.close)
+        except StorageTimeoutError as error:
+            self.hung = error
+            raise
 
 
-async def off_loop(is_remote: bool, call: Callable[..., Any], *args: Any) -> Any:
-    """Call a store: at once, or in a thread when it talks to a network."""
-    if not is_remote:
+async def ask_store(
+    call: Callable[[], Any], patience: Patience, *, too_late: Callable[[], None] | None = None
+) -> tuple[Any, asyncio.CancelledError | None]:
+    """What a store answers, from a thread; a cancellation meanwhile is given back, to be raised.
+
+    A cancelled wait goes on for `STORE_MOMENT_S` at most. Raises what the store raises on purpose, and `StorageError` for
+    anything else and when it does not answer in time; `too_late` is then called when it answers after all.
+    """
+    gave_up = False
+
+    def work() -> Any:
+        try:
+            return call()
+        finally:
+            if gave_up and too_late is not None:
+                too_late()
+
+    done, now = start_thread(work, "openagentic-store"), asyncio.get_running_loop().time
+    limit_s, cancelled = patience(), None
+    give_up_at = None if limit_s is None else now() + limit_s
+    while not done.done():
+        try:
+            await asyncio.wait({done}, timeout=None if give_up_at is None else max(0.0, give_up_at - now()))
+        except asyncio.CancelledError as error:
+            cancelled = error
+            give_up_at = min(give_up_at or now() + STORE_MOMENT_S, now() + STORE_MOMENT_S)
+        if give_up_at is not None and now() >= give_up_at and not done.done():
+            gave_up = True
+            note_left("thread openagentic-store")
+            raise StorageTimeoutError(
+                "the session store does not answer, so what was written last may or may not be stored: "
+                "see whether its disk or server still works, then resume the session"
+            )
+    failure = done.exception()
+    if failure is None or isinstance(failure, OpenAgentSdkError):
+        return done.result(), cancelled
+    raise StorageError(f"the session store failed: {': '.join(error_words(failure))}") from failure
+
+
+def _is_ours(writer: SessionWriter) -> bool:
+    """Whether a writer comes with this package: those say by themselves when they would keep an event loop waiting."""
+    return type(writer).__module__.partition(".")[0] == _PACKAGE
+
+
+def may_block(store: SessionStore) -> bool:
+    """Whether calling this store could hold the event loop: over a network, and whenever it is somebody else's."""
+    return store.is_remote or type(store).__module__.partition(".")[0] != _PACKAGE
+
+
+async def off_loop(in_thread: bool, call: Callable[..., Any], *args: Any) -> Any:
+    """Call a store: at once, or in a thread when it may make its caller wait."""
+    if not in_thread:
         return call(*args)
-    return await run_in_thread(partial(call, *args), name="openagentic-store")
+    answer, cancelled = await ask_store(partial(call, *args), lambda: None)
+    if cancelled is not None:
+        raise cancelled
+    return answer
 
 
 async def settled(work: Coroutine[Any, Any, Any]) -> tuple[asyncio.Task[Any], asyncio.CancelledError | None]:

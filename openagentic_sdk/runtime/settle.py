@@ -8,19 +8,20 @@ else the tool may know what came of it (`reconcile`); else the model is told, on
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..errors import SessionError
 from ..events import SubagentFinished, SubagentStarted, ToolResult, ToolStarted
 from ..sessions.folds.view import CallRecord, SessionView
-from ..tools.base import Tool
+from ..threads import call_guest
+from ..tools.base import REPEATABLE, Tool
 from .agent import Run
-from .recorder import off_loop
+from .recorder import may_block, off_loop
 from .tool_context import tool_context
 from .tool_step import run_calls
 
 MAX_ATTEMPTS = 3
-REPEATABLE = ("read", "idempotent")
 _NOT_OURS: dict[str, Any] = {
     "is_error": True,
     "outcome": "cancelled",
@@ -36,14 +37,19 @@ UNKNOWN = (
 
 async def settle_open_calls(run: Run) -> None:
     """Give every call of an earlier run that the model still waits for its result, in order."""
+    open_calls = {record.use.tool_use_id for record in run.view.open_calls()}
     for started in list(run.view.open_subagents.values()):
-        await _settle_subagent(run, started)
+        await _settle_subagent(run, started, is_open=started.tool_use_id in open_calls)
     for record in run.view.open_calls():
         if not run.view.is_ours(record.use):
             await run.record(ToolResult(record.use.tool_use_id, **_NOT_OURS))
             continue
         tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
-        if record.started is None or _may_repeat(run, record, record.started, tool):
+        if (
+            record.started is None
+            or record.use.tool_use_id in run.parked_children
+            or _may_repeat(run, record, record.started, tool)
+        ):
             await run_calls(run, [record.use])
         else:
             await run.record(await _end_in_doubt(run, record, tool))
@@ -59,7 +65,8 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
     """What the tool knows of a call in doubt, else the result that says so."""
     use_id = record.use.tool_use_id
     try:
-        output = None if tool is None else await tool.reconcile(record.use, tool_context(run, record.use))
+        context = tool_context(run, record.use)
+        output = None if tool is None else await call_guest(partial(tool.reconcile, record.use, context), tool.name)
     except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
         output = None
     if output is not None:
@@ -67,14 +74,18 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
     return ToolResult(use_id, is_error=True, error_type="UnknownOutcome", error_message=UNKNOWN, outcome="unknown")
 
 
-async def _settle_subagent(run: Run, started: SubagentStarted) -> None:
-    """Count what a subagent spent before the crash: its log knows, the parent's does not."""
+async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool) -> None:
+    """Let a subagent that waits for a person go on with its call. Of any other, count what it spent before the crash: its
+    log knows, the parent's does not."""
     store = run.agent.store
     try:
-        events = await off_loop(store.is_remote, store.read_events, started.child_session_id)
+        events = await off_loop(may_block(store), store.read_events, started.child_session_id)
     except SessionError:
         events = []
     child = SessionView().extend(events)
+    if is_open and any(child.has_asked(record.use.tool_use_id) for record in child.open_calls()):
+        run.parked_children[started.tool_use_id] = started.child_session_id
+        return
     run.budget.charge(child.usage, child.cost_usd)
     await run.record(
         SubagentFinished(

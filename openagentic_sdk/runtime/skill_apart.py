@@ -17,7 +17,8 @@ async def run_skill_apart(run: Run, tool_use_id: str, agent: str, prompt: str, s
 
     Raises `ToolError` when that is not allowed, and when the same call started it before a crash.
     """
-    if any(isinstance(event, SubagentStarted) and event.tool_use_id == tool_use_id for event in run.view.events):
+    started = (event.tool_use_id for event in run.view.events if isinstance(event, SubagentStarted))
+    if tool_use_id in started and tool_use_id not in run.parked_children:
         raise ToolError(f"skill {skill.name} may or may not have been carried out before the process died: check first")
     name = agent if agent in run.agent.agent_names else GENERAL_AGENT
     use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
-from ..events import Event, StopReason, SubagentFinished, SubagentStarted
+from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserQuestion
 from ..tools.base import SubagentResult
-from .agent import Run, RunRequest, within_allowlists
+from .agent import Run, RunRequest, RunStopped, within_allowlists
 from .loop import end_unbegun, run_session
 from .opening import open_run
 from .prompt import Said
@@ -23,8 +23,17 @@ async def run_subagent(
     """Run a subagent to its end. Its events reach the caller as they happen, marked with the call and its name.
 
     `events` are recorded behind its prompt (a skill that is active there). Raises `ToolError` for a name that is not known
-    or when a hook blocks. Budget, deadline, hooks and permissions are the parent's.
+    or when a hook blocks. Budget, deadline, hooks and permissions are the parent's. A subagent that waits for a person
+    makes its parent wait too: it goes on, in the same session, when the call runs again.
     """
+    run.children += 1
+    try:
+        return await _run_child(run, tool_use_id, name, prompt, events)
+    finally:
+        run.children -= 1
+
+
+async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events: Sequence[Event]) -> SubagentResult:
     agent = run.agent.child(name)
     # What the parent's active skills take away is taken from its subagents too.
     policy = run.skill_policy()
@@ -32,9 +41,11 @@ async def run_subagent(
     if policy.disallowed_tools:
         gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")
     agent = replace(agent, gate=gate)
-    await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
+    resume = run.parked_children.pop(tool_use_id, None)
+    if resume is None:
+        await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
     links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
-    request = RunRequest(metadata=links, brings=events)
+    request = RunRequest(resume=resume, metadata=links, brings=events, parks=run.request.parks)
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
     )
@@ -42,23 +53,48 @@ async def run_subagent(
     def finished(stop_reason: StopReason) -> Event:
         return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, child.view.usage, child.view.cost_usd)
 
-    async def end_interrupted() -> None:
+    async def end_cancelled() -> None:
         if not child.view.events:
             await end_unbegun(child)
-        await run.record(finished("interrupted"))
+        if child.parked:
+            await _park(run, child, tool_use_id)
+        else:
+            await run.record(finished("interrupted"))
 
     try:
-        await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
-        result = await run_session(child, Said(prompt))
+        if resume is None:
+            await run.record(SubagentStarted(tool_use_id, name, child.session_id, prompt))
+        else:
+            run.budget.charge(child.view.usage, child.view.cost_usd)
+        result = await run_session(child, Said(prompt) if resume is None else None)
     except asyncio.CancelledError:
-        ended, _ = await settled(end_interrupted())
+        ended, _ = await settled(end_cancelled())
         ended.exception()
         raise
     finally:
         await child.recorder.close()
+    if result.stop_reason == "waiting":
+        await _park(run, child, tool_use_id)
+        raise RunStopped("waiting", result.error_message or "a subagent waits for an answer")
+    for question in run.view.open_questions():
+        if question.tool_use_id == tool_use_id:
+            await run.record(UserAnswer(question.question_id, child.view.answers.get(question.question_id, "")))
     await run.record(finished(result.stop_reason))
     await _run_hooks(run, "subagent_stop", {"agent_name": name, "final_text": result.final_text})
     return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)
+
+
+async def _park(run: Run, child: Run, tool_use_id: str) -> None:
+    """Put the question that a subagent waits for into its parent's log too, where whoever answers finds it."""
+    known = {question.question_id for question in run.view.open_questions()}
+    for question in child.parked.values():
+        details = {**question.details, "child_session_id": child.session_id}
+        copied = UserQuestion(
+            question.question_id, question.prompt, question.choices, question.kind, tool_use_id, details
+        )
+        run.park(copied)
+        if question.question_id not in known and question.question_id not in child.view.answers:
+            await run.record(copied)
 
 
 async def _run_hooks(run: Run, point: str, payload: Mapping[str, Any]) -> None:

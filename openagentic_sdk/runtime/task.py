@@ -30,7 +30,7 @@ def require_event_loop(what: str) -> None:
 class RunTask:
     """One run from `start` to `close`. Whoever starts one closes it, however it ends."""
 
-    def __init__(self, run: Run, channel: EventChannel, prompt: Said | Prompts | None) -> None:
+    def __init__(self, run: Run, channel: EventChannel[Event], prompt: Said | Prompts | None) -> None:
         self.run = run
         self._channel = channel
         self._task = asyncio.create_task(run_session(run, prompt))
@@ -41,7 +41,7 @@ class RunTask:
         """Open the session and begin. Raises what `open_run` and `read_prompt` raise, and then nothing has happened."""
         require_event_loop("a run")
         given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
-        channel = EventChannel()
+        channel = EventChannel[Event]()
         return cls(await open_run(agent, request, channel, run_subagent), channel, given)
 
     async def next_event(self) -> Event | None:
@@ -49,15 +49,21 @@ class RunTask:
         return await self._channel.receive()
 
     def interrupt(self) -> None:
-        """Ask the run to end; its last events still come."""
+        """End the run as its person wants: an open question is closed. Its last events still come."""
+        self.run.stopping.asked = "interrupt"
+        self._task.cancel()
+
+    def suspend(self) -> None:
+        """End the run so that it can go on: an open question stays open. Its last events still come."""
+        self.run.stopping.asked = self.run.stopping.asked or "suspend"
         self._task.cancel()
 
     async def result(self) -> Result:
-        """How it ended. Raises what only a defect of the runtime can raise."""
+        """How it ended. Raises `StorageTimeoutError` when the store did not answer, and what only a defect can raise."""
         return await self._task
 
     async def close(self) -> None:
-        """Stop listening, end the run if it still goes on, and wait until nothing of it is left."""
+        """Stop listening, end the run if it still goes on, and wait until it has; an open question stays open."""
         self._channel.close()
         self._task.cancel()
         _, cancelled = await settled(self._ended())

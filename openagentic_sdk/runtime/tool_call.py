@@ -16,6 +16,7 @@ from ..frozen import frozen
 from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
+from ..threads import error_words
 from ..tools.base import Tool
 from ..tools.schema import validate
 from .agent import Run, RunStopped
@@ -177,5 +178,5 @@ def _denied(use: ToolUse, error_type: str, reason: str) -> ToolResult:
 
 def error_result(tool_use_id: str, error: BaseException) -> ToolResult:
     """An exception as the model reads it."""
-    text = str(error) or type(error).__name__
-    return ToolResult(tool_use_id, is_error=True, error_type=type(error).__name__, error_message=text, outcome="error")
+    kind, text = error_words(error)
+    return ToolResult(tool_use_id, is_error=True, error_type=kind, error_message=text, outcome="error")

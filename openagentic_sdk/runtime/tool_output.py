@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from ..errors import InvalidEventError
 from ..events import ToolResult
 from ..serialization import dumps_json
 from .agent import Run
-from .recorder import off_loop, settled
+from .recorder import ask_store
 
 SHOWN_CHARS = 8_000
 
@@ -32,10 +33,8 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
         return result
     text = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False, indent=1)
     data = text.encode("utf-8", "surrogatepass")
-    storing, cancelled = await settled(
-        off_loop(run.agent.store.is_remote, run.agent.store.put_blob, run.session_id, data)
-    )
-    sha256 = storing.result()
+    store = run.agent.store
+    sha256, cancelled = await ask_store(partial(store.put_blob, run.session_id, data), run.patience)
     if cancelled is not None:
         raise cancelled
     note = (

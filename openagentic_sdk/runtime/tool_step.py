@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..errors import StorageError, ToolError
 from ..events import HookEvent, Outcome, ToolResult, ToolUse, UserMessage
-from ..tools.base import ToolOutput
+from ..threads import Guest, collect_left
+from ..tools.base import REPEATABLE, ToolOutput
 from .agent import Run, RunStopped
 from .file_rules import note_rules
 from .masking import mask_event
@@ -28,6 +29,60 @@ NOT_STARTED = "The run was interrupted before this call started: it did not run.
 CUT_SHORT = (
     "The run was interrupted while this call was running: it may have taken effect in part. Check before repeating."
 )
+STILL_RUNNING = (
+    "The run was interrupted while this call was running, and the call did not end when it was told to: it may go on, "
+    "and it may or may not take effect. Check before repeating."
+)
+
+
+class Job:
+    """A call at work. `result` is what came of it, once it has ended or was left behind."""
+
+    def __init__(self, run: Run, call: Permitted) -> None:
+        self.call = call
+        self._run = run
+        self._seconds: float | None = None
+        self._left: list[str] = []
+        self.guest: Guest[Any] = Guest(self._work, f"call {call.use.tool_use_id} of tool {call.use.name}")
+
+    async def _work(self) -> Any:
+        self._left = collect_left()
+        clock = self._run.agent.clock
+        began = clock.monotonic()
+        try:
+            # A copy: what is in the log and goes back to the model is not the tool's to change.
+            input = copy.deepcopy(self.call.input)
+            return await self.call.tool.run(input, tool_context(self._run, self.call.use))
+        finally:
+            self._seconds = round(clock.monotonic() - began, 6)
+
+    async def end(self) -> None:
+        """Tell the call to end and give it a moment, and its subagents what they need."""
+        await self.guest.end(lambda: self._run.children > 0)
+        self._run.left.extend(self._left)
+
+    def result(self, *, cut: bool = False) -> ToolResult:
+        """The result for the model; raises what ends the run. `cut` says that the run ended the call."""
+        use_id, error = self.call.use.tool_use_id, self.guest.error
+        if isinstance(error, StorageError | RunStopped):
+            raise error
+        if self.guest.is_left or (self._left and isinstance(error, asyncio.CancelledError)):
+            return ToolResult(
+                use_id, is_error=True, error_type="UnknownOutcome", error_message=STILL_RUNNING, outcome="unknown"
+            )
+        if isinstance(error, asyncio.CancelledError):
+            if cut:
+                return cancelled_result(use_id, CUT_SHORT)
+            error = ToolError(f"{self.call.use.name} was cancelled from inside")
+        if error is not None:
+            result = error_result(use_id, error)
+        else:
+            output: Any = self.guest.value()
+            result = ToolResult(use_id, output)
+            if isinstance(output, ToolOutput):
+                outcome: Outcome = "error" if output.is_error else "ok"
+                result = ToolResult(use_id, output.output, is_error=output.is_error, outcome=outcome, meta=output.meta)
+        return replace(result, duration_s=self._seconds)
 
 
 async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:
@@ -37,13 +92,19 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:
         permitted = [item for item in ready if isinstance(item, Permitted)]
         # The decision and the start of each call are one batch, so one write to the disk.
         await run.record(*(event for call in permitted for event in (call.decision, call.start(run))))
-        work = {call.use.tool_use_id: asyncio.create_task(execute(run, call)) for call in permitted}
+        work = [Job(run, item) if isinstance(item, Permitted) else item for item in ready]
+        parked: RunStopped | None = None
         try:
-            for item in ready:
-                await _finish(run, item, work)
+            for item in work:
+                try:
+                    await _finish(run, item)
+                except RunStopped as stopped:  # it waits for a person; what runs beside it comes to its end
+                    parked = parked or stopped
         except BaseException:
-            await _cut_short(run, ready, work)
+            await _cut_short(run, work)
             raise
+        if parked is not None:
+            raise parked
 
 
 def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
@@ -61,54 +122,44 @@ def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
         yield group
 
 
-async def _finish(run: Run, item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]) -> None:
+async def _finish(run: Run, item: Job | ToolResult) -> None:
     if isinstance(item, ToolResult):
         await run.record(item)
         return
-    task = work[item.use.tool_use_id]
-    # Not `await task`: a cancellation of the run must not reach the tool this way, where it could be swallowed.
-    await asyncio.wait({task})
-    if task.cancelled():
-        result = error_result(item.use.tool_use_id, ToolError(f"{item.use.name} was cancelled from inside"))
-    else:
-        result = task.result()
-    events, result = await after_hooks(run, item, result)
-    note_rules(run, item.input, result)
+    await item.guest.ended()
+    events, result = await after_hooks(run, item.call, item.result())
+    note_rules(run, item.call.input, result)
     await run.record(*events, await shrink_output(run, masked(run, result)))
 
 
-async def _cut_short(
-    run: Run, ready: Sequence[Permitted | ToolResult], work: Mapping[str, asyncio.Task[ToolResult]]
-) -> None:
-    """End what is still running, wait for it, and record what came of each call."""
+async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
+    """End what is still running, and record what came of each call but of those that stay open."""
 
-    async def record_in_order() -> None:
-        if work:
-            await asyncio.wait(work.values())
-        results = [outcome for item in ready if (outcome := _outcome_of(run, item, work)) is not None]
-        missing = [result for result in results if run.view.calls[result.tool_use_id].result is None]
+    async def end_all() -> None:
+        jobs = [item for item in work if isinstance(item, Job)]
+        await asyncio.gather(*(job.end() for job in jobs if not job.guest.is_done))
+        results = [_cut_result(run, item) for item in work]
+        missing = [result for result in results if result and run.view.calls[result.tool_use_id].result is None]
         await run.record(*[await shrink_output(run, masked(run, result)) for result in missing])
 
-    for task in work.values():
-        task.cancel()
-    recording, _ = await settled(record_in_order())
-    recording.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
+    run.is_ending = True
+    ending, _ = await settled(end_all())
+    ending.exception()  # a store that refuses has already stopped the run, and the reason travels with the first error
 
 
-def _outcome_of(
-    run: Run, item: Permitted | ToolResult, work: Mapping[str, asyncio.Task[ToolResult]]
-) -> ToolResult | None:
-    """What came of a call of a run that was cut short; None when it waits for a person and stays open."""
+def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
+    """What came of a call of a run that was cut short; None when it stays open, to go on when the run does."""
     if isinstance(item, ToolResult):
         return item
-    task = work[item.use.tool_use_id]
-    if not task.cancelled() and isinstance(task.exception(), RunStopped):
+    call = item.call
+    if call.use.tool_use_id in run.parked or isinstance(item.guest.error, StorageError | RunStopped):
         return None
-    if task.cancelled() or task.exception() is not None:
-        return cancelled_result(item.use.tool_use_id, CUT_SHORT)
-    if run.agent.hooks.post_tool_use:
-        return cancelled_result(item.use.tool_use_id, UNCHECKED)
-    return task.result()
+    result = item.result(cut=True)
+    if result.outcome == "cancelled" and run.parked and call.tool.effect in REPEATABLE:
+        return None
+    if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
+        return cancelled_result(call.use.tool_use_id, UNCHECKED)
+    return result
 
 
 def cancelled_result(tool_use_id: str, text: str) -> ToolResult:
@@ -117,24 +168,14 @@ def cancelled_result(tool_use_id: str, text: str) -> ToolResult:
 
 
 async def execute(run: Run, call: Permitted) -> ToolResult:
-    """Run the tool; whatever it raises is a result for the model."""
-    clock = run.agent.clock
-    began = clock.monotonic()
-    use_id = call.use.tool_use_id
+    """Run one call by itself; whatever the tool raises is a result for the model."""
+    job = Job(run, call)
     try:
-        # A copy: what is in the log and goes back to the model is not the tool's to change.
-        output: Any = await call.tool.run(copy.deepcopy(call.input), tool_context(run, call.use))
-    except (StorageError, RunStopped):
+        await job.guest.ended()
+    except asyncio.CancelledError:
+        await settled(job.end())
         raise
-    except Exception as error:  # noqa: BLE001 - a tool may raise anything; the loop must survive it
-        result = error_result(use_id, error)
-    else:
-        if isinstance(output, ToolOutput):
-            outcome: Outcome = "error" if output.is_error else "ok"
-            result = ToolResult(use_id, output.output, is_error=output.is_error, outcome=outcome, meta=output.meta)
-        else:
-            result = ToolResult(use_id, output)
-    return replace(result, duration_s=round(clock.monotonic() - began, 6))
+    return job.result()
 
 
 def masked(run: Run, result: ToolResult) -> ToolResult:

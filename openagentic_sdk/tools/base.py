@@ -21,6 +21,9 @@ from .schema import validate
 
 Effect = Literal["read", "idempotent", "unsafe"]
 
+# The effects of calls that may run again after a crash.
+REPEATABLE = ("read", "idempotent")
+
 
 @frozen
 class SubagentResult:

@@ -13,6 +13,7 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,23 @@ def built_in_prices() -> PriceTable:
     return _read_table(data, "the built-in table")
 
 
+def own_prices(entries: Any) -> PriceTable:
+    """The built-in table with a caller's own entries in front of it. Raises `OptionsError` for an entry that is no price."""
+    if not isinstance(entries, Mapping):
+        raise OptionsError(f"prices must map models to their prices, or be the path of such a file, not {entries!r}")
+    table: dict[str, Price] = {}
+    for name, entry in entries.items():
+        unknown = set(entry) - {*_PARTS, *_LITELLM.values(), "long"} if isinstance(entry, Mapping) else set()
+        price = None if unknown else _read_price(name, dict(entry) if isinstance(entry, Mapping) else entry, "prices")
+        if price is None:
+            raise OptionsError(
+                f"the price of {name!r} in 'prices' has the keys {', '.join(map(repr, entry)) or '(none)'}: "
+                f"give dollars per million tokens as {', '.join(_PARTS)}, and a price for longer prompts as long"
+            )
+        table[name] = price
+    return {**built_in_prices(), **table}
+
+
 def load_prices(path: str | Path) -> PriceTable:
     """A table from a file of the form above. Raises `OptionsError` when it cannot be read or an entry is no price."""
     try:
@@ -119,7 +137,7 @@ def _read_price(name: str, entry: Any, path: str) -> Price | None:
     if not price:
         return None  # LiteLLM's file also lists images, audio and search
     for part, value in price.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
             raise OptionsError(
                 f"the price of {name!r} in {path!r} has {part}={value!r}: give dollars per million tokens"
             )

@@ -213,12 +213,13 @@ def _apply(state: dict[str, Any], event: Event) -> None:
     """Fold one event that moves a summary into the summary's fields."""
     match event:
         case SystemInit():
-            state.update(state="running", open_questions=())
+            state["state"] = "running"
             state["cwd"] = state["cwd"] or event.cwd or None
             state["model"] = event.model or state["model"]
         case Result():
             state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
-            state["open_questions"] = ()
+            if event.stop_reason != "waiting":
+                state["open_questions"] = ()
             if event.usage is not None:
                 # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
                 state["tokens"] = total_tokens(event.usage)
@@ -229,7 +230,8 @@ def _apply(state: dict[str, Any], event: Event) -> None:
             state["first_prompt"] = state["first_prompt"] or line
             state["last_prompt"] = line
         case UserQuestion():
-            state["open_questions"] = (*state["open_questions"], event.question_id)
+            if event.question_id not in state["open_questions"]:
+                state["open_questions"] = (*state["open_questions"], event.question_id)
             state["state"] = "waiting"
         case UserAnswer():
             state["open_questions"] = tuple(name for name in state["open_questions"] if name != event.question_id)

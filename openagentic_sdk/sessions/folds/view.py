@@ -105,8 +105,8 @@ class SessionView:
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
     maps a request id to the `seq` of its prompt. `text_commands` maps the id of each command that a text ran to its end,
-    None while it has none. `last_request_tokens` is what the newest request weighed, None
-    when the endpoint did not say.
+    None while it has none, `answers` the id of each answered question to what was said. `last_request_tokens` is what the
+    newest request weighed, None when the endpoint did not say.
     """
 
     def __init__(self, *, provider: str | None = None, authority: Authority | None = None) -> None:
@@ -129,7 +129,7 @@ class SessionView:
         self.skill_changes = 0  # rises when they change
         self._questions: dict[str, UserQuestion] = {}
         self._asked_by: dict[str, list[str]] = {}  # the questions of each call
-        self._answers: dict[str, str] = {}
+        self.answers: dict[str, str] = {}
 
     @classmethod
     def restored(
@@ -197,7 +197,7 @@ class SessionView:
                 case SubagentFinished() if event.tool_use_id in waiting:
                     yield seq
                 case UserQuestion() if event is self._questions.get(event.question_id) and (
-                    event.question_id not in self._answers or event.tool_use_id in waiting
+                    event.question_id not in self.answers or event.tool_use_id in waiting
                 ):
                     yield seq
                 case UserAnswer() if (asked := self._questions.get(event.question_id)) and asked.tool_use_id in waiting:
@@ -249,15 +249,25 @@ class SessionView:
 
         Each is taken once: those in `taken` were.
         """
-        if question.tool_use_id is None:
-            return None
-        wanted = (question.tool_use_id, question.kind, question.prompt, question.details.get("input_sha256"))
-        for earlier in self._questions.values():
-            key = earlier.question_id
-            asked = (earlier.tool_use_id, earlier.kind, earlier.prompt, earlier.details.get("input_sha256"))
-            if key in self._answers and key not in taken and asked == wanted and self.is_ours(earlier):
-                return UserAnswer(key, self._answers[key])
-        return None
+        answered = (
+            same.question_id for same in self._same_questions(question, taken) if same.question_id in self.answers
+        )
+        first = next(answered, None)
+        return None if first is None else UserAnswer(first, self.answers[first])
+
+    def open_question_like(self, question: UserQuestion, taken: Container[str] = ()) -> UserQuestion | None:
+        """The same question of the same call, when it was asked before and has no answer yet."""
+        open_ones = (same for same in self._same_questions(question, taken) if same.question_id not in self.answers)
+        return next(open_ones, None)
+
+    def _same_questions(self, question: UserQuestion, taken: Container[str]) -> Iterator[UserQuestion]:
+        """The recorded questions about the very same arguments of the same call, but for those in `taken`."""
+        wanted = (question.kind, question.prompt, question.details.get("input_sha256"))
+        for question_id in self._asked_by.get(question.tool_use_id or "", ()):
+            earlier = self._questions[question_id]
+            asked = (earlier.kind, earlier.prompt, earlier.details.get("input_sha256"))
+            if asked == wanted and question_id not in taken and self.is_ours(earlier):
+                yield earlier
 
     def has_asked(self, tool_use_id: str) -> bool:
         """Whether this call put a question to a person."""
@@ -265,7 +275,7 @@ class SessionView:
 
     def open_questions(self) -> list[UserQuestion]:
         """The questions without an answer, oldest first."""
-        return [question for key, question in self._questions.items() if key not in self._answers]
+        return [question for key, question in self._questions.items() if key not in self.answers]
 
     @property
     def tokens(self) -> int:
@@ -345,7 +355,7 @@ class SessionView:
 
     def _answer(self, event: UserAnswer) -> None:
         if self.is_ours(event):
-            self._answers[event.question_id] = event.answer
+            self.answers[event.question_id] = event.answer
 
     def _compacted(self, event: SessionCompacted) -> None:
         self.last_request_tokens = None  # it was the size of what is gone

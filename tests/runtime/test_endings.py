@@ -1,0 +1,443 @@
+"""A run ends within its limit and a moment, whatever tools, hooks, prompts, providers and stores do; the host lives on."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.api import query, run
+from openagentic_sdk.errors import StorageError
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookMatcher
+from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta
+from openagentic_sdk.sessions.base import SessionStore, SessionWriter
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.tools.base import Tool
+
+from .support import assert_closed, options_for
+
+LIMIT_S = 0.3
+MOMENT_S = 8.0  # far above what the runtime gives, so that a busy machine fails no test
+NEVER = threading.Event()
+
+
+def tearDownModule():
+    NEVER.set()
+
+
+def stubborn(*_):
+    """A coroutine that swallows every cancellation."""
+
+    async def work():
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    return work()
+
+
+def blocking(*_):
+    NEVER.wait()
+
+
+def raising(kind):
+    def work(*_):
+        raise kind
+
+    return work
+
+
+def later(work):
+    async def started(*arguments):
+        await asyncio.sleep(0)
+        return work(*arguments)
+
+    return started
+
+
+class Made(Tool):
+    """A tool of one function."""
+
+    name, description, input_schema = "made", "x", {"type": "object"}
+
+    def __init__(self, work, effect="unsafe"):
+        self._work, self.effect = work, effect
+
+    async def run(self, input, ctx):
+        result = self._work(input)
+        return await result if asyncio.iscoroutine(result) else result
+
+
+class InThread(Made):
+    async def run(self, input, ctx):
+        from openagentic_sdk.threads import run_in_thread
+
+        return await run_in_thread(lambda: self._work(input), ctx.cancelled)
+
+
+class Model:
+    """A provider of one stream or one answer."""
+
+    name = "made"
+
+    def __init__(self, work):
+        if hasattr(work, "__aiter__") or "stream" in work.__name__:
+            self.stream = work
+        else:
+            self.complete = work
+
+
+CALL = {"tool_calls": [{"name": "made"}]}
+KINDS = [
+    SystemExit(3),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    RecursionError("deep"),
+    BaseException("odd"),
+    MemoryError(),
+]
+
+
+class ForeignStore(SessionStore):
+    """Somebody else's store around one in memory, which hangs from the event `hangs_at` on."""
+
+    def __init__(self, hangs_at=None, error=None):
+        self.inner, self.hangs_at, self.error = MemorySessionStore(), hangs_at, error
+        for name in ("create_session", "iter_events", "read_metadata", "update_metadata", "list_sessions"):
+            setattr(self, name, getattr(self.inner, name))
+        self.delete_session, self.put_blob, self.read_blob = (
+            self.inner.delete_session,
+            self.inner.put_blob,
+            self.inner.read_blob,
+        )
+
+    def open_writer(self, session_id):
+        if self.hangs_at == "open":
+            NEVER.wait()
+        return ForeignWriter(self.inner.open_writer(session_id), self)
+
+    create_session = iter_events = read_metadata = update_metadata = list_sessions = None
+    delete_session = put_blob = read_blob = None
+
+
+class ForeignWriter(SessionWriter):
+    def __init__(self, inner, store):
+        self.inner, self.store = inner, store
+
+    def close(self):
+        self.inner.close()
+
+    @property
+    def last_seq(self):
+        return self.inner.last_seq
+
+    def waits_for_disk(self, events):
+        return False
+
+    def append(self, events):
+        if any(event.type == self.store.hangs_at for event in events):
+            if self.store.error is not None:
+                raise self.store.error
+            NEVER.wait()
+        return self.inner.append(events)
+
+
+class HangingTest(unittest.IsolatedAsyncioTestCase):
+    async def ended_in_time(self, options, prompt="go"):
+        began = time.monotonic()
+        result = await run(prompt=prompt, options=options)
+        self.assertLess(time.monotonic() - began, LIMIT_S + MOMENT_S)
+        assert_closed(self, options.session_store, result.session_id)
+        return result
+
+    async def test_a_tool_that_never_ends_gets_a_result_that_says_so_and_is_named(self):
+        tools = {
+            "coroutine": Made(stubborn),
+            "thread": InThread(blocking),
+            "read-only": Made(stubborn, "read"),
+        }
+
+        async def check(name, tool):
+            result = await self.ended_in_time(options_for([CALL, "never"], tools=[tool], timeout_s=LIMIT_S))
+            outcome = next(event.outcome for event in result.events if event.type == "tool.result")
+            notices = [e.message for e in result.events if e.type == "system.notice" and e.code == "left_behind"]
+            with self.subTest(name):
+                self.assertEqual((result.stop_reason, outcome, len(notices)), ("timeout", "unknown", 1))
+                self.assertRegex(notices[0], "tool made" if name != "thread" else "thread openagentic-tool")
+
+        await asyncio.gather(*(check(*item) for item in tools.items()))
+
+    async def test_hooks_that_never_end_are_left_behind(self):
+        points = ["session_start", "user_prompt_submit", "before_model_call", "pre_tool_use", "post_tool_use", "stop"]
+        points.append("session_end")
+
+        async def check(point, hook):
+            hooks = HookEngine(**{point: [HookMatcher("hung", hook=hook)]})
+            options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks, timeout_s=LIMIT_S)
+            result = await self.ended_in_time(options)
+            with self.subTest(point):
+                # A run that is over only waits a moment for its last hooks.
+                self.assertEqual(result.stop_reason, "end" if point == "session_end" else "timeout")
+
+        cases = [(point, hook) for point in points[:-1] for hook in (stubborn_hook, blocking)]
+        await asyncio.gather(*(check(*case) for case in cases))
+
+    async def test_a_prompt_source_that_never_yields_ends_with_the_run(self):
+        async def prompts():
+            yield "one"
+            await stubborn()
+
+        result = await self.ended_in_time(options_for(["done"], timeout_s=LIMIT_S), prompts())
+        self.assertEqual(result.stop_reason, "timeout")
+
+    async def test_a_provider_that_never_answers_or_never_stops_ends_with_the_run(self):
+        async def silent_stream(**_):
+            await stubborn()
+            yield Done()
+
+        async def empty_stream(**_):
+            while True:
+                yield TextDelta("")
+
+        async def unknown_stream(**_):
+            while True:
+                yield {"type": "unheard of"}
+
+        async def silent(**_):
+            await stubborn()
+
+        for_ever = [silent_stream, empty_stream, unknown_stream, silent]
+
+        async def check(work):
+            options = options_for([], provider=Model(work), timeout_s=LIMIT_S)
+            result = await self.ended_in_time(options)
+            with self.subTest(work.__name__):
+                self.assertEqual(result.stop_reason, "timeout")
+
+        await asyncio.gather(*map(check, for_ever))
+
+    async def test_a_store_that_hangs_is_an_error_in_time(self):
+        async def check(hangs_at):
+            options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], timeout_s=LIMIT_S)
+            began = time.monotonic()
+            with self.subTest(hangs_at), self.assertRaises(StorageError):
+                await run(prompt="go", options=options_for_store(options, ForeignStore(hangs_at)))
+            self.assertLess(time.monotonic() - began, LIMIT_S + MOMENT_S)
+
+        places = ["open", "system.init", "model.request", "tool.started", "tool.result", "result"]
+        await asyncio.gather(*map(check, places))
+
+    async def test_closing_the_generator_ends_a_hanging_call_too(self):
+        store = MemorySessionStore()
+        events = query(prompt="go", options=options_for([CALL], tools=[Made(stubborn)], session_store=store))
+        async for event in events:
+            if event.type == "tool.started":
+                break
+        await asyncio.wait_for(events.aclose(), MOMENT_S)
+        stored = assert_closed(self, store, store.list_sessions()[0])
+        self.assertEqual([e.outcome for e in stored if e.type == "tool.result"], ["cancelled"])
+
+
+async def stubborn_hook(payload):
+    await stubborn()
+
+
+def options_for_store(options, store):
+    from dataclasses import replace
+
+    return replace(options, session_store=store)
+
+
+class ExitingTest(unittest.IsolatedAsyncioTestCase):
+    async def test_what_would_end_the_process_is_an_error_result_of_a_tool(self):
+        for kind in KINDS:
+            for tool in (Made(raising(kind)), Made(later(raising(kind))), InThread(raising(kind))):
+                options = options_for([CALL, "done"], tools=[tool])
+                result = await run(prompt="go", options=options)
+                failed = next(event for event in result.events if event.type == "tool.result")
+                with self.subTest(kind=repr(kind), tool=type(tool).__name__):
+                    self.assertEqual((failed.error_type, result.stop_reason), (type(kind).__name__, "end"))
+
+    async def test_what_would_end_the_process_is_an_error_of_a_hook(self):
+        for kind in KINDS:
+            for hook in (raising(kind), later(raising(kind))):
+                hooks = HookEngine(post_tool_use=[HookMatcher("exits", hook=hook)])
+                options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks)
+                result = await run(prompt="go", options=options)
+                said = next(event for event in result.events if event.type == "hook.event")
+                with self.subTest(repr(kind)):
+                    self.assertEqual((said.error_type, result.stop_reason), (type(kind).__name__, "end"))
+
+    async def test_what_would_end_the_process_is_an_error_of_a_provider_and_of_a_source_of_prompts(self):
+        for kind in KINDS:
+
+            async def exiting(kind=kind, **_):
+                raise kind
+
+            async def prompts(kind=kind):
+                raise kind
+                yield
+
+            for changes in ({"provider": Model(exiting)}, {"prompt": prompts()}):
+                prompt = changes.pop("prompt", "go")
+                options = options_for(["done"], **changes)
+                result = await run(prompt=prompt, options=options)
+                with self.subTest(repr(kind)):
+                    self.assertEqual((result.stop_reason, result.error_type), ("error", type(kind).__name__))
+                    assert_closed(self, options.session_store, result.session_id)
+
+    async def test_what_would_end_the_process_is_a_storage_error_of_a_store(self):
+        for kind in (SystemExit(3), RuntimeError("odd")):
+            store = ForeignStore("tool.started", kind)
+            options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], session_store=store)
+            result = await run(prompt="go", options=options)
+            self.assertEqual((result.stop_reason, result.error_type), ("error", "StorageError"))
+
+    async def test_an_error_without_words_is_a_result_too(self):
+        class Silent(Exception):
+            def __str__(self):
+                raise RuntimeError("no words")
+
+        result = await run(prompt="go", options=options_for([CALL, "done"], tools=[Made(raising(Silent()))]))
+        self.assertEqual(result.final_text, "done")
+
+
+class ProcessTest(unittest.TestCase):
+    """What only a process of its own can show."""
+
+    def start(self, body):
+        script = (
+            "import asyncio, sys\nfrom openagentic_sdk import *\nfrom openagentic_sdk.testing import ScriptedProvider\n"
+        )
+        root = str(Path(__file__).parents[2])
+        environ = {**os.environ, "PYTHONPATH": root}
+        process = subprocess.Popen(
+            [sys.executable, "-c", script + textwrap.dedent(body)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ,
+        )
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_a_process_with_a_tool_that_swallows_its_cancellation_ends(self):
+        process = self.start("""
+            @tool
+            async def hung() -> str:
+                "Never end."
+                while True:
+                    try:
+                        await asyncio.Event().wait()
+                    except asyncio.CancelledError:
+                        pass
+
+            model = ScriptedProvider([{"tool_calls": [{"name": "hung"}]}, "never"])
+            result = run_sync(prompt="go", options=OpenAgenticOptions(provider=model, model="m", tools=[hung],
+                allowed_tools=["hung"], timeout_s=0.2, session_store=MemorySessionStore()))
+            print(result.stop_reason)
+        """)
+        out, err = process.communicate(timeout=30)
+        self.assertEqual((process.returncode, out, err), (0, "timeout\n", ""))
+
+    def test_a_real_ctrl_c_ends_a_run_whose_tool_holds_the_main_thread(self):
+        process = self.start("""
+            import time
+            @tool
+            async def busy() -> str:
+                "Hold the event loop."
+                print("busy", flush=True)
+                while True:
+                    time.sleep(0.01)
+
+            store = MemorySessionStore()
+            model = ScriptedProvider([{"tool_calls": [{"name": "busy"}]}, "never"])
+            try:
+                run_sync(prompt="go", options=OpenAgenticOptions(provider=model, model="m", tools=[busy],
+                    allowed_tools=["busy"], session_store=store))
+            except KeyboardInterrupt:
+                print([event.type for event in store.read_events(store.list_sessions()[0])][-1])
+        """)
+        self.assertEqual(process.stdout.readline(), "busy\n")
+        process.send_signal(signal.SIGINT)  # the first one cancels the run, which cannot happen while the loop is held
+        deadline = time.monotonic() + 20
+        while process.poll() is None and time.monotonic() < deadline:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                continue
+        self.assertIsNotNone(process.poll(), "Ctrl-C ended nothing")
+
+
+class LongAnswerTest(unittest.IsolatedAsyncioTestCase):
+    async def test_an_answer_ends_near_the_budget(self):
+        sent = []
+
+        async def endless_stream(**_):
+            while True:
+                sent.append(1000)
+                yield TextDelta("x" * 1000)
+
+        for limit, most in (({"max_tokens": 5000}, 40_000), ({"max_answer_bytes": 20_000}, 21_000)):
+            sent.clear()
+            options = options_for([], provider=Model(endless_stream), **limit)
+            result = await run(prompt="go", options=options)
+            with self.subTest(limit=limit):
+                self.assertEqual(result.stop_reason, "budget")
+                self.assertIn(next(iter(limit)), result.error_message)
+                self.assertLessEqual(sum(sent), most)
+                self.assertLessEqual(len(result.final_text), most)
+                assert_closed(self, options.session_store, result.session_id)
+
+    async def test_a_price_ends_an_answer_near_the_budget(self):
+        async def endless_stream(**_):
+            while True:
+                yield TextDelta("x" * 1000)
+
+        prices = {"scripted-1": {"input": 1.0, "output": 10.0}}
+        result = await run(
+            prompt="go", options=options_for([], provider=Model(endless_stream), max_cost_usd=0.01, prices=prices)
+        )
+        self.assertEqual((result.stop_reason, len(result.final_text) < 10_000), ("budget", True))
+
+    async def test_one_huge_piece_or_answer_is_bounded(self):
+        async def huge_stream(**_):
+            yield TextDelta("é" * 1_000_000)
+
+        async def huge(**_):
+            return ModelOutput("x" * 1_000_000)
+
+        for work in (huge_stream, huge):
+            options = options_for([], provider=Model(work), max_answer_bytes=100_001)
+            result = await run(prompt="go", options=options)
+            with self.subTest(work.__name__):
+                self.assertEqual(result.stop_reason, "budget")
+                self.assertIn(len(result.final_text.encode()), (100_000, 100_001))
+
+    async def test_a_long_text_is_stored_once_and_given_back_whole(self):
+        text = "word " * 600_000
+
+        async def long(**_):
+            return ModelOutput(text)
+
+        options = options_for([], provider=Model(long))
+        result = await run(prompt="go", options=options)
+        self.assertEqual(result.final_text, text)
+        events = options.session_store.read_events(result.session_id)
+        self.assertLess(len(json.dumps([str(event) for event in events])), 1.5 * len(text))
+
+
+if __name__ == "__main__":
+    unittest.main()
