@@ -28,6 +28,7 @@ _FILLER = regex(
 )
 _KEPT_FREE = regex("[\u2065\ufff0-\ufff8\U000e0000-\U000e0fff]")
 _BLANKS = regex(rf" {{{MAX_BLANKS + 1},}}")
+_EMPTY_LINES = regex(r"\n(?:[ \t\r]*\n){4,}")
 _PAIR = regex("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -59,7 +60,8 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> list[str]:
-    """Like `visible`, with line feeds as ends of lines and tabs as four blanks."""
+    """Like `visible`, with line feeds as ends of lines and tabs as four blanks; long runs of empty lines as their count."""
+    text = _EMPTY_LINES.sub(lambda run: f"\n\n[{run[0].count(chr(10)) - 2} more empty lines]\n", text)
     return [visible(line.replace("\t", "    ")) for line in text.split("\n")]
 
 

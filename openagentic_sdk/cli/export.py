@@ -15,6 +15,7 @@ from ..events import Event
 from ..patterns import regex
 from ..permissions.redact import Redactor
 from ..sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
+from ..text import printable
 from .exits import OK
 from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         Path(args.output).write_text(text, encoding="utf-8", errors="backslashreplace")
     else:
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     return OK
 
 

@@ -8,8 +8,8 @@ import sys
 
 from ..events import UserQuestion
 from ..permissions.gate import PermissionGate
-from ..permissions.interactive import question_text
-from ..text import printable
+from ..permissions.interactive import LONG_CHARS, question_text
+from ..text import visible_lines
 from .keep_rule import rule_keeper
 from .terminal import Screen, on_one_line, read_line
 
@@ -49,7 +49,9 @@ class Asker:
 def show_question(question: UserQuestion) -> str:
     """What is asked, with numbered choices, safe to print."""
     choices = [f"\n    {number} {on_one_line(text)}" for number, text in enumerate(question.choices, 1)]
-    return f"? {printable(question.prompt)}{''.join(choices)}"
+    prompt = visible_lines(question.prompt)
+    size = f"\n  ({len(question.prompt):,} characters)" if len(question.prompt) > LONG_CHARS else ""
+    return "? " + "\n  ".join(prompt) + size + "".join(choices)
 
 
 def build_gate(args: argparse.Namespace, asker: Asker | None) -> PermissionGate:

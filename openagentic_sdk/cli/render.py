@@ -177,7 +177,7 @@ class EventPrinter:
             self._head_shown = event.tool_use_id
 
     def _result(self, event: ToolResult) -> None:
-        outcome = self._styled(event.outcome, _OUTCOME_STYLES.get(event.outcome, "yellow"))
+        outcome = self._styled(on_one_line(event.outcome), _OUTCOME_STYLES.get(event.outcome, "yellow"))
         took = f", {seconds(event.duration_s)}" if event.duration_s is not None else ""
         why = f": {on_one_line(event.error_message, _MAX_ERROR_CHARS)}" if event.error_message else ""
         tail = f" - {outcome}{took}{why}"
@@ -239,7 +239,10 @@ class EventPrinter:
 
     def _subagent(self, event: SubagentStarted) -> None:
         prompt = on_one_line(event.prompt, _MAX_ARGUMENT_CHARS)
-        self._note(event, f"subagent {on_one_line(event.name)} begins in session {event.child_session_id}: {prompt}")
+        self._note(
+            event,
+            f"subagent {on_one_line(event.name)} begins in session {on_one_line(event.child_session_id)}: {prompt}",
+        )
 
     def _subagent_end(self, event: SubagentFinished) -> None:
         stop = "" if event.stop_reason == "end" else f" ({on_one_line(event.stop_reason)})"
@@ -250,13 +253,19 @@ class EventPrinter:
     def _hook(self, event: HookEvent) -> None:
         if event.action == "block" or event.error_message:
             what = event.error_message or str(event.details.get("block_reason") or "blocked")
-            self._note(event, f"hook {on_one_line(event.name)} at {event.hook_point}: {on_one_line(what)}", "yellow")
+            self._note(
+                event,
+                f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {on_one_line(what)}",
+                "yellow",
+            )
 
     def _notice(self, event: SystemNotice) -> None:
         self._note(event, f"note: {on_one_line(event.message, _MAX_ERROR_CHARS)}", "yellow")
 
     def _compacted(self, event: SessionCompacted) -> None:
-        self._note(event, f"the conversation up to event {event.up_to_seq} was summarised ({event.method})")
+        self._note(
+            event, f"the conversation up to event {event.up_to_seq} was summarised ({on_one_line(event.method)})"
+        )
 
     def _recovered(self, event: LogRecovered) -> None:
         self._note(event, f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow")

@@ -12,15 +12,24 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
+from ..patterns import regex
 from ..text import printable
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_STYLE_CODES = regex("(\x1b\\[(?:0|[12]|3[1236])m)")
 
 
 def on_one_line(text: str, max_chars: int | None = None) -> str:
     """`printable` text with newlines and tabs as escapes too, cut with an ellipsis when it is longer than `max_chars`."""
     cut = text if max_chars is None or len(text) <= max_chars else text[: max_chars - 3] + "..."
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _safe(text: str) -> str:
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    parts = _STYLE_CODES.split(text)
+    return "".join(part if place % 2 else printable(part) for place, part in enumerate(parts))
 
 
 class Screen:
@@ -38,9 +47,12 @@ class Screen:
         return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colours else text
 
     def write(self, text: str) -> None:
-        """Show text at once; the line stays open unless the text ends with a newline."""
+        """Show text at once; the line stays open unless the text ends with a newline.
+
+        Whoever forgot to make a text safe does no harm: of all control codes only the colours of `styled` pass.
+        """
         if text:
-            self._out.write(text)
+            self._out.write(_safe(text))
             self._out.flush()
             self._at_line_start = text.endswith("\n")
 
@@ -56,7 +68,7 @@ class Screen:
 
     def rewrite(self, text: str) -> None:
         """Put text in the place of the current line, on a terminal; the empty text clears it."""
-        self._out.write(f"\r\x1b[K{text}")
+        self._out.write(f"\r\x1b[K{_safe(text)}")
         self._out.flush()
         self._at_line_start = not text
 

@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable
 
 from ..events import UserQuestion
-from ..text import visible
+from ..text import visible, visible_lines
 from ..threads import in_daemon_thread
 from .display import coloured
 
+LONG_LINES, LONG_CHARS = 15, 1_200
 _one_at_a_time = threading.Lock()
 
 
@@ -48,12 +49,16 @@ class InteractiveApprover:
 def question_text(question: UserQuestion, *, colour: bool = False) -> str:
     """A question as a terminal may show it: what will happen, why it is asked, what `always` would keep, the choices."""
     details = question.details
-    lines = [visible(question.prompt)]
+    lines = visible_lines(question.prompt)
     preview = details.get("preview")
     if isinstance(preview, (list, tuple)):
         # It was made safe when the question was; a question from elsewhere may not have been.
         shown = [visible(str(line)) for line in preview]
         lines += coloured(shown) if colour else shown
+    size = sum(len(line) + 1 for line in lines)
+    if len(lines) > LONG_LINES or size > LONG_CHARS:
+        # Stands where the answer is typed: what matters may have left the screen at its top.
+        lines.append(f"(what is asked about has {len(lines):,} lines and {size:,} characters: look at all of it)")
     if details.get("reason"):
         lines.append(f"asked because {visible(str(details['reason']))}")
     offers = details.get("offers")

@@ -26,6 +26,7 @@ from ...events import (
     UserMessage,
 )
 from ...serialization import event_to_dict
+from ...text import visible
 from ..rebuild import rebuild_messages
 
 Mask = Callable[[str], str]
@@ -73,7 +74,19 @@ def to_otlp(events: Iterable[Event], *, mask: Mask | None = None, with_content: 
 
 
 def _quoted(text: str) -> str:
+    """The text as a quote that it cannot end: every line of it, whatever ends it, and no tag."""
+    text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", re.sub(r"\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]", "\n", text))
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+
+
+def _inline(text: object) -> str:
+    """A name or a word on one line of the page, none of whose letters means anything to Markdown."""
+    return re.sub(r"([\\`*_\[\]<>#|~!])", r"\\\1", visible(str(text)))
+
+
+def _code(text: object) -> str:
+    """A name as code on one line."""
+    return "`" + visible(str(text)).replace("`", "'") + "`"
 
 
 def _json_block(value: Any) -> str:
@@ -88,9 +101,9 @@ def _markdown(event: Event) -> str:
     """What a transcript shows of an event; empty for bookkeeping."""
     match event:
         case SystemInit():
-            return f"# Session `{event.session_id}`\n\nModel {event.model}, in `{event.cwd}`"
+            return f"# Session {_code(event.session_id)}\n\nModel {_inline(event.model)}, in {_code(event.cwd)}"
         case UserMessage():
-            who = "User" if event.origin == "user" else f"Message of {event.origin}"
+            who = "User" if event.origin == "user" else f"Message of {_inline(event.origin)}"
             return f"## {who}\n\n{_quoted(event.text)}"
         case AssistantMessage() if event.text:
             cut = " (cut short)" if event.incomplete else ""
@@ -98,12 +111,13 @@ def _markdown(event: Event) -> str:
         case AssistantReasoning():
             return f"### Reasoning\n\n{_quoted(event.text)}"
         case ToolUse():
-            return f"### {event.name}\n\n{_json_block(event.input)}"
+            return f"### {_inline(event.name)}\n\n{_json_block(event.input)}"
         case ToolResult():
             shown = event.error_message if event.is_error and event.error_message else event.output
-            return f"{event.outcome}:\n\n{_json_block(shown)}"
+            return f"{_inline(event.outcome)}:\n\n{_json_block(shown)}"
         case Result():
-            return f"---\n\nEnded: {event.stop_reason}" + (f" ({event.error_message})" if event.error_message else "")
+            why = f" ({_inline(event.error_message)})" if event.error_message else ""
+            return f"---\n\nEnded: {_inline(event.stop_reason)}{why}"
     return ""
 
 
