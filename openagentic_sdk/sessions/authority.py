@@ -63,6 +63,9 @@ class Authority:
         self._seal = seal
         self._chain = b""
         self._ours: set[int] = set()
+        self._signed: dict[
+            int, bytes
+        ] = {}  # the chain behind each event that was signed last and is about to be stored
         # Digests that are not this session's: a fork's marker may vouch for them. Of a marker, also the parent's id and seq.
         self._foreign: dict[int, tuple[str, bytes, tuple[str, int] | None]] = {}
 
@@ -71,11 +74,11 @@ class Authority:
         return event.seq is None or event.seq in self._ours
 
     def apply(self, event: Event, *, made_here: bool = False) -> None:
-        """Take one more event into account, in the order of their `seq`; `made_here` is for those of this very run."""
+        """Take one more event into account, in the order of their `seq`; `made_here` is for those just signed."""
         if event.seq is None:
             return
-        body = _body(event)
-        self._chain = sha256(self._chain + body).digest()
+        body = b"" if made_here else _body(event)
+        self._chain = self._signed[event.seq] if made_here else sha256(self._chain + body).digest()
         if not isinstance(event, _CARRIERS):
             return
         if made_here:
@@ -93,11 +96,13 @@ class Authority:
     def sign(self, events: Sequence[Event], last_seq: int) -> list[Event]:
         """The events with their digests, as they will stand behind event `last_seq`, which is the last one applied."""
         signed, chain = [], self._chain
+        self._signed = {}
         for seq, event in enumerate(events, start=last_seq + 1):
             body = _body(event)
             chain = sha256(chain + body).digest()
             mac = self._mac(event, seq, body, chain) if isinstance(event, _CARRIERS) else None
-            signed.append(replace(event, mac=mac))
+            self._signed[seq] = chain
+            signed.append(event if mac is event.mac else replace(event, mac=mac))
         return signed
 
     def _mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:

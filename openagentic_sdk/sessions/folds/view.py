@@ -280,7 +280,7 @@ class SessionView:
     @property
     def tokens(self) -> int:
         """Input and output tokens spent so far."""
-        return 0 if self.usage is None else self.usage["input_tokens"] + self.usage["output_tokens"]
+        return 0 if self.usage is None else max(self.usage["input_tokens"], 0) + max(self.usage["output_tokens"], 0)
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
@@ -376,7 +376,8 @@ class SessionView:
 
     def _spend(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
         self.usage = add_usage(self.usage, usage)
-        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
+        # A log from elsewhere may say anything, but not that money came back.
+        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + max(cost_usd, 0.0)
 
 
 def _without_idle_turns(events: Sequence[Event]) -> list[Event]:
