@@ -146,12 +146,21 @@ class StoreTest(unittest.TestCase):
 
     def tell(self, process: subprocess.Popen[str], line: str = "") -> str:
         """What the process says when it is told a line."""
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
-        process.stdin.write(line + "\n")
-        process.stdin.flush()
-        answer = process.stdout.readline()
-        self.assertTrue(answer, "" if answer else process.stderr.read())
-        return answer.strip()
+        return self.tell_all([process], line)[0]
+
+    def tell_all(self, processes: Sequence[subprocess.Popen[str]], line: str) -> list[str]:
+        """What each of the processes says when all are told a line at the same time."""
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+        answers = []
+        for process in processes:
+            assert process.stdout is not None and process.stderr is not None
+            answer = process.stdout.readline()
+            self.assertTrue(answer, "" if answer else process.stderr.read())
+            answers.append(answer.strip())
+        return answers
 
     def needs_processes(self) -> str:
         """The source that opens the store elsewhere; skips the test when there is none."""

@@ -58,24 +58,18 @@ RACING_WRITER = """
 import sys
 from openagentic_sdk.errors import ConcurrencyError, SessionLockedError
 from openagentic_sdk.events import UserMessage
-won = 0
-print("ready", flush=True)
-sys.stdin.readline()
-for seq in range(int(sys.argv[2])):
-    while store.last_seq(sys.argv[1]) == seq:
-        try:
-            store.append_events(sys.argv[1], [UserMessage("x")], expected_seq=seq)
-            won += 1
-        except (ConcurrencyError, SessionLockedError):
-            pass
-print(won, flush=True)
+for line in sys.stdin:
+    try:
+        store.append_events(sys.argv[1], [UserMessage("x")], expected_seq=int(line))
+        print("won", flush=True)
+    except (ConcurrencyError, SessionLockedError):
+        print("lost", flush=True)
 """
 CHANGING_METADATA = """
 import sys
-print("ready", flush=True)
-sys.stdin.readline()
-for number in range(int(sys.argv[3])):
-    store.update_metadata(sys.argv[1], {f"{sys.argv[2]}{number}": number})
+for line in sys.stdin:
+    store.update_metadata(sys.argv[1], {f"{sys.argv[2]}{line.strip()}": int(line)})
+    print("done", flush=True)
 """
 COUNTING_WRITER = """
 import sys

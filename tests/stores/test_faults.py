@@ -1,0 +1,89 @@
+"""The contract finds every fault that can be named: each faulty store fails the test that is named for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+import unittest
+from collections.abc import Iterator
+from unittest import TestResult
+
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.testing import store_contract
+
+from ..size import LARGE
+from . import servers
+from .faulty import FAULTS, open_faulty
+
+POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
+REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
+# Of these a file store's kernel lock is no example.
+_TAKES_OVER = {"TheEpochStays", "AReplacedHolderWrites", "TwoWritersAreAccepted"}
+_LIVES_ON = ("process", "kill", "reopen", "opened_again")
+
+
+def result_of(fault: str, url: str) -> TestResult:
+    """What the contract's test says to the faulty store."""
+
+    class Contract(store_contract.StoreContract):
+        def make_store(self) -> SessionStore:
+            return open_faulty(fault, url)
+
+        def process_source(self) -> str | None:
+            return f"from tests.stores.faulty import open_faulty\nstore = open_faulty({fault!r}, {url!r})\n"
+
+        def open_store(self) -> SessionStore:
+            # In memory there is one store; the others are named, and found again.
+            if not url.startswith("memory") or "store" not in self.__dict__:
+                return super().open_store()
+            return self.store
+
+    result = TestResult()
+    Contract(FAULTS[fault][0]).run(result)
+    return result
+
+
+class FaultTest(unittest.TestCase):
+    def urls(self) -> Iterator[str]:
+        """A fresh place for each kind of store: all kinds where servers are named, files else."""
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        yield f"sqlite:{place.name}/s.db?durability=flush"
+        if LARGE or POSTGRES_URL or REDIS_URL:
+            yield "memory:"
+            yield f"file:{place.name}/files?durability=flush"
+        if POSTGRES_URL and importlib.util.find_spec("psycopg"):
+            yield servers.own_postgres_schema(self, POSTGRES_URL)
+        if REDIS_URL and importlib.util.find_spec("redis"):
+            yield servers.own_redis_prefix(self, REDIS_URL)
+
+    def test_there_are_sixty_or_more(self) -> None:
+        self.assertGreaterEqual(len(FAULTS), 60)
+        for test, _ in FAULTS.values():
+            self.assertTrue(hasattr(store_contract.StoreContract, test), test)
+
+    def check(self, fault: str) -> None:
+        test, _ = FAULTS[fault]
+        for url in self.urls():
+            kind = url.partition(":")[0]
+            if (kind == "memory" and any(part in test for part in _LIVES_ON)) or (
+                kind == "file" and fault in _TAKES_OVER
+            ):
+                continue
+            with self.subTest(kind):
+                result = result_of(fault, url)
+                self.assertEqual(result.skipped, [])
+                self.assertTrue(result.failures or result.errors, f"{test} accepts {fault} on {kind}")
+
+
+def _one(fault: str) -> None:
+    def check(self: FaultTest) -> None:
+        self.check(fault)
+
+    words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in fault)
+    setattr(FaultTest, f"test_the_contract_finds{words}", check)
+
+
+for _fault in FAULTS:
+    _one(_fault)
