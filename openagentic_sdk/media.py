@@ -7,6 +7,8 @@ No decoder is used: sizes are read from headers. The limits are those of the Mes
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from typing import Any
 
 MAX_BYTES = {"image": 5 << 20, "file": 32 << 20, "audio": 25 << 20}
 MAX_PIXELS = 8_000
@@ -47,7 +49,7 @@ def pixels_of(data: bytes) -> tuple[int, int] | None:
         match media_type_of(data[:HEAD_BYTES]):
             case "image/png":
                 return struct.unpack(">II", data[16:24])
-            case "image/gif":
+            case "image/gif" if len(data) >= 13:  # the header and what it says of the screen
                 return struct.unpack("<HH", data[6:10])
             case "image/webp":
                 return _webp_pixels(data)
@@ -89,7 +91,7 @@ def _jpeg_pixels(data: bytes) -> tuple[int, int] | None:
 def why_refused(part_type: str, data: bytes) -> str | None:
     """Why no vendor takes this, in words with the values; None when it can be sent."""
     limit = MAX_BYTES[part_type]
-    if not data:
+    if not data or (data.startswith(b"%PDF-") and not data[8:64].strip()):
         return "it is empty"
     if len(data) > limit:
         return f"it has {len(data):,} bytes and {limit:,} can be sent: make it smaller"
@@ -97,3 +99,13 @@ def why_refused(part_type: str, data: bytes) -> str | None:
     if max(width, height) > MAX_PIXELS:
         return f"it is {width:,} x {height:,} pixels and {MAX_PIXELS:,} a side can be sent: make it smaller"
     return None
+
+
+def describe_attachment(part: Mapping[str, Any]) -> str:
+    """What a reader sees in the place of an attachment of a prompt: `[image cat.png, image/png, 1,234 bytes]`."""
+    known = (
+        part.get("name") or part.get("url"),
+        part.get("media_type"),
+        f"{part['size']:,} bytes" if "size" in part else None,
+    )
+    return f"[{' '.join([str(part.get('type')), ', '.join(str(word) for word in known if word)])}]"

@@ -16,6 +16,7 @@ from ..assemble import end_conversation
 from ..errors import OpenAgentSdkError
 from ..options import OpenAgenticOptions
 from ..text import printable
+from .attach import with_files
 from .countdown import Countdown
 from .exits import OK
 from .flags import add_agent_flags, build_options
@@ -65,7 +66,7 @@ def _take_turn(runner: asyncio.Runner, options: OpenAgenticOptions, prompt: str,
     """One prompt to its end, to Ctrl-C or to an error; returns the session's id when it began."""
     turn = Turn(options, EventPrinter(screen), Countdown(screen))
     try:
-        turn.play(runner, prompt)
+        turn.play(runner, with_files(prompt, str(options.cwd), typed=sys.stdin.isatty()))
     except OpenAgentSdkError as error:
         screen.line(printable(str(error)))
     return turn.session_id

@@ -43,6 +43,7 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
+from ..media import describe_attachment
 from ..runtime.masking import shown
 from ..sessions.folds.usage import normalize_usage
 from ..text import printable
@@ -124,7 +125,8 @@ class EventPrinter:
     def _prompt(self, event: UserMessage) -> None:
         depth = self._depth(event)
         if depth == 0 and (self._transcript or event.origin != "user"):
-            self._line(f"> {printable(event.text)}".replace("\n", "\n  "), "bold")
+            said = "\n".join([event.text, *map(describe_attachment, event.attachments)])
+            self._line(f"> {printable(said)}".replace("\n", "\n  "), "bold")
 
     def _delta(self, event: AssistantDelta) -> None:
         if event.parent_tool_use_id is not None or not event.text_delta:

@@ -7,6 +7,7 @@ import asyncio
 import sys
 
 from ..errors import OptionsError
+from .attach import with_files
 from .countdown import Countdown
 from .flags import add_agent_flags, build_options
 from .questions import Asker, build_gate, somebody_is_there
@@ -20,6 +21,13 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("run", description="Run one prompt to its end.")
     parser.add_argument(
         "prompt", nargs="?", metavar="PROMPT", help="what to do; without it, or as -, it is read from stdin"
+    )
+    parser.add_argument(
+        "--attach",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a picture, PDF, sound or text to send along; also @FILE",
     )
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
     add_agent_flags(parser)
@@ -35,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     check_mode(args, options)
     turn = Turn(options, JsonPrinter()) if args.json else Turn(options, EventPrinter(screen), Countdown(screen))
     with asyncio.Runner() as runner:
-        return turn.play(runner, prompt)
+        return turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
 
 
 def _read_prompt(prompt: str | None) -> str:

@@ -9,6 +9,7 @@ from ..api import query
 from ..events import Event, ModelRetry, Result, SystemInit
 from ..options import OpenAgenticOptions
 from ..runtime.masking import shown
+from ..runtime.prompt import OnePrompt
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from .countdown import Countdown
@@ -42,7 +43,7 @@ class Turn:
         self._result: Result | None = None
         self.session_id: str | None = None
 
-    def play(self, runner: asyncio.Runner, prompt: str) -> int:
+    def play(self, runner: asyncio.Runner, prompt: OnePrompt) -> int:
         """Run the prompt to its end; returns the exit code. Ctrl-C ends the run cleanly and keeps the session."""
         try:
             runner.run(self._show_events(prompt))
@@ -51,7 +52,7 @@ class Turn:
             return INTERRUPTED
         return exit_code(self._result)
 
-    async def _show_events(self, prompt: str) -> None:
+    async def _show_events(self, prompt: OnePrompt) -> None:
         try:
             async for event in query(prompt=prompt, options=self._options):
                 self._show(event)

@@ -23,8 +23,9 @@ from ..media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from ..threads import run_in_thread
 from ..tools.files.workspace import iter_bytes, open_file, read_at_most, resolve_path
 from .agent import Run
-from .recorder import off_loop, settled
+from .recorder import off_loop
 from .tool_call import decision_event
+from .tool_output import put_blob
 
 Parts = Sequence[Mapping[str, Any]]
 _MEDIA = ("image", "file", "audio")
@@ -147,11 +148,7 @@ async def store_message(
             kind = {"media_type": part.media_type} if part.media_type else {}
             attachments.append({"type": part.type, "url": part.url, **kind, **named})
             continue
-        storing, cancelled = await settled(off_loop(True, run.agent.store.put_blob, run.session_id, part.data))
-        sha256 = storing.result()
-        if cancelled is not None:
-            raise cancelled
-        stored = {"size": len(part.data), "sha256": sha256}
+        stored = {"size": len(part.data), "sha256": await put_blob(run, part.data)}
         attachments.append({"type": part.type, "media_type": part.media_type, **named, **stored})
     return UserMessage(text, request_id=request_id, origin=origin, attachments=attachments)
 

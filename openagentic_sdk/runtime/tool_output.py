@@ -6,6 +6,7 @@ model then sees its beginning and end, and how to read the rest.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,16 +28,15 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     except InvalidEventError as error:
         text = f"the tool's output is no JSON value ({error}); as text: {result.output!r}"
         result, size = replace(result, output=text), len(text)
-    # An image is sent whole or not at all; the tool that read it has bounded its size.
-    is_image = isinstance(result.output, Mapping) and result.output.get("type") == "image"
-    if size <= run.agent.blob_bytes or is_image:
+    # Pictures, documents and sounds are sent whole or not at all; the tool that read one has bounded its size.
+    kind = result.output.get("type") if isinstance(result.output, Mapping) else None
+    if size <= run.agent.blob_bytes or kind == "image":
         return result
+    if kind in ("file", "audio"):
+        return await _beside_the_log(run, result)
     text = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False, indent=1)
     data = text.encode("utf-8", "surrogatepass")
-    store = run.agent.store
-    sha256, cancelled = await ask_store(partial(store.put_blob, run.session_id, data), run.patience)
-    if cancelled is not None:
-        raise cancelled
+    sha256 = await put_blob(run, data)
     note = (
         f'{len(data)} bytes are too many to show. Read {{"file_path": "blob:{sha256}", "offset": ..., "limit": ...}} '
         "gives any part of it."
@@ -44,3 +44,21 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     head, tail = text[: SHOWN_CHARS * 3 // 4], text[-SHOWN_CHARS // 4 :]
     shown = {"truncated": True, "bytes": len(data), "head": head, "tail": tail, "blob": sha256, "note": note}
     return replace(result, output=shown)
+
+
+async def _beside_the_log(run: Run, result: ToolResult) -> ToolResult:
+    """The result with the digest of its bytes in their place. What is no base64 stays as it is."""
+    shown = dict(result.output)
+    try:
+        data = base64.b64decode(shown.pop("data"), validate=True)
+    except (KeyError, TypeError, ValueError):
+        return result
+    return replace(result, output={**shown, "size": len(data), "sha256": await put_blob(run, data)})
+
+
+async def put_blob(run: Run, data: bytes) -> str:
+    """Store bytes beside the log, and let a cancellation wait until they are there."""
+    sha256, cancelled = await ask_store(partial(run.agent.store.put_blob, run.session_id, data), run.patience)
+    if cancelled is not None:
+        raise cancelled
+    return str(sha256)

@@ -13,6 +13,7 @@ what was in view then, and no compaction is ever replayed.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -387,13 +388,24 @@ def _result_text(result: ToolResult | None) -> str:
 
 
 def _is_picture(output: Any) -> bool:
-    return isinstance(output, Mapping) and output.get("type") == "image" and isinstance(output.get("data"), str)
+    """Whether a tool gave something that text cannot say: a picture, a document or a sound."""
+    if not isinstance(output, Mapping):
+        return False
+    kind, held = output.get("type"), [output.get("data"), output.get("sha256")]
+    return kind in ("image", "file", "audio") and any(isinstance(value, str) for value in held)
 
 
 def _without_picture(output: Mapping[str, Any]) -> dict[str, Any]:
-    return {**{key: value for key, value in output.items() if key != "data"}, "note": "the image follows below"}
+    shown = {key: value for key, value in output.items() if key not in ("data", "sha256")}
+    return {**shown, "note": f"the {output['type']} follows below"}
 
 
 def _picture(output: Mapping[str, Any]) -> Message:
+    name = os.path.basename(str(output.get("name") or output.get("file_path") or ""))
+    part = {"type": output["type"], "media_type": output.get("media_type"), **({"name": name} if name else {})}
+    if "sha256" in output:
+        return {**part, "sha256": output["sha256"]}
+    if output["type"] != "image":
+        return {**part, "data": output["data"]}
     media_type = output.get("media_type") or "image/png"
     return {"type": "image_url", "image_url": {"url": f"data:{media_type};base64,{output['data']}"}}

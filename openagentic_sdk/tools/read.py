@@ -1,6 +1,6 @@
-"""The Read tool: a window of a text file with line numbers, an image as data, a notebook as cells.
+"""The Read tool: a window of a text file with line numbers, an image or PDF as data, a notebook as cells.
 
-A file passes through in pieces and is never held whole, except images and notebooks up to their limits.
+A file passes through in pieces and is never held whole, except images, PDFs and notebooks up to their limits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import ToolError
 from ..frozen import frozen
+from ..media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
 from ..patterns import regex
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
@@ -24,7 +25,6 @@ from .files.encoding import (
     UTF8,
     Encoding,
     binary_kind,
-    image_media_type,
     is_binary,
     marked_encoding,
 )
@@ -71,14 +71,15 @@ class ReadTool(Tool):
     A text file gives `{"file_path", "content", "start_line", "end_line", "total_lines", "truncated", "note"}`; `content` has
     line numbers and, as JSON, at most `max_output_chars`; `note` says what was left out and how to go on. `total_lines` is
     None for a file of more than `max_scan_bytes`, which is read only as far as needed. An image gives `{"type": "image",
-    "media_type", "data", ...}`, a notebook its cells as text. Folders, devices and binary files are refused.
+    "media_type", "data", ...}`, a PDF the same with the type `file`, a notebook its cells as text. Folders, devices and
+    binary files are refused.
     """
 
     name = "Read"
     description = (
         "Read a file. Text comes with line numbers (a number and a tab before each line; they are not part of the file). "
-        "Large files come in windows: use offset and limit to go on where the note says. Images are shown as images, "
-        "notebooks as cells. Also takes 'blob:<sha256>' for a stored output. For folders use Glob."
+        "Large files come in windows: use offset and limit to go on where the note says. Images and PDFs are shown as "
+        "they are, notebooks as cells. Also takes 'blob:<sha256>' for a stored output. For folders use Glob."
     )
     input_schema: Mapping[str, Any] = {
         "type": "object",
@@ -98,7 +99,7 @@ class ReadTool(Tool):
         max_line_chars: int = 2_000,
         max_output_chars: int = 200_000,
         max_scan_bytes: int = 256 << 20,
-        max_image_bytes: int = 5 << 20,
+        max_image_bytes: int = MAX_BYTES["image"],
         max_notebook_bytes: int = 32 << 20,
     ) -> None:
         self._max_lines = max_lines
@@ -147,9 +148,9 @@ class ReadTool(Tool):
     def _read_source(
         self, source: _Source, input: Mapping[str, Any], ctx: ToolContext
     ) -> tuple[dict[str, Any], str | None]:
-        media_type = image_media_type(source.head)
-        if media_type:
-            return self._read_image(source, media_type)
+        media_type = media_type_of(source.head) or ""
+        if media_type.startswith("image/") or media_type == "application/pdf":
+            return self._read_media(source, media_type)
         if is_binary(source.head):
             raise ToolError(
                 f"{source.name} is {binary_kind(source.head)} ({plural(source.size, 'byte')}), not text: "
@@ -212,19 +213,27 @@ class ReadTool(Tool):
             "note": "; ".join(notes),
         }
 
-    def _read_image(self, source: _Source, media_type: str) -> tuple[dict[str, Any], str | None]:
-        data = read_at_most(source.chunks(), self._max_image_bytes)
+    def _read_media(self, source: _Source, media_type: str) -> tuple[dict[str, Any], str | None]:
+        """A picture or a PDF as the model takes it, within what vendors take."""
+        kind = part_type_of(media_type)
+        noun, limit = ("an image", self._max_image_bytes) if kind == "image" else ("a PDF document", MAX_BYTES[kind])
+        data = read_at_most(source.chunks(), limit)
         if data is None:
             raise ToolError(
-                f"{source.name} is an image of {source.size:,} bytes, more than the {self._max_image_bytes:,} that can be "
-                "shown: make a smaller copy and read that"
+                f"{source.name} is {noun} of {source.size:,} bytes, more than the {limit:,} that can be shown: "
+                "make a smaller copy and read that"
             )
+        refusal = why_refused(kind, data)
+        if refusal:
+            raise ToolError(f"{source.name} is {noun} that cannot be shown: {refusal}")
+        pixels = pixels_of(data)
         output = {
-            "type": "image",
+            "type": kind,
             "media_type": media_type,
             "data": base64.b64encode(data).decode("ascii"),
             "file_path": source.name,
             "bytes": len(data),
+            **({"width": pixels[0], "height": pixels[1]} if pixels else {}),
         }
         return output, hashlib.sha256(data).hexdigest()
 

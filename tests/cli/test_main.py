@@ -298,6 +298,34 @@ class Complaints(CommandCase):
         self.assertIn("127.0.0.1:9", out)
 
 
+class Attaching(CommandCase):
+    def test_a_file_goes_along_with_what_was_typed_and_the_transcript_names_it(self) -> None:
+        picture = self.folder / "a.png"
+        picture.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+        (self.folder / "notes.txt").write_text("tea at five", encoding="utf-8")
+        script = self.script({"text": "Seen.", "expect": {"contains": "tea at five"}})
+        run = ("run", "--script", script, "--cwd", str(self.folder))
+        code, out, err = self.command(*run, "--attach", str(picture), "When is @notes.txt? Ask @nobody.")
+        self.assertEqual((code, err), (OK, ""), out)
+        event = next(
+            e for e in FileSessionStore(self.store).read_events(self.session_ids()[0]) if e.type == "user.message"
+        )
+        self.assertEqual([(part["name"], part["media_type"]) for part in event.attachments], [("a.png", "image/png")])
+        self.assertIn("[image a.png, image/png, 48 bytes]", self.command("sessions", "show")[1])
+        self.assertIn("[image a.png, image/png, 48 bytes]", self.command("export", "--format", "markdown")[1])
+
+    def test_what_comes_through_a_pipe_names_no_file(self) -> None:
+        (self.folder / "notes.txt").write_text("tea at five", encoding="utf-8")
+        script = self.script({"text": "Seen.", "expect": {"last": "read @notes.txt"}})
+        code, out, err = self.command("run", "--script", script, "--cwd", str(self.folder), stdin="read @notes.txt\n")
+        self.assertEqual((code, err), (OK, ""), out)
+
+    def test_a_file_that_is_not_there_is_named(self) -> None:
+        code, _, err = self.command("run", "--script", self.script("x"), "--attach", "nowhere.png", "look")
+        self.assertEqual(code, USAGE)
+        self.assertIn("nowhere.png' is no file", err)
+
+
 class Sessions(CommandCase):
     def setUp(self) -> None:
         super().setUp()

@@ -22,6 +22,7 @@ from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.read import ReadTool
 
 from .support import assert_closed, options_for
 
@@ -141,6 +142,21 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((result.stop_reason, provider.requests), ("error", []))
         self.assertIn("p.png is not sent", result.error_message)
         assert_closed(self, options.session_store, result.session_id)
+
+    async def test_a_pdf_that_a_tool_gives_is_stored_beside_the_log_and_sent_whole(self):
+        pdf = PDF + bytes(400_000)
+        (self.root / "a.pdf").write_bytes(pdf)
+        provider = self.provider({"tool_calls": [{"name": "Read", "arguments": {"file_path": "a.pdf"}}]}, "Read it.")
+        options = options_for(provider, tools=[ReadTool()], cwd=str(self.root), project_dir=str(self.root))
+        result = await run(prompt="read", options=options)
+        output = next(event.output for event in result.events if event.type == "tool.result")
+        self.assertEqual(
+            (output["sha256"], output["size"], "data" in output), (sha256(pdf).hexdigest(), len(pdf), False)
+        )
+        (content,) = sent_parts(provider)
+        self.assertEqual((content[0]["type"], content[0]["name"]), ("file", "a.pdf"))
+        self.assertEqual(base64.b64decode(content[0]["data"]), pdf)
+        self.assertTrue((await replay_events(options.session_store.read_events(result.session_id))).ok)
 
     async def test_a_url_is_passed_on_and_not_stored(self):
         provider = self.provider()

@@ -145,6 +145,19 @@ class Contents(ScratchCase):
         with self.assertRaisesRegex(ToolError, "smaller copy"):
             self.call(ReadTool(max_image_bytes=4), file_path="f")
 
+    def test_a_pdf_comes_as_data_and_a_picture_says_its_size(self) -> None:
+        self.write("f.pdf", b"%PDF-1.7 rest")
+        output = self.call(ReadTool(), file_path="f.pdf")
+        self.assertEqual((output["type"], output["media_type"]), ("file", "application/pdf"))
+        self.assertEqual(base64.b64decode(output["data"]), b"%PDF-1.7 rest")
+        header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
+        self.write("f.png", header + (640).to_bytes(4) + (480).to_bytes(4))
+        output = self.call(ReadTool(), file_path="f.png")
+        self.assertEqual((output["width"], output["height"]), (640, 480))
+        self.write("wide.png", header + (9000).to_bytes(4) + (1).to_bytes(4))
+        with self.assertRaisesRegex(ToolError, "9,000 x 1 pixels and 8,000 a side"):
+            self.call(ReadTool(), file_path="wide.png")
+
     def test_a_notebook_is_shown_as_cells(self) -> None:
         outputs: list[dict[str, Any]] = [
             {"output_type": "stream", "text": ["one\n", "two\n"]},

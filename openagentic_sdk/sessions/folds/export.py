@@ -25,6 +25,7 @@ from ...events import (
     UnknownEvent,
     UserMessage,
 )
+from ...media import describe_attachment
 from ...serialization import event_to_dict
 from ...text import visible
 from ..rebuild import rebuild_messages
@@ -105,6 +106,8 @@ def _markdown(event: Event) -> str:
         case UserMessage():
             who = "User" if event.origin == "user" else f"Message of {_inline(event.origin)}"
             return f"## {who}\n\n{_quoted(event.text)}"
+            who = "User" if event.origin == "user" else f"Message of {event.origin}"
+            return f"## {who}\n\n{_quoted(chr(10).join([event.text, *map(describe_attachment, event.attachments)]))}"
         case AssistantMessage() if event.text:
             cut = " (cut short)" if event.incomplete else ""
             return f"## Assistant{cut}\n\n{_quoted(event.text)}"

@@ -59,12 +59,6 @@ def encode(text: str, encoding: Encoding) -> bytes:
     return encoding.bom + text.encode(encoding.codec)
 
 
-_IMAGES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-)
 _BINARIES = (
     (b"%PDF-", "a PDF document"),
     (b"PK\x03\x04", "a zip archive (or an office document, jar or wheel)"),
@@ -89,13 +83,6 @@ _BINARIES = (
     (b"wOFF", "a font"),
     (b"wOF2", "a font"),
 )
-
-
-def image_media_type(head: bytes) -> str | None:
-    """The media type of an image that models take (PNG, JPEG, GIF, WebP), by its first bytes."""
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for start, kind in _IMAGES if head.startswith(start)), None)
 
 
 def binary_kind(head: bytes) -> str:
