@@ -36,6 +36,8 @@ RESERVED_WORDS = frozenset(
 
 
 # Variables that choose a language, a colour, a time zone, how much is logged or for what is built, and nothing that runs.
+# In other locales a byte of a letter may be one that the shell acts on.
+_PLAIN_LOCALE = regex(r"=(?:|C|POSIX|(?:C|[a-z]{2}_[A-Z]{2})\.(?:utf8|UTF-8)|[a-z]{2})$")
 HARMLESS_VARIABLES = frozenset(
     words("""
     NODE_ENV LANG LANGUAGE LC_ALL LC_CTYPE LC_TIME LC_COLLATE LC_MESSAGES LC_NUMERIC TZ NO_COLOR FORCE_COLOR CLICOLOR
@@ -79,7 +81,12 @@ class SimpleCommand:
     @property
     def open_assignments(self) -> tuple[str, ...]:
         """The assignments that can make a program do something else."""
-        return tuple(each for each in self.assignments if each.partition("=")[0] not in HARMLESS_VARIABLES)
+        return tuple(
+            each
+            for each in self.assignments
+            if each.partition("=")[0] not in HARMLESS_VARIABLES
+            or (each.startswith(("LC_", "LANG")) and not _PLAIN_LOCALE.search(each))
+        )
 
 
 @frozen

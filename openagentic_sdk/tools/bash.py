@@ -7,7 +7,9 @@ nothing that it started still runs, except a shell that was asked for with `run_
 
 from __future__ import annotations
 
+import functools
 import os
+import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -151,7 +153,8 @@ class BashTool(BlockingTool):
     def _spec(
         self, command: str, cwd: str, ctx: ToolContext, confinement: Confinement, is_background: bool = False
     ) -> CommandSpec:
-        extra = {"PWD": cwd, **self._environment, **confinement.environment}
+        locale = "C.UTF-8" if has_utf8_locale() else "C"
+        extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
         roots = [str(root) for root in _roots(ctx)]
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
         _, inside = search_path(os.environ.get("PATH", ""), roots)
@@ -227,6 +230,16 @@ def bash_path(workspace: Iterable[str] = ()) -> str:
     return found
 
 
+@functools.cache
+def has_utf8_locale() -> bool:
+    """Whether bash knows C.UTF-8 here. In another locale it may read other letters than those whose command was judged."""
+    counts = [bash_path(), "--noprofile", "--norc", "-c", 'printf %s "${#1}"', "bash", "\u00e9"]
+    found = subprocess.run(
+        counts, env={"LC_ALL": "C.UTF-8"}, capture_output=True, stdin=subprocess.DEVNULL, check=False
+    )
+    return found.stdout == b"1"
+
+
 def _checked_command(command: str) -> str:
     if "\0" in command:
         raise ToolInputError(
@@ -241,6 +254,12 @@ def _checked_command(command: str) -> str:
     if size_bytes > MAX_COMMAND_BYTES:
         raise ToolInputError(
             f"the command has {size_bytes:,} bytes, {MAX_COMMAND_BYTES:,} are possible: write it to a file and run that",
+            path="command",
+        )
+    if not command.isascii() and not has_utf8_locale():
+        raise ToolInputError(
+            "this machine has no locale C.UTF-8, so bash could read other letters here: write the command in ASCII, or "
+            "install the locale",
             path="command",
         )
     return command

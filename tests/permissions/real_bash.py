@@ -6,7 +6,9 @@ import random
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 BASH = shutil.which("bash")
 
@@ -34,10 +36,12 @@ exec 8<&-  # the status of the last line is not that of the recorder
 """
 
 
-def recorded(lines: list[str], status: int, kept: str = "") -> list[list[tuple[str, ...]]]:
+def recorded(
+    lines: list[str], status: int, kept: str = "", env: Mapping[str, str] = MappingProxyType({"LC_ALL": "C.UTF-8"})
+) -> list[list[tuple[str, ...]]]:
     """For each line, the argument lists that bash would run when every command ends with `status`.
 
-    `kept` are the names of builtins that stay what they are.
+    `kept` are the names of builtins that stay what they are, `env` the environment of this bash.
     """
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder, "scratch")
@@ -50,7 +54,7 @@ def recorded(lines: list[str], status: int, kept: str = "") -> list[list[tuple[s
             [*command, str(log), str(status), str(scratch), str(listing), kept],
             check=True,
             timeout=120,
-            env={"LC_ALL": "C.UTF-8"},
+            env=env,
             stdout=subprocess.DEVNULL,
         )
         return _calls_of(log.read_bytes())

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import shutil
+import subprocess
+import tempfile
 import unittest
+from collections.abc import Mapping
 
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.shell import CommandLine, SimpleCommand, parse_command
+from openagentic_sdk.tools.base import ToolContext
+from openagentic_sdk.tools.bash import BashTool
 from tests.size import LARGE
 
 from .real_bash import BASH, disguised_line, files_made, random_line, recorded
 
+LOCALE_LINES = 3_000 if LARGE else 100
 LINES = 15_000 if LARGE else 400
 DISGUISED_LINES = 3_000 if LARGE else 200
 FILE_LINES = 1_000 if LARGE else 30
+
+
+def made_locales(folder: str) -> list[str]:
+    """Locales of double-byte charsets, made in a folder; fewer where this machine cannot make them."""
+    made: list[str] = []
+    for charset in ("GBK", "BIG5", "SHIFT_JIS", "BIG5-HKSCS", *(("GB18030",) if LARGE else ())):
+        if shutil.which("localedef") is not None:
+            command = ["localedef", "--no-archive", "-c", "-i", "POSIX", "-f", charset, os.path.join(folder, charset)]
+            subprocess.run(command, capture_output=True, check=False, timeout=120)
+        if os.path.isdir(os.path.join(folder, charset)):
+            made.append(charset)
+    return made
+
+
+def command_environment_of(host: Mapping[str, str]) -> dict[str, str]:
+    """What Bash gives a command on a host with these variables."""
+    with tempfile.TemporaryDirectory() as folder:
+        tool = BashTool(environment=host)
+        with tool._sandbox.confine(folder, [folder], None) as confinement:
+            return dict(tool._spec("true", folder, ToolContext(cwd=folder), confinement).env)
 
 
 def comparable(line: CommandLine) -> bool:
@@ -69,6 +97,28 @@ class ParserAgainstBash(unittest.TestCase):
                 expected = [command.argv for command in commands_that_run(line, status == 0)]
                 with self.subTest(line=text, status=status):
                     self.assertEqual(sorted(calls), sorted(expected))
+
+    def test_bash_reads_the_letters_that_were_read_here_whatever_the_locale_of_the_host(self) -> None:
+        # The last byte of such a letter takes an ASCII one behind it for its own in these locales, a quote for example.
+        letters = "\u4e57\u8868\u529f\u65e5\u80fd\u00e9\u00b5\u30bd"
+        rng = random.Random(15)
+        lines: list[tuple[str, CommandLine]] = []
+        while len(lines) < LOCALE_LINES:
+            text = random_line(rng, 0.1)
+            for _ in range(rng.choice((1, 2, 4))):
+                at = rng.randrange(len(text) + 1)
+                text = text[:at] + rng.choice(letters) + text[at:]
+            line = parse_command(text)
+            if isinstance(line, CommandLine) and comparable(line):
+                lines.append((text, line))
+        with tempfile.TemporaryDirectory() as folder:
+            hosts = [{}, *({"LC_ALL": name, "LANG": name, "LOCPATH": folder} for name in made_locales(folder))]
+            for host in hosts:
+                calls_of_lines = recorded([text for text, _ in lines], 0, env=command_environment_of(host))
+                for (text, line), calls in zip(lines, calls_of_lines, strict=True):
+                    expected = [command.argv for command in commands_that_run(line, True)]
+                    with self.subTest(line=text, host=host.get("LC_ALL")):
+                        self.assertEqual(sorted(calls), sorted(expected))
 
     def test_an_accepted_line_writes_no_file_but_the_targets_of_its_redirections(self) -> None:
         lines = [(text, line) for text, line in self.accepted_lines(seed=6, count=20 * FILE_LINES) if ">" in text]
