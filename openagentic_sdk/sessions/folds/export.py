@@ -105,9 +105,8 @@ def _markdown(event: Event) -> str:
             return f"# Session {_code(event.session_id)}\n\nModel {_inline(event.model)}, in {_code(event.cwd)}"
         case UserMessage():
             who = "User" if event.origin == "user" else f"Message of {_inline(event.origin)}"
-            return f"## {who}\n\n{_quoted(event.text)}"
-            who = "User" if event.origin == "user" else f"Message of {event.origin}"
-            return f"## {who}\n\n{_quoted(chr(10).join([event.text, *map(describe_attachment, event.attachments)]))}"
+            said = "\n".join([event.text, *map(describe_attachment, event.attachments)])
+            return f"## {who}\n\n{_quoted(said)}"
         case AssistantMessage() if event.text:
             cut = " (cut short)" if event.incomplete else ""
             return f"## Assistant{cut}\n\n{_quoted(event.text)}"
