@@ -30,7 +30,7 @@ from .project.settings import Settings
 from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import Provider
 from .providers.endpoint import EndpointProvider
-from .providers.guarded import guarded
+from .providers.guarded import guarded, unstreamed
 from .runtime.agent import Agent, FinalAnswer, RunRequest
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
 from .runtime.guidance import ProjectGuidance
@@ -202,7 +202,7 @@ class _Assembly:
         return Agent(
             provider=provider,
             model=model,
-            api_key=options.api_key,
+            api_key=cast("str | None", options.api_key),  # endpoints take callables too
             tools=tools,
             hooks=self._hooks,
             gate=self._gate,
@@ -214,7 +214,7 @@ class _Assembly:
             final_answer=wanted,
             summary_provider=_guarded(options, self._clock) if wanted else None,
             child=self.child,
-            cost=lambda usage, model: cost(usage, model, self._prices),
+            cost=lambda usage, model, tier=None: cost(usage, model, self._prices, tier),
             agent_names=tuple(self._agents),
             workspace_roots=project.workspace_roots,
             max_steps=options.max_steps,
@@ -333,6 +333,8 @@ def _guarded(options: OpenAgenticOptions, clock: Clock) -> Provider:
     """The provider with retries, breaker and fallbacks: an endpoint always, any other when the options ask for it."""
     provider = options.provider
     assert provider is not None, "build_agent has checked it"
+    if not options.stream:
+        provider = unstreamed(provider)
     if options.retry is None and not options.fallback and not isinstance(provider, EndpointProvider):
         return provider
     return guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)

@@ -25,6 +25,7 @@ from .permissions.rules import Rule
 from .project.claude import find_project_root
 from .providers.base import CompletingProvider, Provider, StreamingProvider
 from .providers.fallback import Fallback
+from .providers.keys import ApiKey
 from .providers.retry import RetryPolicy
 from .serialization import dumps_json
 from .sessions.base import SessionStore
@@ -67,7 +68,9 @@ class OpenAgenticOptions:
     The model
         provider            where to ask; see `openagentic_sdk.providers`
         model               the model's name there
-        api_key             passed to the provider with each call; None leaves it to the provider and its environment
+        api_key             passed to the provider with each call, a text or a callable that gives one (sync or async, see
+                            `providers.keys`); None leaves it to the provider and its environment
+        stream              False asks for whole answers, for endpoints that cannot stream
         retry               how often and how long an endpoint is asked again (default: `RetryPolicy()` for endpoints, never
                             for other providers); with it comes the circuit breaker that all runs of the process share
         fallback            models, or `providers.fallback.Fallback`s, to ask in order when the first one's endpoint gave up
@@ -132,7 +135,8 @@ class OpenAgenticOptions:
 
     provider: Provider | None = None
     model: str | None = None
-    api_key: str | None = field(default=None, repr=False)
+    api_key: ApiKey | None = field(default=None, repr=False)
+    stream: bool = True
     retry: RetryPolicy | None = None
     fallback: Sequence[Fallback | str] = ()
     output_schema: Any = None

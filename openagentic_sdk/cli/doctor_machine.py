@@ -9,6 +9,7 @@ from ..assemble import open_project, project_findings
 from ..frozen import frozen
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.project import Project
+from ..sessions.folds.prices import price_date
 from ..tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from .terminal import Screen, on_one_line
 
@@ -28,7 +29,7 @@ def read_surroundings(cwd: Path) -> Surroundings:
 
 
 def as_json(around: Surroundings) -> dict[str, Any]:
-    """Keys `sandbox` and `project`."""
+    """Keys `sandbox`, `project` and `prices`."""
     rungs = [{"name": name, "works": works, "detail": detail} for name, works, detail in around.sandbox.rungs()]
     files = [
         {"kind": file.kind, "name": file.name, "path": file.path, "scope": file.scope}
@@ -39,7 +40,8 @@ def as_json(around: Surroundings) -> dict[str, Any]:
         for note in project_findings(around.project)
     ]
     project = {"root": around.project.root, "trusted": around.project.trust.is_trusted, "files": files, "notes": notes}
-    return {"sandbox": {"level": around.sandbox.level, "rungs": rungs}, "project": project}
+    sandbox = {"level": around.sandbox.level, "rungs": rungs}
+    return {"sandbox": sandbox, "project": project, "prices": {"as_of": price_date()}}
 
 
 def show(screen: Screen, around: Surroundings) -> None:
@@ -48,6 +50,7 @@ def show(screen: Screen, around: Surroundings) -> None:
     for name, works, detail in around.sandbox.rungs():
         mark = screen.styled("yes" if works else "no ", "green" if works else "yellow")
         screen.line(f"  {mark} {name:18} {on_one_line(detail, 300)}")
+    screen.line(f"prices of models: the table of {price_date()}; the option `prices` replaces or adds to it")
     trusted = "trusted" if around.project.trust.is_trusted else "not trusted"
     screen.line(f"project {on_one_line(around.project.root)}, {trusted}: {on_one_line(around.project.trust.reason)}")
     for file in around.project.files():

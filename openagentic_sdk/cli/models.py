@@ -17,12 +17,8 @@ LOCAL_SERVERS = {
     "ollama": "http://127.0.0.1:11434/v1",
     "vllm": "http://127.0.0.1:8000/v1",
 }
-# Where each vendor answers, and the variable that holds its key.
-VENDORS = {
-    "anthropic": ("https://api.anthropic.com", "ANTHROPIC_API_KEY"),
-    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
-    "openai-responses": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
-}
+# The vendors' own providers, and the variable that holds the key.
+VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
 COMPATIBLE = "openai-compatible"
 PROVIDERS = (*VENDORS, COMPATIBLE, *LOCAL_SERVERS)
 
@@ -49,11 +45,9 @@ def build_provider(args: argparse.Namespace, environ: Mapping[str, str] = os.env
     """The provider that the flags name, asked again when an endpoint fails for a moment. Raises `OptionsError`."""
     if args.script:
         return _scripted(args)
-    from ..providers.fallback import FallbackProvider
-    from ..providers.retry import RetryingProvider
+    from ..providers.guarded import guarded
 
-    provider = RetryingProvider(_endpoint(args, environ))
-    return FallbackProvider(provider, args.fallback) if args.fallback else provider
+    return guarded(_endpoint(args, environ), fallback=args.fallback)
 
 
 def find_model(args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> str | None:
@@ -72,8 +66,7 @@ def _scripted(args: argparse.Namespace) -> Provider:
 def _endpoint(args: argparse.Namespace, environ: Mapping[str, str]) -> Provider:
     name = args.provider or (COMPATIBLE if args.base_url else "openai")
     if name in VENDORS:
-        usual_url, variable = VENDORS[name]
-        return _vendor(name, args.base_url or usual_url, _key(args.api_key_env or variable, environ))
+        return _vendor(name, args, environ)
     base_url = args.base_url or LOCAL_SERVERS.get(name)
     if not base_url:
         raise OptionsError(f"--provider {COMPATIBLE} needs --base-url, such as {LOCAL_SERVERS['ollama']}")
@@ -84,18 +77,23 @@ def _endpoint(args: argparse.Namespace, environ: Mapping[str, str]) -> Provider:
     return OpenAICompatibleProvider(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
 
 
-def _vendor(name: str, base_url: str, key: str) -> Provider:
-    if name == "anthropic":
-        from ..providers.anthropic import AnthropicProvider
-
-        return AnthropicProvider(base_url=base_url, api_key=key)
-    if name == "openai-responses":
-        from ..providers.openai_responses import OpenAIResponsesProvider
-
-        return OpenAIResponsesProvider(base_url=base_url, api_key=key)
+def _vendor(name: str, args: argparse.Namespace, environ: Mapping[str, str]) -> Provider:
+    from ..providers.anthropic import AnthropicProvider
     from ..providers.openai import OpenAIProvider
+    from ..providers.openai_responses import OpenAIResponsesProvider
 
-    return OpenAIProvider(base_url=base_url, api_key=key)
+    vendors: dict[str, type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]] = {
+        "anthropic": AnthropicProvider,
+        "openai": OpenAIProvider,
+        "openai-responses": OpenAIResponsesProvider,
+    }
+    vendor = vendors[name]
+    if args.api_key_env is None and not vendor(base_url=args.base_url).is_at_home:
+        raise OptionsError(
+            f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {args.base_url} with "
+            f"--api-key-env, or ask it without a key with --provider {COMPATIBLE}"
+        )
+    return vendor(base_url=args.base_url, api_key=_key(args.api_key_env or VENDORS[name], environ))
 
 
 def _key(variable: str, environ: Mapping[str, str]) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..clock import Clock
-from .base import Provider
+from ..errors import OptionsError
+from .base import CompletingProvider, Provider
 from .breaker import BreakingProvider, shared_breaker
 from .endpoint import EndpointProvider
 from .fallback import Fallback, FallbackProvider
@@ -37,6 +38,21 @@ def guarded(
         for one in others
     ]
     return FallbackProvider(first, ready, mid_answer=(retry or RetryPolicy()).mid_answer)
+
+
+def unstreamed(provider: Provider) -> Provider:
+    """The provider asking for whole answers only. Raises `OptionsError` for one that has none."""
+    if isinstance(provider, EndpointProvider):
+        return provider.with_settings(stream=False)
+    if not isinstance(provider, CompletingProvider):
+        raise OptionsError(f"stream=False: the provider {provider.name} has no complete(), only stream()")
+    return _Whole(provider)
+
+
+class _Whole:
+    def __init__(self, provider: CompletingProvider) -> None:
+        self.name = provider.name
+        self.complete = provider.complete
 
 
 def _watched(provider: Provider, retry: RetryPolicy | None, clock: Clock | None) -> Provider:

@@ -65,7 +65,7 @@ class Agent:
     project_dir: str
     guidance: Guidance
     child: Callable[[str], Agent]
-    cost: Callable[[Mapping[str, Any] | None, str], float | None]
+    cost: Callable[..., float | None]
     name: str | None = None
     api_key: str | None = field(default=None, repr=False)
     agent_names: tuple[str, ...] = ()

@@ -206,6 +206,8 @@ async def run_turn(run: Run) -> None:
             await run_calls(run, reply.calls)
             if run.answer.is_accepted:
                 return
+        elif reply.output.finish_reason == "pause_turn":
+            continue  # a tool of the vendor's own needs more time: it goes on when the conversation is sent again
         elif not run.inbox and await accept_final_text(run, reply.text) and await _may_stop(run, reply):
             return
 

@@ -310,9 +310,9 @@ class _Answer:
         run, now, model = self._run, self._clock.monotonic(), output.model or self._model
         normal, cost = normalize_usage(output.usage), output.cost_usd
         if cost is None:
-            cost = run.agent.cost(normal, model)
+            cost = run.agent.cost(normal, model, output.service_tier)
         if cost is None:  # a gateway may answer under another name than it was asked under
-            cost = run.agent.cost(normal, self._model)
+            cost = run.agent.cost(normal, self._model, output.service_tier)
         run.budget.charge(normal, cost)
         return ModelResponse(
             step=self._request.step,

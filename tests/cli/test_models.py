@@ -45,6 +45,19 @@ class Endpoints(CommandCase):
         self.assertTrue(logs)
         self.assertFalse(any(b"local-secret" in log for log in logs))
 
+    def test_a_vendors_key_goes_to_no_other_address_unless_it_is_named(self) -> None:
+        with Server(answer) as server:
+            flags = ("--provider", "openai", "--base-url", f"{server.url}/v1", "--model", "m")
+            code, _, err = self.command("run", *flags, "Hello")
+            self.assertIn("--api-key-env", err)
+            self.assertEqual((code == OK, server.requests), (False, []))
+            self.command("run", *flags, "--api-key-env", "LOCAL_KEY", "Hello")
+            self.assertEqual(server.requests[0].headers["authorization"], "Bearer local-secret")
+            os.environ["OPENAI_BASE_URL"] = f"{server.url}/v1"
+            self.addCleanup(os.environ.pop, "OPENAI_BASE_URL", None)
+            self.command("run", "--provider", "openai", "--model", "m", "Hello")
+        self.assertEqual(server.requests[1].headers["authorization"], "Bearer sk-not-for-strangers")
+
     def test_a_refused_key_is_one_closing_line(self) -> None:
         def refuse(connection: Connection, request: Request) -> None:
             connection.reply(b'{"error": {"message": "no such key"}}', status="401 Unauthorized")

@@ -150,6 +150,15 @@ class RunsThatHearHalf(unittest.IsolatedAsyncioTestCase):
         self.assertEqual((len(server.requests), result_of(events).stop_reason), (1, "error"))
         self.assertEqual([event.text for event in of(events, AssistantMessage)], ["Half"])
 
+    async def test_a_turn_that_a_tool_of_the_vendor_paused_goes_on(self) -> None:
+        search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
+        answers = [events_of(*message("m1", "pause_turn", search)), events_of(*message("m2", "end_turn", SORRY))]
+        with Server(lambda c, r: c.stream(answers.pop(0))) as server:
+            events = await self.run_with(self.messages(server.url))
+        self.assertEqual(result_of(events).final_text, SORRY["text"])
+        sent = server.requests[1].json["messages"]
+        self.assertEqual([(m["role"], m["content"][0]["type"]) for m in sent[-1:]], [("assistant", "server_tool_use")])
+
     def chat(self, url: str) -> Provider:
         return OpenAICompatibleProvider(base_url=url + "/v1", http=self.http)
 

@@ -10,7 +10,14 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import Event, ModelResponse, SessionForked, SubagentFinished, SystemInit
-from openagentic_sdk.sessions.folds.prices import built_in_prices, cost, load_prices, session_cost, with_prices
+from openagentic_sdk.sessions.folds.prices import (
+    built_in_prices,
+    cost,
+    load_prices,
+    price_date,
+    session_cost,
+    with_prices,
+)
 from openagentic_sdk.sessions.folds.usage import add_usage, normalize_usage, usage
 
 
@@ -212,6 +219,27 @@ class Prices(unittest.TestCase):
                     load_prices(path)
             with self.assertRaises(OptionsError):
                 load_prices(Path(folder, "absent.json"))
+
+
+class TiersAndCaches(unittest.TestCase):
+    def test_an_hour_in_the_cache_costs_more(self) -> None:
+        written = {"ephemeral_5m_input_tokens": 40, "ephemeral_1h_input_tokens": 60}
+        raw = {"input_tokens": 0, "cache_creation_input_tokens": 100, "output_tokens": 0, "cache_creation": written}
+        normal = normalize_usage(raw)
+        assert normal is not None
+        self.assertEqual((normal["cache_write_tokens"], normal["cache_write_1h_tokens"]), (100, 60))
+        self.assertEqual(normalize_usage(normal), normal)
+        self.assertAlmostEqual(cost(normal, "claude-opus-5") or 0, (40 * 6.25 + 60 * 10) / 1e6)
+        total = add_usage(normal, {"input_tokens": 1, "output_tokens": 1}) or {}
+        self.assertEqual((total["cache_write_1h_tokens"], total["input_tokens"]), (60, 101))
+
+    def test_a_service_tier_has_its_factor_or_no_known_price(self) -> None:
+        usage = {"input_tokens": 1_000_000, "output_tokens": 0}
+        table = {"m": {"input": 2.0, "output": 1.0, "tiers": {"priority": 2}}}
+        for tier, dollars in ((None, 2.0), ("default", 2.0), ("flex", 1.0), ("batch", 1.0), ("priority", 4.0)):
+            self.assertEqual(cost(usage, "m", table, tier), dollars, tier)
+        self.assertIsNone(cost(usage, "m", table, "unheard-of"))
+        self.assertRegex(price_date(), r"\d{4}-\d{2}")
 
 
 if __name__ == "__main__":

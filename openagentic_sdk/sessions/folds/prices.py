@@ -1,9 +1,10 @@
 """What tokens cost: a small table of prices that anyone can replace, and the sum it gives.
 
 A model that is not in the table costs None, never 0. The table is a JSON file: `models` maps a model's name to US dollars
-per million tokens, under `input`, `cached_input`, `cache_write` and `output`; a part without a price of its own costs what
-`input` costs. `long`, when there, holds the prices of a request whose prompt has more than `above_tokens` tokens. Files with
-LiteLLM's keys (`input_cost_per_token` ...) load too, without their `above` tiers.
+per million tokens, under `input`, `cached_input`, `cache_write`, `cache_write_1h` and `output`; a part without a price of
+its own costs what `input` costs (an hour in the cache what `cache_write` costs). `tiers` maps a service tier, or `batch`, to
+a factor; a tier without one has no known price. `long`, when there, holds the prices of a request whose prompt has more than
+`above_tokens` tokens. Files with LiteLLM's keys (`input_cost_per_token` ...) load too, without their `above` tiers.
 """
 
 from __future__ import annotations
@@ -19,16 +20,22 @@ from typing import Any
 
 from ...errors import OptionsError
 from ...events import Event, ModelResponse
-from .usage import normalize_usage, own_spending
+from .usage import HOUR, normalize_usage, own_spending
 
 Price = Mapping[str, Any]
 PriceTable = Mapping[str, Price]
 
-_PARTS = ("input", "cached_input", "cache_write", "output")
+_PARTS = ("input", "cached_input", "cache_write", "cache_write_1h", "output")
+# What answers call the tier that costs what the table says; OpenAI and Anthropic take half for what may wait.
+_TIERS = {
+    **dict.fromkeys(("default", "standard", "auto", "standard_only", "on_demand", "scale"), 1.0),
+    **dict.fromkeys(("batch", "flex"), 0.5),
+}
 _LITELLM = {
     "input": "input_cost_per_token",
     "cached_input": "cache_read_input_token_cost",
     "cache_write": "cache_creation_input_token_cost",
+    "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
     "output": "output_cost_per_token",
 }
 _TOKENS_PER_PRICE = 1_000_000
@@ -38,24 +45,34 @@ _RELEASE = r"(-\d{4}-\d{2}-\d{2}|-20\d{6}|@20\d{6}|-latest)$"
 _MAKERS = ("openai/", "anthropic/", "google/", "deepseek/", "mistralai/", "x-ai/", "moonshotai/")
 
 
-def cost(usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable | None = None) -> float | None:
-    """US dollars for one usage, None when the usage or the model's price is unknown. `prices` None is the built-in table."""
+def cost(
+    usage: Mapping[str, Any] | None, model: str | None, prices: PriceTable | None = None, tier: str | None = None
+) -> float | None:
+    """US dollars for one usage, None when the usage or the model's price is unknown. `prices` None is the built-in table.
+
+    `tier` is the service tier that the answer names, or `batch`.
+    """
     tokens = normalize_usage(usage)
     price = find_price(model, built_in_prices() if prices is None else prices)
     if tokens is None or price is None:
+        return None
+    factor = 1.0 if tier is None else {**_TIERS, **price.get("tiers", {})}.get(tier.lower())
+    if factor is None:
         return None
     long = price.get("long")
     if long and tokens["input_tokens"] > long["above_tokens"]:
         price = {**price, **long}
     cached, written = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
-    plain = tokens["input_tokens"] - cached - written
+    plain, for_an_hour = tokens["input_tokens"] - cached - written, tokens.get(HOUR, 0)
+    write = price.get("cache_write", price["input"])
     dollars = (
         plain * price["input"]
         + cached * price.get("cached_input", price["input"])
-        + written * price.get("cache_write", price["input"])
+        + (written - for_an_hour) * write
+        + for_an_hour * price.get("cache_write_1h", write)
         + tokens["output_tokens"] * price["output"]
     )
-    return float(dollars / _TOKENS_PER_PRICE)
+    return float(dollars * factor / _TOKENS_PER_PRICE)
 
 
 def session_cost(events: Iterable[Event]) -> float | None:
@@ -92,7 +109,7 @@ def own_prices(entries: Any) -> PriceTable:
         raise OptionsError(f"prices must map models to their prices, or be the path of such a file, not {entries!r}")
     table: dict[str, Price] = {}
     for name, entry in entries.items():
-        unknown = set(entry) - {*_PARTS, *_LITELLM.values(), "long"} if isinstance(entry, Mapping) else set()
+        unknown = set(entry) - {*_PARTS, *_LITELLM.values(), "long", "tiers"} if isinstance(entry, Mapping) else set()
         price = None if unknown else _read_price(name, dict(entry) if isinstance(entry, Mapping) else entry, "prices")
         if price is None:
             raise OptionsError(
@@ -101,6 +118,12 @@ def own_prices(entries: Any) -> PriceTable:
             )
         table[name] = price
     return {**built_in_prices(), **table}
+
+
+def price_date() -> str:
+    """The month that the built-in table is of, as `2026-11`."""
+    data = pkgutil.get_data(__package__, "prices.json")
+    return str(json.loads(data or b"{}").get("as_of", "unknown"))
 
 
 def load_prices(path: str | Path) -> PriceTable:
@@ -143,6 +166,11 @@ def _read_price(name: str, entry: Any, path: str) -> Price | None:
             )
     if "input" not in price or "output" not in price:
         raise OptionsError(f"the price of {name!r} in {path!r} needs both input and output")
+    tiers = entry.get("tiers")
+    if isinstance(tiers, dict):
+        if not all(isinstance(factor, int | float) and factor >= 0 for factor in tiers.values()):
+            raise OptionsError(f"the tiers of {name!r} in {path!r} are factors such as 0.5, not {tiers!r}")
+        price["tiers"] = tiers
     if entry.get("long") is not None:
         long = entry["long"]
         above = long.get("above_tokens") if isinstance(long, dict) else None

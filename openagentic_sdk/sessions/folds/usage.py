@@ -3,7 +3,8 @@
 The normal form is `{"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"}`.
 `input_tokens` is the whole prompt, `cached_input_tokens` and `cache_write_tokens` are the parts of it that were read from
 and written to the vendor's cache; `output_tokens` is the whole answer and `reasoning_tokens` a part of it. So a request's
-size is input plus output. "Unknown" is None, never 0.
+size is input plus output. "Unknown" is None, never 0. `cache_write_1h_tokens`, there only when it is not 0, is the part of
+`cache_write_tokens` that stays in the cache for an hour and costs more.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ...events import Event, ModelResponse, SessionForked, SubagentFinished
 
 Usage = dict[str, int]
 
+HOUR = "cache_write_1h_tokens"
 FIELDS = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 
 # Where vendors keep each number, first hit wins: chat completions, Responses, Messages, and what DeepSeek, Moonshot and the
@@ -35,6 +37,7 @@ _WRITTEN = (
     "prompt_tokens_details.cache_write_tokens",
     "input_tokens_details.cache_write_tokens",
 )
+_WRITTEN_1H = (HOUR, "cache_creation.ephemeral_1h_input_tokens")
 _REASONING = (
     "reasoning_tokens",
     "completion_tokens_details.reasoning_tokens",
@@ -51,7 +54,7 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     """
     if not isinstance(raw, Mapping):
         return None
-    if tuple(raw) == FIELDS and all(value.__class__ is int for value in raw.values()):
+    if tuple(raw) in (FIELDS, (*FIELDS, HOUR)) and all(value.__class__ is int for value in raw.values()):
         return dict(raw)  # it is in the normal form already
     prompt, answer = _first(raw, _INPUT), _first(raw, _OUTPUT)
     if prompt is None and answer is None:
@@ -63,13 +66,17 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
         prompt += cached + written
     answer = max(answer, (_count(raw.get("total_tokens")) or 0) - prompt)
     cached = min(cached, prompt)
-    return {
+    written = min(written, prompt - cached)
+    normal = {
         "input_tokens": prompt,
         "cached_input_tokens": cached,
-        "cache_write_tokens": min(written, prompt - cached),
+        "cache_write_tokens": written,
         "output_tokens": answer,
         "reasoning_tokens": min(_first(raw, _REASONING) or 0, answer),
     }
+    if for_an_hour := min(_first(raw, _WRITTEN_1H) or 0, written):
+        normal[HOUR] = for_an_hour
+    return normal
 
 
 def add_usage(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Usage | None:
@@ -77,7 +84,8 @@ def add_usage(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Usage
     one, other = normalize_usage(a), normalize_usage(b)
     if one is None or other is None:
         return one or other
-    return {name: one[name] + other[name] for name in FIELDS}
+    names = (*FIELDS, HOUR) if HOUR in one or HOUR in other else FIELDS
+    return {name: one.get(name, 0) + other.get(name, 0) for name in names}
 
 
 def usage(events: Iterable[Event]) -> Usage | None:
