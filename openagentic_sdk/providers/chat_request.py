@@ -185,9 +185,10 @@ class _Repair:
         for part in read_parts(content):
             if part.kind != "text":
                 raise cannot_carry(part, "a model as its own message", "put it into a user message")
-        if not calls and not content:
+        echoed = self._echo(message)
+        if not calls and not content and not (echoed and self._quirks.keeps_parts):
             return
-        written = {**self._echo(message), **_known_fields(message)}
+        written = {**echoed, **_known_fields(message)}
         written.pop("tool_calls", None)
         written["content"] = content or self._quirks.empty_content if calls else content
         self.written.append(written)

@@ -86,6 +86,10 @@ class _Block:
     def open_calls(self) -> list[ToolUse]:
         return [use for call_id, use in self.calls.items() if call_id not in self.results]
 
+    def is_empty_for(self, provider: str | None) -> bool:
+        """Whether it makes no message: an answer of vendor fields alone is one for that vendor only."""
+        return not (self.calls or self.text or (self.extras and self.provider == provider))
+
 
 @frozen
 class Origin:
@@ -96,11 +100,11 @@ class Origin:
     kind: str
 
 
-def _origins(block: _Block) -> list[Origin]:
+def _origins(block: _Block, provider: str | None) -> list[Origin]:
     """One per message that the block renders to."""
     if block.is_user:
         return [Origin(block.first_seq, block.first_seq, block.kind)]
-    if not block.calls and not block.text:
+    if block.is_empty_for(provider):
         return []
     said = [block.first_seq, *(use.seq or block.first_seq for use in block.calls.values())]
     origins = [Origin(min(said), max(said), "answer")]
@@ -196,7 +200,7 @@ class Conversation:
 
     def origins(self) -> list[Origin]:
         """For each of `messages()` in the same order, which events it was made of."""
-        return [origin for block in self._visible() for origin in _origins(block)]
+        return [origin for block in self._visible() for origin in _origins(block, self.provider)]
 
     def open_calls(self) -> list[ToolUse]:
         """The calls that were asked for and have no result, oldest first."""
@@ -314,7 +318,7 @@ class Conversation:
                 return [{"role": "user", "content": text or " "}]
             said = [{"type": "text", "text": text}] if text.strip() else []
             return [{"role": "user", "content": [*said, *block.parts]}]
-        if not block.calls and not block.text:
+        if block.is_empty_for(self.provider):
             return []
         messages: list[Message] = [self._assistant(block)]
         pictures: list[Message] = []
