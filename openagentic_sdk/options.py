@@ -327,6 +327,7 @@ _CHECKS: Mapping[str, Check] = {
     "resume_max_bytes": _or_none(_COUNT),
     "session_id": _or_none(_NAME),
     "session_metadata": _json,
+    "part": _one_of("whole", "first", "next"),
     "request_id": _or_none(_NAME),
     "on_storage_error": _one_of("stop", "continue"),
     "blob_bytes": _COUNT,
@@ -340,6 +341,7 @@ _CHECKS: Mapping[str, Check] = {
     "max_context_tokens": _or_none(_number(1, whole=True)),
     "max_context_bytes": _or_none(_number(1, whole=True)),
     "clock": _or_none(_is_a(Clock, "a clock, as in `clock.Clock`")),
+    "key_file": _or_none(_PATH),
 }
 _AGENT_CHECKS: Mapping[str, Check] = {
     "description": _TEXT,

@@ -1,0 +1,111 @@
+"""Every setting is checked before anything is stored, asked or paid, and the error names it."""
+
+import asyncio
+import unittest
+from dataclasses import fields, replace
+
+from openagentic_sdk import AgentDefinition, HookEngine, HookMatcher, OpenAgenticOptions, OptionsError, run
+from openagentic_sdk.options import _AGENT_CHECKS, _CHECKS
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+from .support import options_for
+
+NAN, INF = float("nan"), float("inf")
+COUNTS = ["output_repair_turns", "blob_bytes", "max_steps", "max_subagent_depth", "max_answer_bytes"]
+LIMITS = ["resume_max_events", "resume_max_bytes", "max_tokens", "max_context_tokens", "max_context_bytes"]
+LISTS = ["setting_sources", "additional_dirs", "skill_paths", "allowed_tools", "disallowed_tools", "fallback", "tools"]
+TEXTS = ["model", "api_key", "system_prompt", "resume", "session_id", "request_id"]
+BAD = {
+    **{name: [-1, 1.5, "3", True, None, NAN] for name in COUNTS},
+    **{name: [-1, 1.5, "3", True] for name in LIMITS},
+    **{name: ["user", b"x", 3, {"a": 1}, [3]] for name in LISTS},
+    **{name: [3, b"x", ["x"]] for name in TEXTS},
+    **{name: [-1, NAN, INF, "1", True] for name in ("timeout_s", "max_cost_usd")},
+    **{name: [3, b"x", ["x"]] for name in ("cwd", "project_dir", "home", "key_file")},
+    **{name: ["yes", 1] for name in ("trust_project", "run_text_commands", "continue_last")},
+    "provider": [None, "openai", object()],
+    "retry": [3, {"max_retries": 2}],
+    "part": ["middle", None],
+    "output_form": ["json", None],
+    "prices": [
+        {"m": {"x": 1}},
+        {"m": {"input": 1}},
+        {"m": {"input": -1, "output": 1}},
+        {"m": {"input": NAN, "output": 1}},
+        {"m": {"input": INF, "output": 1}},
+        {"m": {"input": "1", "output": 1}},
+        {"m": {"input": 1, "output": 1, "cached": 1}},
+        {"m": 3},
+        {"m": {"input": 1, "output": 1, "long": {"input": 2}}},
+        [("m", 1)],
+        3,
+        "/no/such/file",
+    ],
+    "permission_gate": ["default"],
+    "sandbox": ["on", None, True],
+    "bash_effects": ["dry-run", True],
+    "hooks": [[HookMatcher("a")], HookEngine(stop=[print]), HookEngine(stop=[HookMatcher("a", timeout_s=-1)])],
+    "agents": [
+        [AgentDefinition("d", "p")],
+        {"a": {"description": "d"}},
+        {3: AgentDefinition("d", "p")},
+        *(
+            {"a": replace(AgentDefinition("d", "p"), **bad)}
+            for bad in (
+                {"description": 3},
+                {"prompt": None},
+                {"tools": "Read"},
+                {"provider": "openai"},
+                {"model": 3},
+                {"disallowed_tools": "Bash"},
+                {"max_steps": -1},
+                {"permission_mode": "anything"},
+                {"skills": "one"},
+                {"source": 3},
+            )
+        ),
+    ],
+    "session_store": [3, object()],
+    "session_metadata": [{"a": object()}, [1], None],
+    "on_storage_error": ["ignore", None],
+    "redact": ["secret", None, 3],
+    "clock": [3, object()],
+}
+UNCHECKED = {"output_schema"}  # any type may be one; `read_output_schema` says which has none
+
+
+class OptionsTest(unittest.TestCase):
+    def test_every_setting_has_its_check(self):
+        self.assertEqual({known.name for known in fields(OpenAgenticOptions)}, set(_CHECKS))
+        self.assertEqual([known.name for known in fields(AgentDefinition)], list(_AGENT_CHECKS))
+
+    def test_every_setting_has_bad_values_here(self):
+        self.assertEqual(set(_CHECKS) - set(BAD) - UNCHECKED, set())
+
+    def test_a_bad_setting_is_refused_by_its_name_before_anything_has_happened(self):
+        for name, values in BAD.items():
+            for value in values:
+                provider, store = ScriptedProvider(["never asked for"]), MemorySessionStore()
+                options = replace(options_for(provider, session_store=store), **{name: value})
+                with self.subTest(name=name, value=repr(value)), self.assertRaises(OptionsError) as raised:
+                    asyncio.run(run(prompt="hi", options=options))
+                with self.subTest(name=name, value=repr(value)):
+                    self.assertIn(name, str(raised.exception))
+                    self.assertEqual((provider.requests, store.list_sessions()), ([], []))
+
+    def test_a_key_stands_in_no_error(self):
+        with self.assertRaises(OptionsError) as raised:
+            asyncio.run(run(prompt="hi", options=options_for(["x"], api_key=b"hush-hush")))
+        self.assertNotIn("hush", str(raised.exception))
+
+    def test_what_is_no_prompt_is_refused_before_anything_has_happened(self):
+        for prompt in (3, b"x", {"a": 1}):
+            store = MemorySessionStore()
+            with self.subTest(prompt=prompt), self.assertRaises(OptionsError):
+                asyncio.run(run(prompt=prompt, options=options_for(["x"], session_store=store)))
+            self.assertEqual(store.list_sessions(), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
