@@ -170,7 +170,9 @@ def _not_json(error: Exception) -> InvalidEventError:
 def loads_json(text: str | bytes) -> Any:
     """JSON as every log line is read: NaN and Infinity are refused. Raises `InvalidEventError`."""
     try:
-        return _decode(text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass"))
+        return DECODER.decode(
+            text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass")
+        )
     except (ValueError, RecursionError) as error:
         raise InvalidEventError(f"this is not JSON: {error}") from None
 
@@ -180,7 +182,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 # What json.loads calls in the end; it would build a new decoder for each call that refuses NaN.
-_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
+DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _make_encode() -> Callable[[Any], str]:

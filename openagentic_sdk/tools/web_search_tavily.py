@@ -130,14 +130,10 @@ def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], sign
     finally:
         signal.watch(None)
         connection.close()
-    return _parse_answer(response.status, body)
-
-
-def _parse_answer(status: int, body: bytes) -> Mapping[str, Any]:
-    if status != 200:
+    if response.status != 200:
         excerpt = body[:200].decode("utf-8", "replace")
-        advice = f"check {KEY_VARIABLE}" if status in (401, 403) else "try again later"
-        raise ToolError(f"the search service answered with status {status} ({excerpt}): {advice}")
+        advice = f"check {KEY_VARIABLE}" if response.status in (401, 403) else "try again later"
+        raise ToolError(f"the search service answered with status {response.status} ({excerpt}): {advice}")
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:

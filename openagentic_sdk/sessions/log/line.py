@@ -10,7 +10,6 @@ reader can check any log. Lines with neither of the two, as older tools wrote th
 
 from __future__ import annotations
 
-import json
 import re
 from functools import cache
 from typing import Any
@@ -29,7 +28,7 @@ from ...events import (
     UserMessage,
 )
 from ...frozen import frozen
-from ...serialization import dumps_fields, dumps_values, event_from_dict
+from ...serialization import DECODER, dumps_fields, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1
 
@@ -161,20 +160,12 @@ def decode_line(line: bytes, seq: int) -> Event:
 def _load_object(line: bytes, encoding: str) -> dict[str, Any]:
     try:
         text = line.decode(encoding)
-        value, end = _SCAN(text, 0)
+        value, end = DECODER.raw_decode(text)
     except (ValueError, RecursionError) as error:
         raise BadLineError("json") from error
     if value.__class__ is not dict or (end != len(text) and text[end:].strip(" \r\t")):
         raise BadLineError("json")
     return value
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-# What json.loads calls in the end; it would build a new decoder for each call that refuses NaN.
-_SCAN = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 
 
 def stamp_event(event: Event, seq: int, ts: float) -> Event:

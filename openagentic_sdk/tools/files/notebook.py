@@ -29,14 +29,10 @@ def _cell(number: int, cell: dict[str, Any]) -> Iterator[str]:
     for output in outputs if isinstance(outputs, list) else ():
         if isinstance(output, dict):
             yield f"[output of cell {number}]"
-            yield from _output(output)
-
-
-def _output(output: dict[str, Any]) -> Iterator[str]:
-    text = _output_text(output)
-    yield from text[:MAX_OUTPUT_CHARS].splitlines()
-    if len(text) > MAX_OUTPUT_CHARS:
-        yield f"… (+{len(text) - MAX_OUTPUT_CHARS:,} characters)"
+            text = _output_text(output)
+            yield from text[:MAX_OUTPUT_CHARS].splitlines()
+            if len(text) > MAX_OUTPUT_CHARS:
+                yield f"… (+{len(text) - MAX_OUTPUT_CHARS:,} characters)"
 
 
 def _output_text(output: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Every file access of the file tools: what a path means, opening it without races, and putting a new file in its place.
 
-The law of the file: a path is resolved once, and what is opened afterwards is exactly the resolved path, reached folder by
-folder without following a single link. A link that is swapped in between makes the call fail; it never leads elsewhere.
+A path is resolved once, and what is opened afterwards is exactly the resolved path, reached folder by folder without
+following a single link. A link that is swapped in between makes the call fail; it never leads elsewhere.
 Which paths are permitted is the permission gate's decision: it sees the same `ResolvedPath`.
 """
 
@@ -122,26 +122,17 @@ def open_file(real: str) -> Iterator[int]:
     """A descriptor to read the regular file `real` (a resolved path) from; anything else is refused by its kind."""
     folder, name = os.path.split(real)
     with open_folder(folder) as folder_fd:
-        fd = _open_regular(folder_fd, name, real)
+        # Opening a device can already do something, so its kind is looked at first, and again on what was opened.
+        _refuse_special(os.stat(name or ".", dir_fd=folder_fd, follow_symlinks=False).st_mode, real)
+        try:
+            fd = os.open(name, READ_FLAGS, dir_fd=folder_fd)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, real) from None
     try:
+        _refuse_special(os.fstat(fd).st_mode, real)
         yield fd
     finally:
         os.close(fd)
-
-
-def _open_regular(folder_fd: int, name: str, real: str) -> int:
-    # Opening a device can already do something, so its kind is looked at first, and again on what was opened.
-    _refuse_special(os.stat(name or ".", dir_fd=folder_fd, follow_symlinks=False).st_mode, real)
-    try:
-        fd = os.open(name, READ_FLAGS, dir_fd=folder_fd)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, real) from None
-    try:
-        _refuse_special(os.fstat(fd).st_mode, real)
-    except ToolError:
-        os.close(fd)
-        raise
-    return fd
 
 
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -181,19 +172,15 @@ def missing_file(path: ResolvedPath, cwd: str, noun: str = "file") -> FileNotFou
     """The error for a path where nothing is, with names in its folder that look alike."""
     folder, name = os.path.split(path.real)
     text = f"there is no {noun} {shown_path(path.lexical, cwd)!r} (working directory {os.path.abspath(cwd)})"
-    near = _similar_names(folder, name)
-    return FileNotFoundError(f"{text}: did you mean {' or '.join(near)}?" if near else f"{text}: use Glob to find it")
-
-
-def _similar_names(folder: str, name: str) -> list[str]:
-    from difflib import get_close_matches
-
     try:
         names = os.listdir(folder)[:2_000]
     except OSError:
-        return []  # a hint only: a folder that cannot be listed has none to give
+        names = []  # a hint only: a folder that cannot be listed has none to give
+    from difflib import get_close_matches
+
     folded = {entry.casefold(): entry for entry in names}
-    return [repr(folded[key]) for key in get_close_matches(name.casefold(), folded, n=3, cutoff=0.7)]
+    near = [repr(folded[key]) for key in get_close_matches(name.casefold(), folded, n=3, cutoff=0.7)]
+    return FileNotFoundError(f"{text}: did you mean {' or '.join(near)}?" if near else f"{text}: use Glob to find it")
 
 
 # --- reading and replacing a whole file -------------------------------------------------------------------------------
@@ -275,23 +262,26 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None) -> list[
         fd = os.open(temporary, _CREATE_FLAGS, 0o600 if before else 0o666, dir_fd=folder_fd)
         try:
             try:
-                _write_all(fd, data)
+                left = memoryview(data)
+                while left:
+                    left = left[os.write(fd, left) :]
                 notes = _keep_owner_and_mode(fd, before)
                 os.fsync(fd)
             finally:
                 os.close(fd)
             _move_into_place(folder_fd, temporary, name, real, before)
         except BaseException:
-            _unlink_if_there(folder_fd, temporary)
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder_fd)
             raise
-        _sync_folder(folder_fd)
+        # A folder that may be written and not listed cannot be synced; the file's content is.
+        with suppress(PermissionError):
+            listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd)
+            try:
+                os.fsync(listed)  # makes the new name durable
+            finally:
+                os.close(listed)
     return notes
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
 
 
 def _keep_owner_and_mode(fd: int, before: os.stat_result | None) -> list[str]:
@@ -311,21 +301,16 @@ def _keep_owner_and_mode(fd: int, before: os.stat_result | None) -> list[str]:
 
 
 def _move_into_place(folder_fd: int, temporary: str, name: str, real: str, before: os.stat_result | None) -> None:
-    if before is None:
-        _claim_name(folder_fd, temporary, name, real)
+    if before is not None:
+        try:
+            now = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+        except FileNotFoundError:
+            now = None
+        if now is None or _identity(now) != _identity(before):
+            raise ToolError(f"{real} changed while it was being replaced, so nothing was written: read it again")
+        os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
         return
-    try:
-        now = os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        now = None
-    if now is None or _identity(now) != _identity(before):
-        raise ToolError(f"{real} changed while it was being replaced, so nothing was written: read it again")
-    os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-
-
-def _claim_name(folder_fd: int, temporary: str, name: str, real: str) -> None:
-    """Give the temporary file its name unless the name is taken: unlike a rename, a link never replaces anything."""
-    try:
+    try:  # unlike a rename, a link never replaces anything
         os.link(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd, follow_symlinks=False)
     except FileExistsError:
         raise FileExistsError(
@@ -334,26 +319,9 @@ def _claim_name(folder_fd: int, temporary: str, name: str, real: str) -> None:
     except OSError:  # a file system without hard links: an empty file claims the name instead
         os.close(os.open(name, _CREATE_FLAGS, 0o666, dir_fd=folder_fd))
         os.replace(temporary, name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd)
-        return
-    os.unlink(temporary, dir_fd=folder_fd)
+    else:
+        os.unlink(temporary, dir_fd=folder_fd)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _unlink_if_there(folder_fd: int, name: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder_fd)
-
-
-def _sync_folder(folder_fd: int) -> None:
-    """Make the new name durable."""
-    try:
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd)
-    except PermissionError:
-        return  # a folder that may be written and not listed cannot be synced; the file's content is
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -1,6 +1,6 @@
 """Which URLs and which addresses may be fetched. Pure: tables and parsing, no look-up and no socket.
 
-The law is an allowlist: a URL of one plain form, a host that is a name or a canonical address, and addresses that are global
+It is an allowlist: a URL of one plain form, a host that is a name or a canonical address, and addresses that are global
 unicast by our own tables. `ipaddress.is_global` is no help: it says yes to multicast, to 192.0.0.x, and to the IPv6 forms
 that carry a private IPv4 address inside (6to4, NAT64, IPv4-compatible).
 """
@@ -151,7 +151,9 @@ def parse_web_url(url: str, *, allow_local_names: bool = False) -> WebUrl:
     if not 0 < port < 65536:
         raise AddressRefusedError(url, f"there is no port {port}")
     host = _checked_host(url, match["host"], allow_local_names)
-    return WebUrl(scheme, host, port, _ascii_target(match["target"] or ""))
+    target = (match["target"] or "").partition("#")[0]  # a fragment is never sent
+    path = "/" + target if target.startswith("?") else target
+    return WebUrl(scheme, host, port, quote(path, safe="!$%&'()*+,-./:;=?@[]_~|^`{}<>\""))
 
 
 def _why_no_match(url: str) -> str:
@@ -164,21 +166,20 @@ def _why_no_match(url: str) -> str:
     return "it is not of the form http(s)://host[:port]/path"
 
 
-def _ascii_target(target: str) -> str:
-    """Path and query in ASCII, without the fragment, which is never sent."""
-    target = target.partition("#")[0]
-    if target.startswith("?"):
-        target = "/" + target
-    return quote(target, safe="!$%&'()*+,-./:;=?@[]_~|^`{}<>\"")
-
-
 def _checked_host(url: str, host: str, allow_local_names: bool) -> str:
     if host.startswith("["):
-        return _checked_ipv6(url, host[1:-1])
+        try:
+            return str(ipaddress.IPv6Address(host[1:-1]))
+        except ValueError:
+            raise AddressRefusedError(url, f"{host!r} is no IPv6 address") from None
     host = _ascii_host(url, host).lower().removesuffix(".")
     labels = host.split(".")
     if _NUMERIC_LABEL.fullmatch(labels[-1]):
-        return _checked_ipv4(url, host)
+        try:
+            return str(ipaddress.IPv4Address(host))
+        except ValueError:
+            why = f"{host!r} spells an address in an unusual way: write it as four decimal numbers"
+            raise AddressRefusedError(url, why) from None
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise AddressRefusedError(url, f"{host!r} is no host name")
     if not allow_local_names and any(host == suffix or host.endswith("." + suffix) for suffix in _LOCAL_SUFFIXES):
@@ -201,22 +202,6 @@ def _ascii_host(url: str, host: str) -> str:
         return host.encode("idna").decode("ascii")
     except UnicodeError as error:
         raise AddressRefusedError(url, f"{host!r} is no host name ({error})") from None
-
-
-def _checked_ipv4(url: str, host: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address(host))
-    except ValueError:
-        raise AddressRefusedError(
-            url, f"{host!r} spells an address in an unusual way: write it as four decimal numbers"
-        ) from None
-
-
-def _checked_ipv6(url: str, host: str) -> str:
-    try:
-        return str(ipaddress.IPv6Address(host))
-    except ValueError:
-        raise AddressRefusedError(url, f"{host!r} is no IPv6 address") from None
 
 
 def refusal_of(address: IPAddress, *, allow_private_networks: bool = False) -> str | None:

@@ -17,7 +17,6 @@ from .address import IPAddress, WebUrl
 
 if TYPE_CHECKING:
     import http.client
-    import ssl
 
 CHUNK_BYTES = 65536
 CONNECT_LIMIT_S = 10.0
@@ -79,7 +78,9 @@ def fetch_from_address(
         except OSError as error:
             failure = error
             continue
-        connection = _connection(url, connected)
+        connection = http.client.HTTPConnection(url.host, url.port)
+        # Given its socket, http.client connects nowhere itself; and it is not to reconnect behind our back.
+        connection.sock, connection.auto_open = connected, 0
         try:
             return _exchange(url, connection, connected, headers, signal, max_bytes)
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -102,29 +103,15 @@ def _connect(url: WebUrl, address: IPAddress, signal: FetchSignal) -> socket.soc
         plain.connect((str(address), url.port))
         if url.scheme == "http":
             return plain
-        secured = _tls_context().wrap_socket(plain, server_hostname=url.host)
+        import ssl
+
+        secured = ssl.create_default_context().wrap_socket(plain, server_hostname=url.host)
     except BaseException:
         signal.watch(None)
         plain.close()
         raise
     signal.watch(secured)
     return secured
-
-
-def _tls_context() -> ssl.SSLContext:
-    import ssl
-
-    return ssl.create_default_context()
-
-
-def _connection(url: WebUrl, connected: socket.socket) -> http.client.HTTPConnection:
-    import http.client
-
-    connection = http.client.HTTPConnection(url.host, url.port)
-    # Given its socket, http.client connects nowhere itself; and it is not to reconnect behind our back.
-    connection.sock = connected
-    connection.auto_open = 0
-    return connection
 
 
 def _exchange(
