@@ -38,18 +38,30 @@ class People:
 
 async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
     """What comes of a call that the rules leave open; nobody to ask means no."""
+    asked, changed = facts, None
     result = facts.result(verdict)
     request = facts.context.permission_request
     said = None if request is None else await request(facts.subject.tool, facts.subject.input)
-    if said is not None and not (said.allowed and verdict.firm):
+    if said is not None:
         reason = said.reason or f"a hook {'allowed' if said.allowed else 'denied'} this call"
-        result = replace(
+        spoken = replace(
             result, allowed=said.allowed, reason=reason, category="hook", hook=said.hook, answered_by="hook"
         )
-        return _with_input(facts, result, said.updated_input)
+        if said.allowed and said.updated_input is not None:
+            # What the hook wrote is a call of its own: it is judged, and a hook answers no ask rule for it either.
+            changed = dict(said.updated_input)
+            asked = facts.with_input(changed)
+            verdict = judge_rules(asked)
+            result = replace(asked.result(verdict), hook=said.hook)
+        if not said.allowed or verdict.outcome == "deny" or not verdict.firm:
+            return _with_input(facts, spoken, changed)
     if people.approver is not None:
-        return await _ask_callback(facts, result, people.approver, people.clock)
-    return await _ask_person(facts, result, people)
+        answered = await _ask_callback(asked, result, people.approver, people.clock)
+    else:
+        answered = await _ask_person(asked, result, people)
+    if changed is not None and answered.allowed and answered.updated_input is None:
+        answered = replace(answered, updated_input=changed)
+    return answered
 
 
 async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver, clock: Clock) -> ApprovalResult:

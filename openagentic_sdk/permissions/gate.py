@@ -24,7 +24,7 @@ from .facts import CallContext, Facts, read_context
 from .interactive import InteractiveApprover
 from .layers import deny_rule, make_policy, read_mode, understood_rules, usable_rules
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
-from .policy import Mode, Policy
+from .policy import STRICTEST_FIRST, Mode, Policy
 from .rules import EDIT_TOOLS, Rule, RuleBook
 from .subject import Workspace, describe
 
@@ -159,7 +159,8 @@ class PermissionGate:
         only = None if tools is None else understood_rules(tools, source, root)
         forbidden = [rule if isinstance(rule, Rule) else deny_rule(rule, source, root) for rule in deny]
         gate = self._with_layers((*self._layers, make_policy(mode, allow, ask, forbidden, only, source, root)))
-        gate.mode = self.mode if permission_mode is None else mode
+        if permission_mode is not None:  # a looser mode than this gate's changes nothing
+            gate.mode = min(self.mode, mode, key=STRICTEST_FIRST.index)
         return gate
 
     def _with_layers(self, layers: tuple[Policy, ...]) -> PermissionGate:

@@ -16,6 +16,17 @@ Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", 
 PermissionMode = Literal[Mode, "bypassPermissions"]
 MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny")
 
+STRICTEST_FIRST: tuple[Mode, ...] = (
+    "deny",
+    "plan",
+    "dontAsk",
+    "prompt",
+    "callback",
+    "default",
+    "acceptEdits",
+    "bypass",
+)
+
 # The modes that let reading inside the workspace, and work on the session itself, pass without a rule.
 READING_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 

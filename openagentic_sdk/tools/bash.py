@@ -271,8 +271,8 @@ def _roots(ctx: ToolContext) -> list[Path]:
 
 def _working_dir(shells: RunShells, ctx: ToolContext) -> str:
     """Where the next command starts: where the last one left off, or the session's folder when that is gone."""
-    if shells.cwd is not None and os.path.isdir(shells.cwd):
-        return shells.cwd
+    if shells.cwd is not None and os.path.isdir(shells.cwd) and os.path.realpath(shells.cwd) == shells.cwd:
+        return shells.cwd  # and no link has taken its place
     shells.cwd = None
     start = os.path.abspath(ctx.cwd)
     if not os.path.isdir(start):
@@ -284,10 +284,11 @@ def _move(shells: RunShells, cwd: str | None, ctx: ToolContext) -> list[str]:
     """Remember where the command ended; a note when that is outside the workspace and so is not kept."""
     if cwd is None or not os.path.isdir(cwd):
         return []
-    if any(Path(cwd).is_relative_to(root) for root in _roots(ctx)):
-        shells.cwd = cwd
+    real = os.path.realpath(cwd)  # a command can say what it likes, a path with links and dots in it for example
+    if any(Path(real).is_relative_to(root) for root in _roots(ctx)):
+        shells.cwd = real
         return []
-    if Path(cwd) == Path(ctx.cwd).resolve():
+    if Path(real) == Path(ctx.cwd).resolve():
         return []
     return [
         f"the command ended in {cwd}, outside the workspace: the next one starts in {_working_dir(shells, ctx)} again"

@@ -287,6 +287,30 @@ class People(WorkspaceTestCase):
         self.assertTrue(self.approve(self.gate(person), "Bash", LS, permission_request=saying(None)))
         self.assertEqual(len(person.asked), 2)
 
+    def test_what_a_permission_request_hook_rewrites_is_judged_again_and_answers_no_ask_rule(self) -> None:
+        def rewriting(command: str) -> Any:
+            async def request(tool: str, input: Mapping[str, Any]) -> ApprovalResult | None:
+                return ApprovalResult(True, updated_input={"command": command}, hook="rewriter")
+
+            return request
+
+        for command, asked, allowed in (
+            ("git push", 1, True),
+            ("npm run x", 0, True),
+            ("rm x", 0, False),
+            ("sh -c 'git push'", 1, True),
+        ):
+            with self.subTest(command=command):
+                person = Person("yes")
+                gate = self.gate(person, ask=["Bash(git push:*)"], deny=["Bash(rm:*)"])
+                result = self.approve(gate, "Bash", LS, permission_request=rewriting(command))
+                self.assertEqual((len(person.asked), result.allowed), (asked, allowed))
+                self.assertEqual(result.updated_input, {"command": command} if allowed else None)
+                if asked:
+                    self.assertEqual(person.asked[0].details["input"], {"command": command})
+        nobody = self.approve(self.gate(ask=["Bash(git push:*)"]), "Bash", LS, permission_request=rewriting("git push"))
+        self.assertFalse(nobody)
+
     def test_an_input_that_is_not_json_never_runs(self) -> None:
         nested: list[Any] = []
         nested.append(nested)
@@ -328,6 +352,20 @@ class Narrowing(WorkspaceTestCase):
                 child.user_answerer = person
                 result = self.approve(child, tool, input)
                 self.assertEqual("ask" if person.asked else "allow" if result else "deny", expected)
+
+    def test_a_child_names_the_mode_that_really_holds(self) -> None:
+        for parent, child, holds in (
+            ("default", "bypass", "default"),
+            ("plan", "acceptEdits", "plan"),
+            ("bypass", "default", "default"),
+            ("acceptEdits", "plan", "plan"),
+            ("dontAsk", "bypassPermissions", "dontAsk"),
+            ("acceptEdits", None, "acceptEdits"),
+        ):
+            with self.subTest(parent=parent, child=child):
+                gate = self.gate(permission_mode=parent).narrowed(permission_mode=child)
+                self.assertEqual(gate.mode, holds)
+                self.assertEqual(gate.narrowed(permission_mode="bypass").mode, holds)
 
     def test_no_child_allows_what_its_parent_does_not(self) -> None:
         rng = random.Random(11)

@@ -149,6 +149,18 @@ class WorkingDirectory(WorkspaceTestCase):
         (self.workspace / "gone").rmdir()
         self.assertEqual(self.bash("pwd")["stdout"], f"{self.workspace}\n")
 
+    def test_no_command_can_forge_where_the_next_one_starts(self) -> None:
+        (self.workspace / "link").symlink_to("/usr")
+        for said in (f"{self.workspace}/..", f"{self.workspace}/link", f"{self.workspace}/./link/bin", "/usr"):
+            with self.subTest(said=said):
+                everywhere = f'for fd in /proc/$$/fd/*; do echo {said} > "$fd"; done 2>/dev/null; trap - EXIT; exit 0'
+                self.bash(everywhere)
+                self.assertEqual(self.bash("pwd -P")["stdout"], f"{os.path.realpath(self.workspace)}\n")
+        self.bash("mkdir sub && cd sub")
+        (self.workspace / "sub").rmdir()
+        (self.workspace / "sub").symlink_to("/usr")
+        self.assertEqual(self.bash("pwd -P")["stdout"], f"{os.path.realpath(self.workspace)}\n")
+
     def test_a_link_out_of_the_workspace_is_outside(self) -> None:
         (self.workspace / "link").symlink_to("/usr")
         self.assertIn("outside the workspace", self.bash("cd link")["notes"][0])

@@ -182,7 +182,7 @@ def command_folder(resources: Mapping[str, Any], cwd: str) -> str:
     """Where the next command of a run starts: where the last one left off, else in the session's folder `cwd`."""
     shells = resources.get(RESOURCE_KEY)
     kept = shells.cwd if isinstance(shells, RunShells) else None
-    return kept if kept is not None and os.path.isdir(kept) else cwd
+    return kept if kept is not None and os.path.isdir(kept) and os.path.realpath(kept) == kept else cwd
 
 
 _SHELL_ID = {"type": "string", "description": "What Bash returned as `shell_id`."}
