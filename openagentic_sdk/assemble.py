@@ -166,7 +166,7 @@ class _Assembly:
         self._agents = {**files, **options.agents}
         self._hooks, hook_problems = with_command_hooks(
             options.hooks or HookEngine(clock=self._clock),
-            project.settings.hooks,
+            (*project.settings.hooks, *project.skill_hooks()),
             project_dir=project.root,
             permission_mode=gate.mode,
             env=project.settings.env,

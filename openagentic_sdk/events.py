@@ -438,7 +438,8 @@ class SkillActivated(Event):
     digest of that text before the outputs of its commands were put into it.
 
     `scope` is where the skill was found (`project`, `user`, `path`), `requested_by` `model`, `user`, `config` or
-    `subagent`; `grants` are permission rules and `model` is the model that it brings for the turn.
+    `subagent`; `grants` are permission rules and `model` is the model that it brings for the turn. `argument_names` are
+    the names by which the text asks for the words of `arguments`.
     """
 
     type: ClassVar[str] = "skill.activated"
@@ -454,6 +455,7 @@ class SkillActivated(Event):
     disallowed_tools: Sequence[str] = field(default_factory=list)
     allowed_only: Sequence[str] | None = None
     model: str | None = None
+    argument_names: Sequence[str] = field(default_factory=list)
 
 
 @frozen

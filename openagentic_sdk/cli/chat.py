@@ -23,7 +23,7 @@ from .flags import add_agent_flags, build_options
 from .questions import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen
-from .trust import ask_for_trust, check_mode
+from .trust import ask_for_trust, check_mode, check_prompt
 from .turn import Turn
 
 _HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends with \\ goes on in the next one"
@@ -46,7 +46,9 @@ def run(args: argparse.Namespace) -> int:
     options = replace(options, part="first")
     with asyncio.Runner() as runner:
         while (prompt := _read_prompt(screen)) is not None:
-            if prompt.strip():
+            if wrong := check_prompt(options, prompt):
+                screen.line(printable(wrong))
+            elif prompt.strip():
                 begun = _take_turn(runner, options, prompt, screen)
                 session_id = begun or session_id
                 options = replace(

@@ -13,7 +13,7 @@ from .flags import add_agent_flags, build_options
 from .questions import Asker, build_gate, somebody_is_there
 from .render import EventPrinter
 from .terminal import Screen
-from .trust import ask_for_trust, check_mode
+from .trust import ask_for_trust, check_mode, check_prompt
 from .turn import JsonPrinter, Turn
 
 
@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     if asker is not None:
         ask_for_trust(options, screen)
     check_mode(args, options)
+    if wrong := check_prompt(options, prompt):
+        raise OptionsError(wrong)
     turn = Turn(options, JsonPrinter()) if args.json else Turn(options, EventPrinter(screen), Countdown(screen))
     with asyncio.Runner() as runner:
         return turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))

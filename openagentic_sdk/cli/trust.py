@@ -9,6 +9,7 @@ import sys
 from ..assemble import open_project, trust_store
 from ..errors import OptionsError
 from ..options import SETTING_SOURCES, OpenAgenticOptions
+from ..project.commands import unknown_name
 from ..project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
 from ..skills.index import SkillIndex
 from .exits import FAILED, OK
@@ -97,6 +98,16 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
             screen.write("\n")
             return
     trust_store().remember(root, "trusted" if answer in ("y", "yes") else "refused", digest=known.digest)
+
+
+def check_prompt(options: OpenAgenticOptions, prompt: str) -> str | None:
+    """What is wrong with a prompt that names a command or skill which is not there; None when it can be sent."""
+    if not prompt.lstrip().startswith("/"):
+        return None
+    project = open_project(options)
+    index = project.skills()
+    names = [name for skill in (*index.skills, *index.hidden) if skill.user_invocable for name in skill.names]
+    return unknown_name(prompt, [*(command.name for command in project.commands.commands), *names])
 
 
 def check_mode(args: argparse.Namespace, options: OpenAgenticOptions) -> None:

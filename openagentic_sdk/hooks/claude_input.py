@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from ..errors import ToolInputError
+
 # Our names of inputs, and theirs, by tool.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "Edit": {"old": "old_string", "new": "new_string"},
@@ -18,6 +20,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     "SkillActivate": {"name": "skill", "arguments": "args"},
     "SkillLoad": {"name": "skill"},
 }
+TRANSLATED = frozenset(_NAMES)
 # Tools that they know under another name.
 _TOOLS = {"SkillActivate": "Skill"}
 # What else a matcher is for that names a tool, a kind of notification or a compaction of theirs.
@@ -30,10 +33,6 @@ ALSO = {
     "elicitation_dialog": "question",
     "auto": "overflow",
 }
-
-
-class ConflictingInputError(ValueError):
-    """A hook changed one value under two names, to different values."""
 
 
 def tool_name_of(name: str) -> str:
@@ -60,7 +59,7 @@ def with_their_names(tool: str, input: Mapping[str, Any]) -> dict[str, Any]:
 def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
     """What a hook made of the input that `with_their_names` showed it, in our names.
 
-    Raises `ConflictingInputError` when one value was changed to two.
+    Raises `ToolInputError` when one value was changed to two.
     """
     shown = with_their_names(tool, input)
     result = dict(changed)
@@ -72,13 +71,13 @@ def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, An
         if ours not in changed or (value != shown.get(theirs) and changed[ours] == input.get(ours)):
             result[ours] = value
         elif value not in (shown.get(theirs), changed[ours]):
-            raise ConflictingInputError(f"the hook changed {ours} and {theirs} to different values")
+            raise ToolInputError(f"{ours} and {theirs} are one thing, and were given different values")
     if tool == "Edit" and "replace_all" not in input and "replace_all" in result:
         wanted = result.pop("replace_all")
         if wanted != shown.get("replace_all", False):
             count = 0 if wanted else 1
             if result.get("count", input.get("count")) not in (input.get("count"), count):
-                raise ConflictingInputError("the hook changed count and replace_all to different values")
+                raise ToolInputError("count and replace_all are one thing, and were given different values")
             result["count"] = count
     if tool == "Edit" and _is_list_of_maps(edits := result.get("edits")):
         before = [edit for edit in input.get("edits") or [] if isinstance(edit, dict)] + [{}] * len(edits)
@@ -87,7 +86,7 @@ def with_our_names(tool: str, input: Mapping[str, Any], changed: Mapping[str, An
         timeout = result.pop("timeout")
         if timeout != shown.get("timeout") and isinstance(timeout, int | float):
             if result.get("timeout_s") not in (input.get("timeout_s"), timeout / 1000):
-                raise ConflictingInputError("the hook changed timeout_s and timeout to different values")
+                raise ToolInputError("timeout_s and timeout are one thing, and were given different values")
             result["timeout_s"] = timeout / 1000
     return result
 

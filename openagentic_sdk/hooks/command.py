@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import IO, Any
 
-from ..errors import InvalidEventError
+from ..errors import InvalidEventError, ToolInputError
 from ..frozen import frozen
 from ..project.settings import CommandHook
 from ..project.trust import TRUST_VARIABLE
@@ -24,7 +24,7 @@ from ..serialization import dumps_json, loads_json
 from ..skills.files import bytecode_folder
 from ..skills.render import fill_variables
 from ..tools.shell.environment import find_program
-from .claude_input import ALSO, ConflictingInputError, tool_name_of, with_our_names, with_their_names
+from .claude_input import ALSO, tool_name_of, with_our_names, with_their_names
 from .engine import HookEngine
 from .models import HookDecision, HookMatcher
 
@@ -245,7 +245,7 @@ def _in_our_names(payload: Mapping[str, Any], answer: HookDecision | None) -> Ho
         return None if answer == HookDecision() else answer
     try:
         return replace(answer, override_tool_input=with_our_names(tool, input, changed))
-    except ConflictingInputError as error:
+    except ToolInputError as error:
         return replace(answer, override_tool_input=None, block=True, block_reason=str(error), permission="deny")
 
 
@@ -372,7 +372,7 @@ def with_command_hooks(
 
 @frozen
 class _When:
-    """Whether a hook of settings runs: in whose conversation, after which outcome, for which call, and how often."""
+    """Whether a hook of a file runs: in whose conversation, after which outcome, for which call and skill, how often."""
 
     hook: CommandHook
     name: str
@@ -386,6 +386,9 @@ class _When:
         if hook.event == "SubagentStop" and not (agent and _is_named(hook.matcher, str(agent))):
             return False
         if hook.event == "PostToolUse" and context.get("error_message"):
+            return False
+        is_active = context.get("is_active")
+        if hook.skill and not (callable(is_active) and is_active(hook.skill)):
             return False
         has_run = context.get("has_run")
         if hook.once and callable(has_run) and has_run(self.name):

@@ -6,10 +6,11 @@ What it names as `@file` is attached. Nothing in its text is executed here: comm
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 
 from ..events import CommandExpanded
 from ..frozen import frozen
@@ -21,7 +22,7 @@ from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.index import SkillInfo, find_skill
 from ..skills.names import name_key
 from ..skills.outline import read_outline
-from ..skills.render import fill_arguments, first_number
+from ..skills.render import fill_arguments, fill_variables, first_number
 from ..skills.text_commands import Draft, draft_of
 from ..text import one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
@@ -35,7 +36,10 @@ _FILE_TAG = regex(r"<(?=\s*/?\s*attached-file\b)", re.IGNORECASE)
 
 @frozen
 class Command:
-    """One file of `.claude/commands`. `allowed_tools` are rules for the turn, if the project is trusted."""
+    """One file of `.claude/commands`. `allowed_tools` are rules for the turn, if the project is trusted.
+
+    `variables` are what `${...}` stands for in its body besides the project's folder.
+    """
 
     name: str
     description: str
@@ -46,6 +50,8 @@ class Command:
     arguments: tuple[str, ...] = ()
     allowed_tools: tuple[str, ...] = ()
     model: str = ""
+    model_invocable: bool = True
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @frozen
@@ -108,6 +114,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
         arguments=fields.words("arguments"),
         allowed_tools=fields.rules("allowed-tools"),
         model=fields.text("model"),
+        model_invocable=not fields.flag("disable-model-invocation", False),
     )
     notes = [*front.diagnostics, *fields.diagnostics]
     return command, [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
@@ -130,7 +137,8 @@ def expand_prompt(
     """
     match = _PROMPT.match(prompt.strip())
     if match is None:
-        return Expansion(prompt)
+        attached = _attachments(prompt, folders, may_read) if folders.reads_project or folders.user_dir else []
+        return Expansion("\n\n".join([prompt, *attached]))
     name, arguments = match[1], (match[2] or "").strip()
     skill = find_skill(name, *([s for s in found if s.user_invocable] for found in (skills, hidden)))
     if skill is not None:
@@ -138,6 +146,8 @@ def expand_prompt(
     command = commands.find(name)
     if command is None:
         return Expansion(prompt)
+    variables = {"CLAUDE_PROJECT_DIR": folders.project_dir, **command.variables}
+    command = replace(command, body=fill_variables(command.body, variables))
     draft = _draft_of(command, arguments) if trusts is not None and trusts(command) else None
     body = command.body if draft is None else draft.text
     first = first_number(command.body)
@@ -147,6 +157,19 @@ def expand_prompt(
         draft = replace(draft, text=text)
         text = draft.as_written
     return Expansion(text, arguments, command=command, draft=draft)
+
+
+def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
+    """What to tell a person whose prompt is `/name` with a name that nothing has; None for every other prompt."""
+    match = _PROMPT.match(prompt.strip())
+    known = {name_key(name): name for name in names}
+    if match is None or name_key(match[1]) in known:
+        return None
+    near = difflib.get_close_matches(name_key(match[1]), known, 3, 0.5)
+    advice = (
+        f"did you mean {' or '.join('/' + known[name] for name in near)}?" if near else "/ begins a command or skill"
+    )
+    return f"there is no command or skill {match[1][:80]!r}: {advice}"
 
 
 def _draft_of(command: Command, arguments: str) -> Draft | None:

@@ -8,7 +8,7 @@ follow the file that names them.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from ..frozen import frozen, mutable
@@ -50,15 +50,16 @@ class Memory:
 
     def rules_for(self, path: str) -> list[MemoryFile]:
         """The rules for one file, by its absolute path."""
-        return [rule for rule in self.rules if _applies(rule, os.path.realpath(path))]
+        return [rule for rule in self.rules if is_for(rule.paths, path, rule.folder)]
 
 
-def _applies(rule: MemoryFile, path: str) -> bool:
-    folder = os.path.realpath(rule.folder)
-    if not is_within(path, folder):
+def is_for(patterns: Sequence[str], path: str, folder: str) -> bool:
+    """Whether a file below a folder fits one of the patterns."""
+    real, place = os.path.realpath(path), os.path.realpath(folder)
+    if not is_within(real, place):
         return False
-    relative = os.path.relpath(path, folder).replace(os.sep, "/")
-    return any(fits.fullmatch(relative) for fits in map(compile_glob, rule.paths) if fits)
+    relative = os.path.relpath(real, place).replace(os.sep, "/")
+    return any(fits.fullmatch(relative) for fits in map(compile_glob, patterns) if fits)
 
 
 def read_memory(folders: ClaudeFolders, *, agents_md: str = "fallback", allow_outside_imports: bool = False) -> Memory:

@@ -16,9 +16,9 @@ from ..skills.index import IndexResult
 from ..skills.library import SkillLibrary
 from .agents import AgentSet, read_agents
 from .claude import MANAGED_DIR, ClaudeFolders, claude_folders
-from .commands import CommandSet, read_commands
+from .commands import CommandSet, expand_prompt, read_commands
 from .memory import Memory, read_memory
-from .settings import Settings, read_settings
+from .settings import CommandHook, Entries, Settings, as_json_values, read_settings
 from .trust import GrantingFile, TrustAnswer, skill_trust
 
 
@@ -56,6 +56,15 @@ class Project:
     def skills(self) -> IndexResult:
         """The skills that the model is told about."""
         return self.library.index(self.root, self.cwd).read() if self.lists_skills else IndexResult(())
+
+    def skill_hooks(self) -> tuple[CommandHook, ...]:
+        """The hooks of skills that may bring them; each runs while its skill is active."""
+        found: list[CommandHook] = []
+        for skill in self.skills().skills:
+            if isinstance(skill.hooks, dict) and not self.settings.hooks_disabled and self.trusts(skill):
+                hooks = Entries(skill.path, skill.scope).hooks(as_json_values(skill.hooks), os.path.dirname(skill.path))
+                found += [replace(hook, skill=skill.name) for hook in hooks]
+        return tuple(found)
 
     def files(self) -> tuple[LoadedFile, ...]:
         """All files that count, in the order in which they were read."""
@@ -98,6 +107,15 @@ def read_project(
     # What was trusted goes on forbidding while the project waits to be trusted again.
     settings = replace(settings, hooks=(*settings.hooks, *trust.hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
+    commands = read_commands(folders)
+
+    def command_text(name: str, arguments: str) -> str | None:
+        command = commands.find(name)
+        if command is None or not command.model_invocable:
+            return None
+        one = CommandSet((command,))
+        return expand_prompt(f"/{command.name} {arguments}", one, (), folders).text
+
     more = [*additional_dirs, *(rule.text for rule in settings.additional_dirs)]
     return Project(
         cwd=cwd,
@@ -111,7 +129,7 @@ def read_project(
             agents_md=settings.agents_md or "fallback",
             allow_outside_imports=settings.outside_imports,
         ),
-        commands=read_commands(folders),
+        commands=commands,
         agents=read_agents(folders),
         library=SkillLibrary(
             precedence=settings.skill_precedence or "project",
@@ -122,6 +140,7 @@ def read_project(
             home=home,
             trusts=trusts,
             reads_project="project" in setting_sources,
+            commands=command_text,
         ),
         lists_skills=bool(skill_paths) or bool({"user", "project"} & set(setting_sources)),
         workspace_roots=tuple(dict.fromkeys([cwd, *(str(Path(cwd, folder)) for folder in more)])),

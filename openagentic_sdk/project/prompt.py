@@ -6,6 +6,7 @@ Text from files stands in tags that it cannot close, without characters that a p
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from ..events import SkillActivated
 from ..frozen import frozen
 from ..patterns import regex
 from ..skills.index import SkillInfo
+from ..skills.render import fill_arguments, has_place
 from ..text import one_line, without_hidden
 from .memory import Memory, MemoryFile
 
@@ -71,7 +73,7 @@ def build_system_prompt(
             )
             text = f"<rules-for-some-files>\n{_RULES_INTRO}\n{listing}\n</rules-for-some-files>"
             sections.append(("rules", "", text))
-    listed = [skill for skill in skills if skill.model_invocable]
+    listed = [skill for skill in skills if skill.model_invocable and not skill.paths]
     if listed:
         text = f"<skill-index>\n{_INDEX_INTRO}\n{index_text(listed, index_budget_chars)}\n</skill-index>"
         sections.append(("skill-index", "", text))
@@ -98,6 +100,12 @@ def rule_message(rule: MemoryFile) -> str:
     """A rule for some files as the model gets it, once it has seen such a file."""
     about = _attribute(", ".join(rule.paths))
     return f'<rule path="{_attribute(rule.path)}" for="{about}">\n{contain(rule.text)}\n</rule>'
+
+
+def offer_message(skill: SkillInfo) -> str:
+    """A skill that is for some files only as the model gets it, once it has seen such a file."""
+    listed = _index_lines([skill], [_shorten(contain(skill.summary), MAX_SUMMARY_CHARS)])
+    return f"<skill-index>\nA skill for the files that you look at:\n{listed}\n</skill-index>"
 
 
 _RULES_INTRO = (
@@ -147,9 +155,15 @@ def _shorten(text: str, most: int) -> str:
 
 
 def _active_block(skill: SkillActivated) -> str:
-    given = f"\n<arguments>\n{contain(skill.arguments)}\n</arguments>" if skill.arguments else ""
-    where = f' path="{_attribute(skill.path)}"' if skill.path else ""
+    body, given = skill.body, ""
+    if skill.arguments and has_place(body, skill.argument_names):
+        body = fill_arguments(body, skill.arguments, names=skill.argument_names)
+    elif skill.arguments:
+        given = f"\n<arguments>\n{contain(skill.arguments)}\n</arguments>"
+    where = ""
+    if skill.path:
+        where = f' path="{_attribute(skill.path)}" folder="{_attribute(os.path.dirname(skill.path))}"'
     return (
         f'<active-skill name="{_attribute(skill.name)}" scope="{_attribute(skill.scope or "")}"{where}>\n'
-        f"{contain(skill.body)}{given}\n</active-skill>"
+        f"{contain(body)}{given}\n</active-skill>"
     )

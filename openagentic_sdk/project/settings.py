@@ -39,7 +39,8 @@ class CommandHook:
 
     With `args` the command is a program and these its arguments, else a line for a shell. `condition` (`if` in the file) is
     a permission rule that a tool call must fit. `is_async` is not waited for, `once` runs one time in a session. `root`,
-    when set, is the folder of the plugin or skill that it came with. What `only_forbids` grants and changes nothing.
+    when set, is the folder of the plugin or skill that it came with. What `only_forbids` grants and changes nothing;
+    one of a `skill` runs while that is active.
     """
 
     event: str
@@ -54,6 +55,7 @@ class CommandHook:
     once: bool = False
     root: str = ""
     only_forbids: bool = False
+    skill: str = ""
 
 
 @frozen
@@ -164,6 +166,17 @@ def _read_file(file: _File) -> Settings | None:
         note = Diagnostic("settings-unreadable", "left out: this is no JSON object", path=file.path, is_error=True)
         return Settings(diagnostics=(note,))
     return Entries(file.path, file.scope, text).settings(data)
+
+
+def as_json_values(value: Any) -> Any:
+    """What stands in frontmatter, where every value is text, as it would stand in a JSON file."""
+    if isinstance(value, dict):
+        return {key: as_json_values(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [as_json_values(each) for each in value]
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10 else value
 
 
 # Every key that is read, with those of `permissions` and of one hook; what else stands there is said to have no effect.

@@ -23,7 +23,7 @@ from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import SessionView
 from ..sessions.request import RequestDigest
 from ..sessions.seal import Seal
-from ..skills.activation import SkillPolicy, skill_policy
+from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.text_commands import Draft
 from ..threads import call_guest
 from ..tools.base import SubagentResult
@@ -214,6 +214,7 @@ class Run:
             "model": self.model,
             "permission_mode": agent.gate.mode,
             "transcript": self.transcript,
+            "is_active": lambda name: any(skill.name == name for skill in active_skills(self.view.skill_events)),
             "has_run": lambda name: any(isinstance(e, HookEvent) and e.name == name for e in self.view.events),
             **more,
         }
@@ -267,7 +268,7 @@ class Run:
             session_id=self.session_id,
             tool_use_id=tool_use_id,
             effect=effect,
-            grants=policy.grants,
+            grants=(*policy.grants, *self.agent.guidance.reading_rules(self.view.skill_events)),
             disallowed_tools=policy.disallowed_tools,
             names_of=self.agent.guidance.skill_names,
             ask=self.ask if self.can_ask else None,

@@ -9,12 +9,17 @@ from typing import Any
 from ..errors import SkillNotFoundError
 from ..events import Event, SystemNotice
 from ..frozen import frozen
+from ..patterns import regex
 from ..project.commands import expand_prompt, expanded_event
+from ..project.memory import is_for
 from ..project.project import Project
-from ..project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt, rule_message
+from ..project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt, offer_message, rule_message
 from ..sessions.folds.view import SessionView
 from ..skills.activation import active_skills
-from ..skills.text_commands import Draft
+from ..skills.index import IndexResult, find_skill
+from ..skills.text_commands import Draft, draft_of
+
+_GLOB_LETTER = regex(r"[*?\[\]\\{]")
 
 
 @frozen
@@ -48,6 +53,10 @@ class Guidance:
         """What the project's rules say about one file."""
         return ()
 
+    def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
+        """Allow rules for the files that active skills bring with them."""
+        return ()
+
     def skill_names(self, input: Mapping[str, Any]) -> Sequence[str]:
         """Every name that leads to the skill that the input of a skill tool names; none when there is no such skill."""
         return ()
@@ -75,6 +84,7 @@ class ProjectGuidance(Guidance):
         self._notices = notices
         self._brings = brings
         self._listed = project.skills().skills
+        self._for_some_files = [skill for skill in self._listed if skill.paths and skill.model_invocable]
         self._prompts: dict[tuple[Any, ...], SystemPrompt] = {}
 
     def system_prompt(self, skill_events: Sequence[Event]) -> SystemPrompt:
@@ -101,7 +111,9 @@ class ProjectGuidance(Guidance):
         if expansion.command is not None:
             trusted = project.trusts(expansion.command)
             event = expanded_event(expansion.command, expansion.arguments, trusted=trusted)
-            return Expanded(expansion.text, (event,), expansion.draft)
+            is_left = expansion.draft is None and draft_of(expansion.command.body) is not None
+            notice = self._commands_left(f"command /{expansion.command.name}", trusted, view) if is_left else ()
+            return Expanded(expansion.text, (event, *notice), expansion.draft)
         if expansion.skill is None:
             return Expanded(expansion.text)
         activation = project.library.activate(
@@ -112,8 +124,19 @@ class ProjectGuidance(Guidance):
             project_dir=project.root,
             session_id=session_id,
         )
-        events = () if activation.event is None else (activation.event, *activation.notices)
-        return Expanded(expansion.text, events, activation.draft)
+        if activation.event is None:
+            return Expanded(expansion.text)
+        is_left = activation.draft is None and draft_of(activation.event.body) is not None
+        notice = self._commands_left(f"skill {expansion.skill.name}", activation.trusted, view) if is_left else ()
+        return Expanded(expansion.text, (activation.event, *activation.notices, *notice), activation.draft)
+
+    def _commands_left(self, name: str, trusted: bool, view: SessionView) -> tuple[SystemNotice, ...]:
+        """Says once in a session that commands in a text were not run, and what would run them."""
+        switch = "--text-commands, run_text_commands=True or enableSkillShellExecution in settings runs them"
+        why = switch if trusted else f"the project is not trusted; once it is, {switch}"
+        notice = SystemNotice("text_commands.off", f"the commands in the text of {name} were not run: {why}")
+        said = any(isinstance(e, SystemNotice) and e.message == notice.message for e in view.events)
+        return () if said else (notice,)
 
     def opening_events(self, view: SessionView, session_id: str) -> Sequence[Event]:
         """What has not been said in this session yet: settings that were left out, skills whose files changed."""
@@ -128,7 +151,18 @@ class ProjectGuidance(Guidance):
         ]
 
     def rules_for(self, path: str) -> Sequence[str]:
-        return [rule_message(rule) for rule in self._project.memory.rules_for(path)]
+        rules = [rule_message(rule) for rule in self._project.memory.rules_for(path)]
+        root = self._project.root
+        return [*rules, *(offer_message(s) for s in self._for_some_files if is_for(s.paths, path, root))]
+
+    def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
+        """Of skills that stand where their events say: an event alone opens no folder."""
+        active = active_skills(skill_events)
+        known = {skill.path for skill in self._project.skills().skills} if active else set()
+        folders = {os.path.dirname(skill.path) for skill in active if skill.path in known and skill.path}
+        places = sorted(folders | {os.path.realpath(folder) for folder in folders})
+        literal = [_GLOB_LETTER.sub(r"\\\g<0>", place) for place in places]
+        return [f"Read(/{place}/**)" for place in literal]
 
     def skill_names(self, input: Mapping[str, Any]) -> Sequence[str]:
         project = self._project
@@ -157,8 +191,13 @@ class ProjectGuidance(Guidance):
     def _brought(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
         """Activates the skills that a subagent's definition names, but for those that only people start."""
         events: list[Event] = []
-        index = self._project.library.index(self._project.root, self._project.cwd).read() if names else None
-        for skill in [index.find(name) for name in names] if index is not None else []:
+        index = self._project.library.index(self._project.root, self._project.cwd).read() if names else IndexResult(())
+        for name in names:
+            skill = find_skill(name, index.skills, index.hidden)
+            if skill is None:
+                text = f"the agent names the skill {name[:80]!r}, which is not there: it runs without it"
+                events.append(SystemNotice("skill.missing", text))
+                continue
             if not skill.model_invocable:
                 text = f"skill {skill.name}: only people start it, so no subagent brings it with it"
                 events.append(SystemNotice("skill.user_only", text))

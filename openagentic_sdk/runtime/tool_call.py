@@ -7,17 +7,20 @@ digest of exactly the input that runs. What comes after stands in the log: `tool
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
 from ..events import PermissionDecision, ToolResult, ToolStarted, ToolUse, UserMessage
 from ..frozen import frozen
+from ..hooks.claude_input import ALSO, TRANSLATED, with_our_names
 from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
 from ..threads import error_words
 from ..tools.base import Tool
+from ..tools.registry import ToolRegistry
 from ..tools.schema import validate
 from .agent import Run, RunStopped
 from .final_answer import FinalAnswerTool
@@ -78,11 +81,30 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
         return error_result(use.tool_use_id, error)
 
 
+def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
+    """A call as our tools take it, for a model that was taught Claude Code's: `Skill`, `SlashCommand`, `subagent_type`."""
+    name, input, offered = use.name, dict(use.input), tools.names()
+    if name not in offered and ALSO.get(name) in offered:
+        name = ALSO[name]
+        if use.name == "SlashCommand" or (use.name == "Skill" and "skill" not in input):
+            words = str(input.pop("command", "")).strip().removeprefix("/").split(None, 1)
+            input |= dict(zip(("name", "arguments"), words, strict=False))
+    if name not in TRANSLATED or name not in offered or not input.keys() - _properties(tools.get(name)):
+        return use if name == use.name else replace(use, name=name, input=input)
+    changed = with_our_names(name, {}, input)
+    return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)
+
+
+def _properties(tool: Tool) -> set[str]:
+    return set(tool.input_schema.get("properties") or ())
+
+
 async def propose(run: Run, use: ToolUse) -> Proposed:
     """The call as the hooks before it left it; what they did is in the log by now.
 
     Raises `ToolError` for a tool that is not there and for input that does not fit it.
     """
+    use = in_our_names(use, run.agent.tools)
     tool = run.agent.tools.get(use.name)
     if use.raw_arguments is not None:
         quoted = use.raw_arguments if len(use.raw_arguments) <= 500 else use.raw_arguments[:500] + "..."

@@ -172,6 +172,7 @@ def activation_event(
         disallowed_tools=filled_rules(info, doc.disallowed_tools, variables or {}),
         allowed_only=allowed if enforce and allowed else None,
         model=served_model(doc.model),
+        argument_names=doc.arguments,
     )
 
 

@@ -82,13 +82,25 @@ def read_frontmatter(text: str) -> Frontmatter:
     try:
         data, sources, repeated = read_mapping(split.yaml, first_line=split.line)
     except Unreadable as problem:
-        return _read_leniently(split, problem)
+        plain = _HINT.sub(lambda line: f"{line[1]}'{line[2].replace(chr(39), chr(39) * 2)}'", split.yaml)
+        if plain == split.yaml:
+            return _read_leniently(split, problem)
+        # `[a] [b]` is how commands write their arguments, and no YAML: it is read as the text that it is
+        try:
+            data, sources, repeated = read_mapping(plain, first_line=split.line)
+        except Unreadable:
+            return _read_leniently(split, problem)
+        sources = {**sources, _HINT_KEY: Source(str(data[_HINT_KEY]), sources[_HINT_KEY].line)}
     notes = tuple(_repeated_key(key, line) for key, line in repeated)
     return Frontmatter(data, split.body, split.body_line, "strict", sources, split.diagnostics + notes)
 
 
 def _repeated_key(key: str, line: int) -> Diagnostic:
     return Diagnostic("repeated-key", f"{key!r} stands here a second time: the last one counts", line)
+
+
+_HINT_KEY = "argument-hint"
+_HINT = regex(r"^(argument-hint:[ \t]*)(\S[^\n]*?)[ \t]*$", re.MULTILINE)
 
 
 # --- where the frontmatter is ----------------------------------------------------------------------------------------

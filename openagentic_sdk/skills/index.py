@@ -10,12 +10,13 @@ import os
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..errors import FileRefusedError, SkillNotFoundError
 from ..frozen import frozen
 from ..text import one_line
-from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
+from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, is_within, read_text, walk_files
 from .frontmatter import Diagnostic
 from .names import name_key
 from .parse import SkillDoc, parse_skill_markdown
@@ -47,6 +48,7 @@ class SkillInfo:
     user_invocable: bool = True
     paths: tuple[str, ...] = ()
     allowed_tools: tuple[str, ...] = ()
+    hooks: Any = None
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -237,10 +239,12 @@ class SkillIndex:
         folders = walk_files(
             root.folder, boundary=root.boundary, bounds=self._bounds, problems=left_out, listings=self._listings
         )
-        for _, files in folders:
+        inside: str | None = None  # the folder of the last skill: what lies below it belongs to it
+        for folder, files in folders:
             file = _skill_file(files)
-            if file is None or file.real_path in seen:
+            if file is None or file.real_path in seen or (inside is not None and is_within(folder, inside)):
                 continue
+            inside = folder if folder != root.folder else None
             seen.add(file.real_path)
             try:
                 skills.append(self._info(file, root))
@@ -280,6 +284,7 @@ def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
         user_invocable=doc.user_invocable,
         paths=doc.paths,
         allowed_tools=doc.allowed_tools,
+        hooks=doc.hooks,
         diagnostics=doc.diagnostics,
     )
 

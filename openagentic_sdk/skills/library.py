@@ -31,6 +31,7 @@ class Activation:
     doc: SkillDoc
     event: SkillActivated | None = None
     draft: Draft | None = None
+    trusted: bool = False
 
     @property
     def notices(self) -> tuple[SystemNotice, ...]:
@@ -38,6 +39,8 @@ class Activation:
         if self.event is None:
             return ()
         texts = [advice for _, advice in without_effect(self.doc)]
+        if self.doc.hooks and not self.trusted:
+            texts.append("its hooks do not run, as the project is not trusted")
         if self.doc.runs_apart and self.event.requested_by in ("user", "config"):
             texts.append("it is active in this session and not in a subagent of its own, as no model started it")
         return tuple(SystemNotice("skill.field", f"skill {self.event.name}: {text}") for text in texts)
@@ -48,7 +51,8 @@ class SkillLibrary:
 
     `trusts` says whether a skill's allowed-tools are granted, `enforce` that they are all that may be used while it is
     active, `reads_project` that the skills of projects count at all, `runs_commands` that the commands in the text of a
-    trusted skill are run when it becomes active, as far as rules allow them. See `index_skills` for the other settings.
+    trusted skill are run when it becomes active, as far as rules allow them. `commands` gives the text of a command by its
+    name and arguments, for a model that asks for one as for a skill. See `index_skills` for the other settings.
     """
 
     def __init__(
@@ -62,11 +66,13 @@ class SkillLibrary:
         enforce: bool = False,
         runs_commands: bool = False,
         reads_project: bool = True,
+        commands: Callable[[str, str], str | None] = lambda name, arguments: None,
     ) -> None:
         self.setting_sources = tuple(setting_sources)
         self.trusts = trusts
         self.enforce = enforce
         self.runs_commands = runs_commands
+        self.command_text = commands
         self._reads_project = reads_project
         self._paths = tuple(paths)
         self._home = home
@@ -122,7 +128,7 @@ class SkillLibrary:
         if _is_in_force(event, before):
             return Activation(doc)
         if not (trusted and self.runs_commands):
-            return Activation(doc, event)
+            return Activation(doc, event, None, trusted)
         draft = draft_of(
             event.body,
             name=f"skill {event.name}",
@@ -131,7 +137,7 @@ class SkillLibrary:
             arguments=event.arguments or "",
             argument_names=doc.arguments,
         )
-        return Activation(doc, event, draft)
+        return Activation(doc, event, draft, trusted)
 
     def find_drift(
         self, events: Sequence[Event], *, project_dir: str | None = None, session_id: str | None = None

@@ -74,7 +74,7 @@ def _check_fields(doc: SkillDoc) -> Iterator[Diagnostic]:
             yield Diagnostic("metadata-kind", message, doc.lines.get("metadata", 0))
     for key, advice in without_effect(doc):
         yield Diagnostic("field-without-effect", advice, doc.lines.get(key, 0))
-    for key in doc.extra:
+    for key in doc.extra.keys() - dict(without_effect(doc)).keys():
         message = f"{key!r} is no field that clients know: put it under metadata"
         yield Diagnostic("field-unknown", message, doc.lines.get(key, 0))
     if doc.raw.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n") != without_hidden(doc.raw):

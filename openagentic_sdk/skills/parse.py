@@ -95,6 +95,7 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
         disable_model_invocation=fields.flag("disable-model-invocation", False),
         user_invocable=fields.flag("user-invocable", fields.flag("user-invokable", True)),
         paths=fields.globs("paths"),
+        hooks=front.data.get("hooks"),
         rung=front.rung,
     )
     if not head_only:
@@ -109,7 +110,6 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
             arguments=fields.words("arguments"),
             context=fields.text("context"),
             agent=fields.text("agent"),
-            hooks=front.data.get("hooks"),
             extra={key: value for key, value in front.data.items() if key not in KNOWN_FIELDS},
             lines={key: source.line for key, source in front.sources.items()},
         )
@@ -118,10 +118,12 @@ def parse_skill_markdown(text: str, *, folder: str = "", head_only: bool = False
 
 
 def without_effect(doc: SkillDoc) -> list[tuple[str, str]]:
-    """The fields of a skill that this runtime reads and does not carry out, each with what to do instead."""
-    return [("hooks", "a skill's hooks are not run: put them into settings.json")] if doc.hooks else []
+    """The fields of a skill that this runtime reads and does not carry out, each with a sentence for its author."""
+    return [(key, f"{key} has no effect here") for key in _WITHOUT_EFFECT if key in doc.extra]
 
 
+# Fields that other clients know: how hard a model thinks, where a fork runs, which shell commands are for.
+_WITHOUT_EFFECT = ("effort", "background", "shell")
 KNOWN_FIELDS = frozenset({
     "name", "description", "allowed-tools", "disallowed-tools", "license", "compatibility", "metadata", "version", "model",
     "when_to_use", "argument-hint", "arguments", "disable-model-invocation", "user-invocable", "user-invokable", "context",

@@ -93,6 +93,14 @@ class _Filling:
         return self.words[position] if position < len(self.words) else ""
 
 
+def has_place(text: str, names: Sequence[str] = ()) -> bool:
+    """Whether a text says where arguments belong."""
+    return any(
+        not match[1] and not match[2] and not match[3] and (match[6] is None or match[6] in names)
+        for match in _PLACEHOLDER.finditer(text)
+    )
+
+
 def first_number(text: str) -> int:
     """0 when the text names its first word `$0`, else 1."""
     return 0 if re.search(r"(?<!\\)\$0(?!\w)", text) else 1

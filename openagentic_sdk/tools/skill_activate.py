@@ -8,6 +8,7 @@ from typing import Any
 
 from ..events import Event, SkillActivated
 from ..skills.activation import active_skills, grantable, skill_request
+from ..skills.index import find_skill
 from ..skills.library import SkillLibrary
 from .background_tasks import describe_result
 from .base import SubagentResult, Tool, ToolContext, ToolOutput
@@ -46,7 +47,13 @@ class SkillActivateTool(Tool):
         self._library = library or SkillLibrary()
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
-        skill = (await find_index(self._library, input, ctx)).find(str(input["name"]))
+        index = (await find_index(self._library, input, ctx)).read()
+        name = str(input["name"]).removeprefix("/")
+        if find_skill(name, index.skills, index.hidden) is None:
+            text = self._library.command_text(name, str(input.get("arguments") or ""))
+            if text is not None:
+                return {"command": name, "instructions": text}
+        skill = index.find(name)
         refuse_user_only(skill)
         events = session_events(ctx)
         activation = self._library.activate(

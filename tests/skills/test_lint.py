@@ -31,7 +31,7 @@ class LintTest(ProjectTestCase):
             (f"---\nname: x\ndescription: d\ncompatibility: {'d' * 501}\n---\nb\n", "compatibility-too-long", 4, False),
             ("---\nname: x\ndescription: d\nmetadata:\n  a: [b]\n---\nb\n", "metadata-kind", 4, False),
             ("---\nname: x\ndescription: d\ncolour: red\n---\nb\n", "field-unknown", 4, False),
-            ("---\nname: x\ndescription: d\nhooks:\n  Stop: []\n---\nb\n", "field-without-effect", 4, False),
+            ("---\nname: x\ndescription: d\neffort: high\n---\nb\n", "field-without-effect", 4, False),
             ("---\nname: x\ndescription: d: e\n---\nb\n", "frontmatter-invalid", 3, False),
             ("---\nname: x\ndescription: d\nb\n", "frontmatter-unclosed", 1, True),
             ("---\nname: x\ndescription: d\n---\n", "body-missing", 5, False),

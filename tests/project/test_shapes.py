@@ -1,0 +1,191 @@
+"""Shapes of `.claude` files that people write, and what a run makes of each."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from typing import Any
+
+from openagentic_sdk.cli.main import main
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.skills.frontmatter import read_frontmatter
+from tests.skills.support import RunTestCase
+
+
+def call(tool: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": tool, "arguments": arguments}]}
+
+
+class RuleTest(RunTestCase):
+    def notices(self, rules: dict[str, list[str]]) -> tuple[list[str], Any]:
+        self.write({".claude/settings.json": json.dumps({"permissions": rules}, indent=1)})
+        result = self.run_script("Done.", trust_project=True)
+        self.assertEqual(result.stop_reason, "end")
+        return [e.message for e in result.events if e.type == "system.notice"], result
+
+    def test_rules_that_are_valid_there_stop_no_run_and_need_no_word(self) -> None:
+        valid = [
+            "Bash(git * main)",
+            "Bash(ls*)",
+            "Bash(PYTHONPATH=. pytest *)",
+            "Bash(* --force)",
+            "Bash(npm run test:*)",
+        ]
+        for effect in ("allow", "ask", "deny"):
+            self.assertEqual(self.notices({effect: valid})[0], [])
+        self.assertEqual(self.notices({"deny": ["Bash(curl * | bash)"]})[0], [])
+
+    def test_what_is_not_understood_is_said_with_file_line_and_rule(self) -> None:
+        source = self.project / ".claude/settings.json"
+        said, _ = self.notices({"allow": ["Read", "Bash(echo $(x))"], "deny": ["Bash(echo $X)", "Glob(*.py)", "((("]})
+        self.assertEqual([text.split(": ")[0] for text in said], [f"{source}:{line}" for line in (5, 8, 9, 10)])
+        self.assertIn("the allow rule 'Bash(echo $(x))' is not understood and is left out", said[0])
+        self.assertIn("the deny rule 'Bash(echo $X)' is not understood and is taken for all of Bash", said[1])
+        self.assertIn("every tool", said[3])
+
+    def test_a_deny_rule_that_is_not_understood_asks_for_the_whole_tool(self) -> None:
+        self.write({".claude/settings.json": json.dumps({"permissions": {"deny": ["Bash(echo $X)"]}})})
+        gate = PermissionGate(permission_mode="bypass")
+        calls = {
+            "tool_calls": [
+                {"name": "Bash", "arguments": {"command": "ls"}},
+                {"name": "Glob", "arguments": {"pattern": "*"}},
+            ]
+        }
+        result = self.run_script(calls, "Done.", permission_gate=gate, trust_project=False)
+        self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], ["denied", "ok"])
+
+
+class SkillTest(RunTestCase):
+    def prompt_of(self, result: Any) -> str:
+        return [e.system_prompt for e in result.events if e.type == "model.context"][-1]
+
+    def test_arguments_are_filled_in_and_belong_to_their_turn(self) -> None:
+        self.skill(
+            "fix",
+            "Fix $1 in $env, all: $ARGUMENTS, first: $ARGUMENTS[0], here: ${CLAUDE_SKILL_DIR}\n",
+            arguments="what env",
+        )
+        result = self.run_script("Done.", prompt="/fix '42 a' prod")
+        prompt = self.prompt_of(result)
+        self.assertIn("Fix 42 a in prod, all: '42 a' prod, first: 42 a, here: ", prompt)
+        self.assertIn(f"here: {self.project}/.claude/skills/fix\n", prompt)
+        self.assertIn(f'folder="{self.project}/.claude/skills/fix"', prompt)
+        self.assertNotIn("<arguments>", prompt)
+        again = self.run_script("Done.", prompt="And now?", resume=result.session_id)
+        self.assertNotIn("42 a", self.prompt_of(again))
+
+    def test_an_active_skills_files_are_read_without_a_rule(self) -> None:
+        home = self.parent / "home"
+        self.write({"../home/.claude/skills/s/SKILL.md": "---\nname: s\ndescription: d\n---\nb\n"})
+        self.write({"../home/.claude/skills/s/ref/x.md": "beside", "../home/secret": "no"})
+        read = [call("Read", file_path=str(home / name)) for name in (".claude/skills/s/ref/x.md", "secret")]
+        gate = PermissionGate(permission_mode="dontAsk", allow=("Skill",))
+        sources = ("user",)
+        turns = (read[0], call("SkillActivate", name="s"), *read, "Done.")
+        result = self.run_script(*turns, permission_gate=gate, setting_sources=sources)
+        outcomes = [e.outcome for e in result.events if e.type == "tool.result"]
+        self.assertEqual(outcomes, ["denied", "ok", "ok", "denied"])
+
+    def test_a_skill_for_some_files_is_offered_once_such_a_file_is_read(self) -> None:
+        self.skill("sql", paths="'**/*.sql'")
+        self.write({"a.sql": "x", "a.py": "x"})
+        result = self.run_script(call("Read", file_path="a.py"), call("Read", file_path="a.sql"), "Done.")
+        self.assertNotIn("About sql", self.prompt_of(result))
+        notes = [e.text for e in result.events if e.type == "user.message" and e.origin == "rule"]
+        self.assertEqual(["- sql: About sql." in text for text in notes], [True])
+
+    def test_hooks_of_a_trusted_skill_run_while_it_is_active(self) -> None:
+        hooks = "{UserPromptSubmit: [{hooks: [{type: command, command: 'echo x >> ../ran', once: true}]}]}"
+        self.skill("hooked", hooks=hooks)
+        first = self.run_script("Done.", prompt="/hooked", trust_project=True)
+        for prompt in ("Go.", "Go on."):
+            self.run_script("Done.", prompt=prompt, resume=first.session_id, trust_project=True)
+        self.assertEqual((self.parent / "ran").read_text(), "x\n")
+
+    def test_an_agent_that_names_a_missing_skill_runs_with_a_notice(self) -> None:
+        self.write({".claude/agents/a.md": "---\nname: a\ndescription: d\nskills: gone\n---\nWork.\n"})
+        result = self.run_script(
+            call("Task", subagent_type="a", description="d", prompt="Go."),
+            "Child.",
+            "Done.",
+            permission_gate=PermissionGate(permission_mode="bypass"),
+        )
+        self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], ["ok"])
+        self.assertEqual([e.code for e in result.events if e.type == "system.notice"], ["skill.missing"])
+
+
+class CommandTest(RunTestCase):
+    def test_hints_in_brackets_are_the_text_that_they_are(self) -> None:
+        for hint in ("[a] [b]", "[a] <b>", "[issue] # it's", "<x> | [y]", "[a, b] --force"):
+            with self.subTest(hint):
+                front = read_frontmatter(f"---\ndescription: d\nargument-hint: {hint}\nmodel: m\n---\nb\n")
+                self.assertEqual((front.rung, front.diagnostics, front.data["model"]), ("strict", (), "m"))
+                self.assertIn(front.sources["argument-hint"].text, (hint, hint.split(" #")[0]))
+
+    def test_a_model_may_use_the_names_that_it_was_taught(self) -> None:
+        self.skill("s", "Do $ARGUMENTS.\n")
+        self.write(
+            {
+                ".claude/commands/c.md": "Say $1.",
+                "f.txt": "old",
+                ".claude/commands/own.md": "---\ndisable-model-invocation: true\n---\nx",
+            }
+        )
+        turns = [
+            call("Skill", skill="s", args="it"),
+            call("SlashCommand", command="/c hello there"),
+            call("SlashCommand", command="/own"),
+            call("Read", file_path="f.txt"),
+            call("Edit", file_path="f.txt", old_string="old", new_string="new"),
+            call("Grep", pattern="new", path="."),
+        ]
+        result = self.run_script(
+            *turns, "Done.", permission_gate=PermissionGate(permission_mode="acceptEdits", allow=("Skill",))
+        )
+        results = [e for e in result.events if e.type == "tool.result"]
+        self.assertEqual([e.outcome for e in results], ["ok", "ok", "error", "ok", "ok", "ok"], results)
+        self.assertEqual(results[0].output["active"], ["s"])
+        self.assertEqual(results[1].output["instructions"].split("\n")[0], "Say hello.")
+        self.assertEqual((self.project / "f.txt").read_text(), "new")
+
+    def test_files_that_a_prompt_names_are_attached(self) -> None:
+        self.write({"notes.md": "the notes"})
+        result = self.run_script("Done.", prompt="Read @notes.md and mail me@example.org, @nobody")
+        (message,) = [e.text for e in result.events if e.type == "user.message"]
+        self.assertEqual(message.count("<attached-file"), 1)
+        self.assertIn("the notes", message)
+
+    def test_commands_in_a_text_that_do_not_run_are_said_once_with_the_switch(self) -> None:
+        self.write({".claude/commands/c.md": "Now: !`date`"})
+        first = self.run_script("Done.", prompt="/c", trust_project=True)
+        second = self.run_script("Done.", prompt="/c", trust_project=True, resume=first.session_id)
+        said = [[e.message for e in r.events if e.type == "system.notice"] for r in (first, second)]
+        self.assertEqual([len(each) for each in said], [1, 0])
+        self.assertIn("--text-commands", said[0][0])
+
+    def test_an_unknown_name_is_an_error_at_the_command_line_and_a_prompt_for_query(self) -> None:
+        self.write({".claude/commands/deploy.md": "x", "script.json": json.dumps(["Done."])})
+        flags = [
+            "--script",
+            str(self.project / "script.json"),
+            "--cwd",
+            str(self.project),
+            "--store",
+            str(self.parent / "s"),
+        ]
+        cases = {"/deplyo now": 2, "/zzzz": 2, "/usr/bin/x fails": 0, "/deploy": 0}
+        home = os.environ.get("OPENAGENTIC_SDK_HOME")
+        os.environ["OPENAGENTIC_SDK_HOME"] = str(self.parent / "sdk")
+        self.addCleanup(lambda: os.environ.update({"OPENAGENTIC_SDK_HOME": home or ""}))
+        for prompt, code in cases.items():
+            with (
+                self.subTest(prompt),
+                contextlib.redirect_stdout(io.StringIO()),
+                contextlib.redirect_stderr(io.StringIO()) as err,
+            ):
+                self.assertEqual(main(["run", *flags, prompt]), code, err.getvalue())
+                self.assertEqual("did you mean /deploy" in err.getvalue(), prompt == "/deplyo now")
+        self.assertEqual(self.run_script("Done.", prompt="/zzzz x").final_text, "Done.")
