@@ -47,7 +47,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         idempotency_key=f"{run.session_id}:{use.tool_use_id}",
         agent_name=agent.name,
         observed_files=run.view.observed_files,
-        history=lambda: run.view.events,
+        history=run.view.history,
         record=record,
         ask_user=ask if run.can_ask else None,
         spawn=spawn,

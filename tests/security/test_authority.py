@@ -194,6 +194,25 @@ class AuthorityTest(unittest.TestCase):
                 self.put(events, self.key, f"s{number}")
                 self.assertEqual(self.go_on(f"s{number}", prompt), holds)
 
+    def test_a_skill_that_was_active_elsewhere_can_be_activated_here_for_what_it_grants(self) -> None:
+        folder = self.work / ".claude" / "skills" / "s"
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("---\nname: s\ndescription: d\nallowed-tools: Bash(touch:*)\n---\nTouch it.\n")
+        self.run_it("/s", self.options(["Done."], session_id="here", **self.trusted()))
+        events = [replace(event, mac=None) for event in self.store.read_events("here")[:-1]]
+        self.assertTrue(any(isinstance(event, SkillActivated) and event.grants for event in events))
+        self.put(events, self.other_key, "theirs")
+        activate = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "s"}}]}
+        for name, asks_again, runs in (("theirs", False, False), ("theirs", True, True)):
+            with self.subTest(name, asks_again=asks_again):
+                self.made.unlink(missing_ok=True)
+                turns = [*([activate] if asks_again else []), CALL, "Done."]
+                self.run_it("go on", self.options(turns, resume=name, **self.trusted()))
+                self.assertEqual(self.made.exists(), runs)
+
+    def trusted(self) -> dict[str, Any]:
+        return {"setting_sources": ("project",), "trust_project": True, "tools": None}
+
     def test_a_call_from_elsewhere_ends_with_a_result_that_says_so(self) -> None:
         self.put(begun(ToolUse("t1", "Bash", TOUCH)), self.other_key, "s")
         events = self.run_it("go on", self.options(["Done."], resume="s"))

@@ -235,6 +235,10 @@ class SessionView:
             self.apply(event)
         return self
 
+    def history(self) -> list[Event]:
+        """The events as they count here: skills and commands that came from elsewhere are without what they would allow."""
+        return [self._as_allowed(event) for event in self.events]
+
     def open_calls(self) -> list[CallRecord]:
         """The calls that the model still waits for, in the order in which it asked."""
         return [self.calls[use.tool_use_id] for use in self.conversation.open_calls()]
