@@ -155,19 +155,30 @@ class LogCorruptError(SessionError):
     """A stored record is damaged in a way that no crash explains.
 
     `seq` is the first record that cannot be trusted, `offset` its byte offset in the log, `kind` what is wrong with it
-    (`checksum`, `sequence`, `json`, `hole`, `durable-loss`).
+    (`checksum`, `sequence`, `json`, `hole`, `durable-loss`). Where the records tell what was done to them, `change` is
+    `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`, and `detail` says it with the numbers.
     """
 
-    def __init__(self, session_id: str | None, seq: int, offset: int, kind: str) -> None:
+    def __init__(
+        self,
+        session_id: str | None,
+        seq: int,
+        offset: int,
+        kind: str,
+        change: str | None = None,
+        detail: str | None = None,
+    ) -> None:
         name = f"session {session_id!r}" if session_id else "the log"
         super().__init__(
-            f"{name} is damaged at seq {seq}, byte {offset} ({kind}): "
+            f"{name} is damaged at seq {seq}, byte {offset} ({kind}){f', {detail}' if detail else ''}: "
             f"`openagentic-sdk sessions salvage {session_id or 'ID'}` copies what is intact into a new session",
             session_id=session_id,
         )
         self.seq = seq
         self.offset = offset
         self.kind = kind
+        self.change = change
+        self.detail = detail
 
 
 class ProviderError(OpenAgentSdkError):

@@ -553,6 +553,33 @@ class LogRecovered(Event):
     moved_to: str | None = None
 
 
+@frozen
+class LogSalvaged(Event):
+    """This session is what was intact of a damaged one: its first event, in front of the `events` copied ones.
+
+    What they say of positions in the log is counted on by one. `damage` is the finding of the check, `dropped_bytes` what
+    stands behind it in the old log, `kept_behind` how many of these events stand at this log's end as `log.fragment`.
+    """
+
+    type: ClassVar[str] = "log.salvaged"
+    source_session_id: str
+    events: int
+    damage: str = ""
+    dropped_bytes: int = 0
+    kept_behind: int = 0
+
+
+@frozen
+class LogFragment(Event):
+    """An event that stood behind the damage of the log that this session was salvaged from: a record, and no part of the
+    conversation. `is_proved` says whether the line before it vouched for it."""
+
+    type: ClassVar[str] = "log.fragment"
+    source_seq: int
+    event: Mapping[str, Any] = field(default_factory=dict)
+    is_proved: bool = True
+
+
 class UnknownEvent(Event):
     """An event of a type that this version does not know, kept word for word. `data` is the whole JSON object."""
 
@@ -587,7 +614,9 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         AssistantReasoning,
         CommandExpanded,
         HookEvent,
+        LogFragment,
         LogRecovered,
+        LogSalvaged,
         ModelContext,
         ModelRequest,
         ModelResponse,

@@ -17,7 +17,9 @@ from ..events import (
     CommandExpanded,
     Event,
     HookEvent,
+    LogFragment,
     LogRecovered,
+    LogSalvaged,
     ModelResponse,
     ModelRetry,
     ReasoningDelta,
@@ -272,6 +274,14 @@ class EventPrinter:
     def _recovered(self, event: LogRecovered) -> None:
         self._note(event, f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow")
 
+    def _salvaged(self, event: LogSalvaged) -> None:
+        what = f"{event.events} events saved of the damaged session {on_one_line(event.source_session_id)}"
+        self._note(event, f"{what}: {on_one_line(event.damage, _MAX_ERROR_CHARS)}", "yellow")
+
+    def _fragment(self, event: LogFragment) -> None:
+        kind = on_one_line(str(event.event.get("type")))
+        self._note(event, f"kept from behind the damage, no part of the conversation: event {event.source_seq}, {kind}")
+
     def _forked(self, event: SessionForked) -> None:
         self._note(event, f"forked from session {on_one_line(event.parent_session_id)} at event {event.parent_seq}")
 
@@ -350,7 +360,9 @@ _PRINTERS: Mapping[str, Callable[[EventPrinter, Any], None]] = {
     AssistantDelta.type: EventPrinter._delta,
     AssistantMessage.type: EventPrinter._message,
     HookEvent.type: EventPrinter._hook,
+    LogFragment.type: EventPrinter._fragment,
     LogRecovered.type: EventPrinter._recovered,
+    LogSalvaged.type: EventPrinter._salvaged,
     ModelResponse.type: EventPrinter._response,
     ModelRetry.type: EventPrinter._retry,
     ReasoningDelta.type: EventPrinter._thought,

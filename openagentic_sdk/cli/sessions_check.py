@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..errors import OpenAgentSdkError, OptionsError
 from ..sessions.authority import foreign_authority
 from ..sessions.base import SessionStore
 from ..sessions.folds.audit import find_mismatches
-from ..sessions.log.verify import salvage, verify_session
+from ..sessions.log.verify import salvage, subagent_sessions, verify_session
 from ..sessions.seal import Seal
 from ..sessions.store import FileSessionStore
 from .exits import FAILED, OK
 from .stores import NEWEST, ActionList, add_id, find_session
 from .terminal import Screen, on_one_line
+
+Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 
 
 def add_actions(actions: ActionList) -> None:
@@ -25,22 +28,29 @@ def add_actions(actions: ActionList) -> None:
     )
     add_id(verify, default=NEWEST)
     verify.add_argument("--all", action="store_true", help="check every session of the store")
-    add_id(actions.add("salvage", _salvage, "make a new session of what is intact of a damaged one"))
+    saving = actions.add("salvage", _salvage, "make a new session of what is intact of a damaged one")
+    add_id(saving)
+    saving.add_argument(
+        "--keep-behind",
+        action="store_true",
+        help="keep intact events behind the damage too, as records outside of the talk",
+    )
 
 
 def _verify(store: SessionStore, args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     names = store.list_sessions() if args.all else [find_session(store, args.id)]
-    damaged = sum(not _is_intact(store, name, screen) for name in names)
+    subagents = subagent_sessions(store) if args.all and isinstance(store, FileSessionStore) else None
+    damaged = sum(not _is_intact(store, name, screen, subagents) for name in names)
     if args.all:
         screen.line(f"{len(names)} sessions, {damaged} damaged")
     return FAILED if damaged else OK
 
 
-def _is_intact(store: SessionStore, session_id: str, screen: Screen) -> bool:
+def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: Subagents) -> bool:
     """Check one session and print what was found."""
     try:
-        good, findings = _check(store, session_id)
+        good, findings = _check(store, session_id, subagents)
     except OpenAgentSdkError as error:
         good, findings = False, [str(error)]
     verdict = screen.styled("intact", "green") if good else screen.styled("damaged", "red")
@@ -50,13 +60,13 @@ def _is_intact(store: SessionStore, session_id: str, screen: Screen) -> bool:
     return good
 
 
-def _check(store: SessionStore, session_id: str) -> tuple[bool, list[str]]:
+def _check(store: SessionStore, session_id: str, subagents: Subagents) -> tuple[bool, list[str]]:
     if not isinstance(store, FileSessionStore):  # a database keeps its own bytes; reading all of it is the check
         foreign = [event.seq or 0 for event in foreign_authority(session_id, store.iter_events(session_id), Seal())]
         good, findings = _check_requests(store, session_id)
         return good, [*findings, *_say_foreign(foreign)]
-    report = verify_session(store, session_id)
-    findings = [str(problem) for problem in report.problems]
+    report = verify_session(store, session_id, subagents=subagents)
+    findings = [*map(str, report.problems), *report.notes]
     if not report.ok:
         return False, findings
     good, more = _check_requests(store, session_id)
@@ -86,10 +96,15 @@ def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[st
 def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
     if not isinstance(store, FileSessionStore):
         raise OptionsError("salvage works on session files: name their folder with --store")
-    saved = salvage(store, find_session(store, args.id))
+    saved = salvage(store, find_session(store, args.id), keep_behind=args.keep_behind)
     screen = Screen(sys.stdout)
     screen.line(f"saved {saved.events} events in the new session {saved.session_id}")
-    screen.line(f"  {saved.dropped_bytes} bytes of the old log were left out; it stays as it is")
+    screen.line(
+        f"  {saved.dropped_bytes} bytes of the old log are no part of its conversation; the old log stays as it is"
+    )
+    if saved.report.behind:
+        kept = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"
+        screen.line(f"  {saved.report.behind} events stand intact behind the damage: {kept}")
     for problem in saved.report.problems:
         screen.line(f"  {on_one_line(str(problem))}")
     return OK

@@ -14,7 +14,7 @@ A fork begins with events of its parent, under the parent's id. Its `session.for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -140,10 +140,12 @@ class Authority:
                 del self._foreign[number]
                 self._ours.add(number)
 
-    def kept(self) -> dict[str, Any]:
-        """All that was learned so far, as JSON, for what stands beside a compaction."""
-        foreign = [[seq, mac, covered.hex(), parent] for seq, (mac, covered, parent) in self._foreign.items()]
-        return {"chain": self._chain.hex(), "ours": sorted(self._ours), "foreign": foreign}
+    def kept(self, seqs: Container[int]) -> dict[str, Any]:
+        """What was learned so far of these events, as JSON, for what stands beside a compaction."""
+        told = ((seq, known) for seq, known in self._foreign.items() if seq in seqs)
+        foreign = [[seq, mac, covered.hex(), parent] for seq, (mac, covered, parent) in told]
+        ours = sorted(seq for seq in self._ours if seq in seqs)
+        return {"chain": self._chain.hex(), "ours": ours, "foreign": foreign}
 
     def restore(self, kept: Mapping[str, Any]) -> None:
         """Go on from what `kept` gave, instead of from the events up to then."""

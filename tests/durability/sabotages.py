@@ -18,6 +18,7 @@ class Sabotage(NamedTuple):
 
 
 TAIL = "tests.durability.test_tail.TailTest."
+WITNESS = "tests.durability.test_corruption.WitnessTest."
 CORRUPTION = "tests.durability.test_corruption.CorruptionTest."
 DISK = "tests.durability.test_disk_errors.DiskErrorTest."
 FORMAT = "tests.durability.test_format."
@@ -155,14 +156,14 @@ SABOTAGES = (
         "sessions/log/line.py",
         """        if not line.endswith(b',"crc":"%08x"}' % own):\n""",
         "        if False:\n",
-        (CORRUPTION + "test_an_edited_event_is_found",),
+        (CORRUPTION + "test_an_edited_event_is_found_and_named",),
     ),
     Sabotage(
         "damage ends the log in silence",
         "sessions/log/scan.py",
-        "        raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)\n",
-        "        return\n",
-        (CORRUPTION + "test_an_edited_event_is_found",),
+        "            raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind, change.name, change.text)\n",
+        "            return\n",
+        (CORRUPTION + "test_an_edited_event_is_found_and_named",),
     ),
     Sabotage(
         "a loss of what was on disk passes for a torn tail",
@@ -174,15 +175,15 @@ SABOTAGES = (
     Sabotage(
         "a page that was never written is taken for damage",
         "sessions/log/scan.py",
-        "        elif self._begins_with_hole():\n",
+        '        elif any((here.offset + hole.end()) % SECTOR_BYTES == 0 for hole in re.finditer(rb"\\0+", line)):\n',
         "        elif False:\n",
         (POWER,),
     ),
     Sabotage(
         "any zero byte passes for a lost page",
         "sessions/log/scan.py",
-        "(start + hole.end()) % SECTOR_BYTES == 0",
-        "(start + hole.end()) % SECTOR_BYTES >= 0",
+        "(here.offset + hole.end()) % SECTOR_BYTES == 0",
+        "(here.offset + hole.end()) % SECTOR_BYTES >= 0",
         (CORRUPTION + "test_zeros_that_no_lost_sector_explains_are_damage",),
     ),
     Sabotage(
@@ -191,6 +192,41 @@ SABOTAGES = (
         "        anchor = _line_of(window, start, last.version, last.dur) if last and last.dur else None\n",
         "        anchor = _line_of(window, start, last.version, last.seq - 1) if last and last.seq > 1 else None\n",
         (POWER,),
+    ),
+    Sabotage(
+        "a list overwrites the summary that knows more than the log",
+        "sessions/log/kept.py",
+        "        if fresh.position.terminated and keep and agrees:\n",
+        "        if fresh.position.terminated and keep:\n",
+        (WITNESS + "test_a_log_cut_to_nothing_or_without_its_last_lines_is_told_by_the_summary",),
+    ),
+    Sabotage(
+        "a checkpoint is believed whoever wrote it",
+        "sessions/log/checkpoint.py",
+        '            if not body or not self._seal.matches(digest.decode("ascii"), _PURPOSE, self._session_id, body):\n',
+        "            if not body:\n",
+        ("tests.durability.test_checkpoint.CheckpointTest",),
+    ),
+    Sabotage(
+        "a checkpoint is believed whatever log stands there",
+        "sessions/store.py",
+        "                if stands_at(self._disk, fd, position):\n",
+        "                if True:\n",
+        ("tests.durability.test_checkpoint.CheckpointTest",),
+    ),
+    Sabotage(
+        "a writer that opens does not say what is on disk",
+        "sessions/log/file.py",
+        '    if durability != "flush" or end.position.offset - end.durable_offset > MAX_UNSYNCED_BYTES_FOUND:\n',
+        "    if False:\n",
+        (DISK + "test_a_writer_that_opens_says_of_what_it_finds_that_it_is_on_disk",),
+    ),
+    Sabotage(
+        "an event is stored behind one that was refused",
+        "runtime/recorder.py",
+        '        if not self.saved and self._on_storage_error == "continue":\n',
+        "        if False:\n",
+        (RUNTIME + "test_storage.StorageTest.test_continue_stores_nothing_behind_an_event_that_was_refused",),
     ),
     Sabotage(
         "a log of a newer format is written to",
@@ -202,8 +238,8 @@ SABOTAGES = (
     Sabotage(
         "a new session may vanish in a power cut",
         "sessions/log/folder.py",
-        "                raise\n            if sync:\n                disk.fsync_folder(str(parent))\n",
-        "                raise\n",
+        "                    raise\n                if sync:\n                    disk.fsync_folder(str(parent))\n",
+        "                    raise\n",
         (STORE + "FilesTest.test_a_new_session_is_on_disk_before_its_id_is_known",),
     ),
     Sabotage(

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import random
+import threading
 from itertools import accumulate
 
 from openagentic_sdk.errors import LogCorruptError, SessionExistsError
-from openagentic_sdk.events import Event, SessionForked, UserMessage
-from openagentic_sdk.sessions.log.verify import salvage, verify_session
+from openagentic_sdk.events import (
+    AssistantMessage,
+    Event,
+    LogFragment,
+    LogSalvaged,
+    SessionCompacted,
+    SessionForked,
+    SessionRewound,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+)
+from openagentic_sdk.sessions.folds.view import SessionView
+from openagentic_sdk.sessions.log.verify import Problem, salvage, verify_session
+from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.resume import load_view
+from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import LOG_NAME
 from tests.size import LARGE
 
@@ -52,44 +69,83 @@ class CorruptionTest(SceneTest):
         self.lines = self.path.read_bytes().splitlines(keepends=True)
         self.starts = [0, *accumulate(map(len, self.lines))]
 
-    def assert_damaged(self, lines: list[bytes], seq: int, kinds: tuple[str, ...]) -> None:
+    def assert_damaged(self, lines: list[bytes], seq: int, kinds: tuple[str, ...], change: str | None = None) -> None:
         self.path.write_bytes(b"".join(lines))
         with self.assertRaises(LogCorruptError) as caught:
             self.store.read_events("s")
         error = caught.exception
         self.assertEqual((error.seq, error.offset), (seq, self.starts[seq - 1]))
         self.assertIn(error.kind, kinds)
-        (problem,) = verify_session(self.store, "s").problems
+        report = verify_session(self.store, "s")
+        (problem,) = report.problems
         self.assertEqual((problem.seq, problem.offset, problem.kind), (error.seq, error.offset, error.kind))
         self.assertIn("salvage", str(problem))
+        for told in (error.change, problem.change):
+            self.assertEqual(told, change)
+        if change is not None:
+            self.assertIn(change, str(error))
+            self.assertIn(change, str(problem))
+            self.assertNotIn("safely on disk", str(problem))
         self.assertFalse(verify_session(self.store, "s", decode=False).ok)
 
-    def test_an_edited_event_is_found(self) -> None:
+    def test_an_edited_event_is_found_and_named(self) -> None:
         for index in (0, 5, len(self.lines) - 1):
-            edited = self.lines[index].replace(b'"type":"', b'"type":"x', 1)
-            self.assert_damaged(
-                [*self.lines[:index], edited, *self.lines[index + 1 :]], index + 1, ("checksum", "durable-loss")
-            )
+            for old, new, kind in ((b'"type":"', b'"type":"x', "checksum"), (b',"crc":"', b',"crc":', "json")):
+                edited = self.lines[index].replace(old, new, 1)
+                lines = [*self.lines[:index], edited, *self.lines[index + 1 :]]
+                self.assert_damaged(lines, index + 1, (kind,), "edited")
 
-    def test_a_dropped_doubled_or_moved_event_is_found(self) -> None:
-        lines = self.lines
-        kinds = ("sequence", "checksum", "durable-loss")
-        self.assert_damaged([*lines[:4], *lines[5:]], 5, kinds)
-        self.assert_damaged(lines[1:], 1, kinds)
-        self.assert_damaged([*lines[:5], lines[4], *lines[5:]], 6, kinds)
-        self.assert_damaged([*lines[:4], lines[5], lines[4], *lines[6:]], 5, kinds)
+    def test_deleted_doubled_and_moved_events_are_named_as_that(self) -> None:
+        lines, kinds = self.lines, ("sequence",)
+        self.assert_damaged([*lines[:4], *lines[5:]], 5, kinds, "deleted")
+        self.assert_damaged([*lines[:4], *lines[9:]], 5, kinds, "deleted")
+        self.assert_damaged(lines[1:], 1, kinds, "deleted")
+        half = len(lines[8]) // 2
+        cut = [*lines[:4], lines[4][:half] + lines[8][half:], *lines[9:]]
+        self.assert_damaged(cut, 5, ("checksum",), "deleted")
+        self.assert_damaged([*lines[:5], lines[4], *lines[5:]], 6, kinds, "doubled")
+        self.assert_damaged([*lines[:9], *lines[2:6], *lines[9:]], 10, kinds, "doubled")
+        self.assert_damaged([*lines[:4], lines[5], lines[4], *lines[6:]], 5, kinds, "moved")
+        self.assert_damaged([*lines[:4], *lines[5:], lines[4]], 5, kinds, "moved")
+        self.assert_damaged([*lines[:4], lines[9], *lines[4:9], *lines[10:]], 5, kinds, "moved")
+
+    def test_lines_of_a_second_writer_are_named_as_interleaved(self) -> None:
+        def appended(texts: str) -> list[bytes]:
+            with self.store.open_writer("s") as writer:
+                for text in texts:
+                    writer.append([UserMessage(text)])
+            added = self.path.read_bytes().splitlines(keepends=True)[len(self.lines) :]
+            self.path.write_bytes(b"".join(self.lines))
+            return added
+
+        (a1, a2), (b1, b2), seq = appended("ab"), appended("cd"), len(self.lines) + 1
+        self.starts += [self.starts[-1] + len(a1), self.starts[-1] + len(a1) + len(a2)]
+        self.assert_damaged([*self.lines, a1, b1, a2, b2], seq + 1, ("sequence",), "interleaved")
+        self.assert_damaged([*self.lines, a1, a2, b1, b2], seq + 2, ("sequence",), "interleaved")
+        glued = self.lines[4][: len(self.lines[4]) // 2] + self.lines[5]
+        self.assert_damaged(
+            [*self.lines[:4], glued, *self.lines[6:]], 5, ("checksum", "sequence", "json"), "interleaved"
+        )
+        pieces = self.lines[4][:30] + self.lines[5][:-1] + self.lines[4][30:]
+        self.assert_damaged(
+            [*self.lines[:4], pieces, *self.lines[6:]], 5, ("checksum", "sequence", "json"), "interleaved"
+        )
 
     def test_a_line_of_another_session_is_found(self) -> None:
         self.store.create_session(session_id="other")
         self.store.append_events("other", [UserMessage(str(n)) for n in range(10)])
         foreign = (self.store.session_dir("other") / LOG_NAME).read_bytes().splitlines(keepends=True)
-        self.assert_damaged([*self.lines[:4], foreign[4], *self.lines[5:]], 5, ("checksum", "durable-loss"))
+        self.assert_damaged([*self.lines[:4], foreign[4], *self.lines[5:]], 5, ("checksum",), "edited")
+        self.assert_damaged([*self.lines[:7], foreign[4], *self.lines[7:]], 8, ("sequence",), "interleaved")
 
-    def test_two_glued_lines_are_found(self) -> None:
-        glued = self.lines[4][: len(self.lines[4]) // 2] + self.lines[5]
-        self.assert_damaged(
-            [*self.lines[:4], glued, *self.lines[6:]], 5, ("json", "checksum", "sequence", "durable-loss")
-        )
+    def test_line_ends_that_an_editor_converted_are_named_and_undone_by_salvage(self) -> None:
+        converted = b"".join(self.lines).replace(b"\n", b"\r\n")
+        self.assert_damaged([converted], 1, ("json", "checksum", "sequence"), "line ends")
+        saved = salvage(self.store, "s")
+        self.assertEqual((saved.events, saved.dropped_bytes), (len(self.lines), 0))
+        events = self.store.read_events(saved.session_id)
+        self.assertEqual(bare(events[1 : len(self.lines) + 1]), bare(self.events))
+        self.assertEqual(self.path.read_bytes(), converted)
 
     def test_a_hole_in_what_was_on_disk_is_a_loss_and_no_torn_tail(self) -> None:
         content = bytearray(b"".join(self.lines) * 1)
@@ -129,7 +185,7 @@ class CorruptionTest(SceneTest):
             sorted(path.name for path in self.path.parent.iterdir()), ["events.jsonl", "meta.json", "summary.json"]
         )
 
-    def test_salvage_makes_a_new_session_of_what_is_intact(self) -> None:
+    def test_salvage_makes_a_new_session_of_what_is_intact_that_says_so_in_its_first_event(self) -> None:
         good, bad = self.store.put_blob("s", b"good"), self.store.put_blob("s", b"bad")
         (self.path.parent / "blobs" / bad).write_bytes(b"rot")
         rng = random.Random(7)
@@ -141,11 +197,67 @@ class CorruptionTest(SceneTest):
             self.assertEqual(saved.events, index)
             self.assertEqual(saved.dropped_bytes, len(damaged) - self.starts[index])
             self.assertEqual(self.path.read_bytes(), damaged)
-            events = self.store.read_events(saved.session_id)
-            self.assertEqual(events[:-1], self.events[:index])
-            self.assertEqual(bare(events[-1:]), [SessionForked("s", index)])
+            first, *events = self.store.read_events(saved.session_id)
+            assert isinstance(first, LogSalvaged)
+            self.assertEqual((first.source_session_id, first.events), ("s", index))
+            self.assertEqual(first.dropped_bytes, saved.dropped_bytes)
+            self.assertIn("edited", first.damage)
+            self.assertEqual(bare(events[:index]), bare(self.events[:index]))
+            self.assertEqual([event.ts for event in events[:index]], [event.ts for event in self.events[:index]])
+            self.assertEqual(bare(events[index : index + 1]), [SessionForked("s", index)])
+            self.assertEqual({event.type for event in events[index + 1 :]}, {"tool.result"} if index == 9 else set())
             self.assertEqual(self.store.list_blobs(saved.session_id), [good])
             self.store.append_event(saved.session_id, UserMessage("and on"))
+            self.assertEqual(verify_session(self.store, saved.session_id).problems, ())
+
+    def test_a_call_that_the_damage_leaves_open_is_in_doubt_and_never_run_again(self) -> None:
+        started = next(n for n, event in enumerate(self.events) if isinstance(event, ToolStarted))
+        damaged = b"".join(self.lines).replace(self.lines[started + 1], b"x" * 50 + b"\n")
+        self.path.write_bytes(damaged)
+        saved = salvage(self.store, "s")
+        view = SessionView().extend(self.store.iter_events(saved.session_id))
+        self.assertEqual(view.open_calls(), [])
+        self.assertEqual({record.result.outcome for record in view.calls.values() if record.result}, {"unknown"})
+
+    def test_salvage_counts_on_what_events_say_of_places_in_the_log(self) -> None:
+        talk: list[Event] = [UserMessage("one"), AssistantMessage("a"), UserMessage("two"), AssistantMessage("b")]
+        talk += [SessionCompacted(2, "short"), UserMessage("three"), SessionRewound(5), UserMessage("four")]
+        self.store.create_session(session_id="t")
+        stored = self.store.append_events("t", [*talk, UserMessage("damaged")])
+        path = self.store.session_dir("t") / LOG_NAME
+        path.write_bytes(path.read_bytes().replace(b"damaged", b"changed"))
+        saved = salvage(self.store, "t")
+        self.assertEqual(rebuild_messages(self.store.iter_events(saved.session_id)), rebuild_messages(stored[:-1]))
+
+    def test_what_stands_intact_behind_the_damage_is_counted_and_kept_as_records_when_that_is_asked(self) -> None:
+        total = len(self.lines)
+        edited = self.lines[4].replace(b'"type":"', b'"type":"x', 1)
+        for lines, behind in (
+            ([*self.lines[:4], edited, *self.lines[5:]], [(seq, True) for seq in range(6, total + 1)]),
+            (
+                [*self.lines[:4], *self.lines[6:]],
+                [(seq, seq > 7) for seq in range(7, total + 1)],
+            ),
+            (
+                [*self.lines[:4], self.lines[3], *self.lines[4:]],
+                [(5, True), *((s, True) for s in range(6, total + 1))][1:],
+            ),
+            ([*self.lines[:4], b"\0" * 700 + b"\n", *self.lines[6:]], [(seq, seq > 7) for seq in range(7, total + 1)]),
+        ):
+            self.path.write_bytes(b"".join(lines))
+            self.assertEqual(salvage(self.store, "s").kept_behind, 0)
+            saved = salvage(self.store, "s", keep_behind=True)
+            events = self.store.read_events(saved.session_id)
+            kept = [event for event in events if isinstance(event, LogFragment)]
+            if lines[4] == self.lines[3]:
+                behind = [(event.source_seq, event.is_proved) for event in kept]
+                self.assertGreaterEqual(len(behind), total - 6)
+            self.assertEqual([(event.source_seq, event.is_proved) for event in kept], behind)
+            self.assertEqual((saved.report.behind, saved.kept_behind), (len(behind), len(behind)))
+            for event in kept:
+                self.assertEqual(event.event["type"], self.events[event.source_seq - 1].type)
+            plain = [event for event in events if not isinstance(event, LogFragment)]
+            self.assertEqual(rebuild_messages(events), rebuild_messages(plain))
             self.assertEqual(verify_session(self.store, saved.session_id).problems, ())
 
     def test_salvage_into_a_taken_id_changes_nothing(self) -> None:
@@ -159,3 +271,89 @@ class CorruptionTest(SceneTest):
         (self.path.parent / "blobs" / digest).write_bytes(b"rot!")
         (problem,) = verify_session(self.store, "s").problems
         self.assertEqual((problem.kind, problem.blob), ("blob", digest))
+
+
+class WitnessTest(SceneTest):
+    """What a log lost without a trace in itself is known to what stands beside it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.events = self.write(three_turns())
+        self.lines = self.path.read_bytes().splitlines(keepends=True)
+
+    def assert_told(self, witness: str, *words: str) -> None:
+        for _ in range(2):
+            report = verify_session(self.store, "s")
+            self.assertFalse(report.ok)
+            told = [problem for problem in report.problems if problem.witness == witness]
+            self.assertEqual(len(told), 1, report.problems)
+            for word in (witness, *words):
+                self.assertIn(word, str(told[0]))
+            self.store.list_session_summaries()  # a list must not overwrite what knows better
+
+    def test_a_log_cut_to_nothing_or_without_its_last_lines_is_told_by_the_summary(self) -> None:
+        total = str(len(self.lines))
+        for kept in (0, 1, len(self.lines) - 1):
+            self.path.write_bytes(b"".join(self.lines[:kept]))
+            self.assert_told("summary.json", f"knows {total} events", f"ends behind event {kept}")
+        self.path.write_bytes(b"".join(self.lines[:-2]) + self.lines[-2][:20])
+        self.assert_told("summary.json", "cut off")
+
+    def test_a_torn_last_line_that_had_been_whole_is_told_with_it(self) -> None:
+        self.path.write_bytes(b"".join(self.lines)[:-30])
+        (problem,) = verify_session(self.store, "s").problems
+        self.assertEqual(problem.kind, "torn-tail")
+        self.assertIn("summary.json knows", str(problem))
+
+    def test_another_log_in_its_place_is_told_by_the_summary(self) -> None:
+        self.store.create_session(session_id="t")
+        self.store.append_events("t", [UserMessage("x" * 400)] * 40)
+        self.path.write_bytes((self.store.session_dir("t") / LOG_NAME).read_bytes())
+        self.assert_told("summary.json", "another log")
+
+    def test_a_cut_log_is_told_by_the_checkpoint(self) -> None:
+        self.store = self.make_store(seal=Seal(self.place / "key"))
+        self.store.append_event("s", SessionCompacted(3, "short"))
+        with self.store.open_writer("s") as writer:
+            _, kept = load_view(self.store, "s")
+            assert kept is not None
+            writer.keep_view(kept)
+        (self.path.parent / "summary.json").unlink()
+        self.path.write_bytes(b"".join(self.lines))
+        self.assert_told("checkpoint.json", f"knows {len(self.lines) + 1} events")
+
+    def test_blobs_and_subagents_tell_of_events_that_are_gone(self) -> None:
+        digest = self.store.put_blob("s", b"data")
+        call = ToolUse("task", "Task", {})
+        stored = self.store.append_events("s", [call, ToolResult("task", {"truncated": True, "blob": digest})])
+        links = {"parent_session_id": "s", "parent_tool_use_id": "task"}
+        self.store.create_session(session_id="child", metadata=links)
+        self.assertEqual(verify_session(self.store, "s").problems, ())
+        whole = self.path.read_bytes()
+        (self.path.parent / "summary.json").unlink()
+        self.path.write_bytes(b"".join(self.lines))
+        self.assert_told("session child", "'task'")
+        self.assertIn("1 blobs are named by no event", verify_session(self.store, "s").notes[0])
+        self.path.write_bytes(b"")
+        self.assert_told("blobs", "no event in the log")
+        self.path.write_bytes(whole)
+        (self.path.parent / "blobs" / digest).unlink()
+        (problem,) = verify_session(self.store, "s").problems
+        self.assertEqual((problem.kind, problem.blob), ("missing", digest))
+        self.assertEqual(len(stored), 2)
+
+    def test_a_session_that_is_being_written_is_never_told_to_be_cut(self) -> None:
+        reports: list[list[Problem]] = []
+        rounds = 40 if LARGE else 6
+
+        def write() -> None:
+            with self.store.open_writer("s") as writer:
+                while len(reports) < rounds:
+                    writer.append([UserMessage("more")])
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        while len(reports) < rounds:
+            reports.append([p for p in verify_session(self.store, "s").problems if p.kind == "witness"])
+        thread.join()
+        self.assertEqual([report for report in reports if report], [])

@@ -169,12 +169,14 @@ class SessionView:
             last_text=self.last_text,
             prompts=self.prompts,
             observed_files=self.observed_files,
-            authority={} if self.authority is None else self.authority.kept(),
+            authority={} if self.authority is None else self.authority.kept(stay),
         )
 
     def forget(self, kept: KeptView) -> None:
         """Let go of all but `kept`, which was just taken of this view."""
         changes = self.skill_changes + 1
+        if self.authority is not None:
+            self.authority.restore(kept.authority)
         self.__dict__.update(
             vars(SessionView.restored(kept, provider=self.conversation.provider, authority=self.authority))
         )

@@ -15,9 +15,10 @@ from ...errors import InvalidEventError, OptionsError
 from ...serialization import dumps_json, loads_json
 from ..folds.view import KeptView
 from ..seal import Seal
+from .blocks import read_range
 from .folder import MAX_CACHE_BYTES, read_cache
 from .line import SEAL_LENGTH
-from .scan import Position, read_range
+from .scan import Position
 
 CHECKPOINT_NAME = "checkpoint.json"
 _PURPOSE = b"openagentic-sdk checkpoint"

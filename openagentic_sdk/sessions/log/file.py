@@ -29,9 +29,10 @@ from ...events import Event, LogRecovered
 from ...serialization import dumps_json
 from ..base import SessionWriter
 from ..folds.view import KeptView
+from .blocks import read_range
 from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
 from .lock import lock_holder, try_lock, unlock
-from .scan import LogEnd, Position, find_end, position_behind, read_range
+from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile
 
 DURABILITY_LEVELS = ("flush", "barrier", "fsync")

@@ -33,7 +33,10 @@ class SummaryBeside:
         return next((kept for kept in looks if kept), None)
 
     def brought_up(self, fd: int, start: SessionSummary, *, keep: bool) -> SessionSummary:
-        """The summary of all that the open log holds, folded on from the kept one, else from `start`; `keep` stores it."""
+        """The summary of all that the open log holds, folded on from the kept one, else from `start`; `keep` stores it.
+
+        A kept one that disagrees with the log stays where it is: it is a witness of what the log lost.
+        """
         # In this order: a summary that was kept for these metadata, and a log that has all that it says.
         meta, kept = read_cache(self._folder / META_NAME), self.kept()
         size = self._disk.fstat(fd).st_size
@@ -42,8 +45,9 @@ class SummaryBeside:
             # The cache may be of another log that stood here; only the log itself says whether it is damaged.
             with suppress(LogCorruptError):
                 fresh = self._folded(fd, kept)
+        agrees = kept is None or fresh is not None
         fresh = fresh or self._folded(fd, KeptSummary(start, START))
-        if fresh.position.terminated and keep:
+        if fresh.position.terminated and keep and agrees:
             with suppress(OSError), folder_lock(self._folder):
                 if meta == read_cache(self._folder / META_NAME):
                     self._keep(fresh)

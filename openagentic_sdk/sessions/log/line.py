@@ -33,7 +33,7 @@ from ...serialization import DECODER, dumps_fields, dumps_values, event_from_dic
 FORMAT_VERSION = 1
 
 _ENVELOPE = ("v", "seq", "ts", "dur", "crc")
-_HEAD = b'{"v":'
+HEAD = b'{"v":'
 SEAL_LENGTH = len(b',"crc":"01234567"}')
 
 
@@ -43,7 +43,7 @@ def _seal_pattern() -> re.Pattern[bytes]:
 
 
 @cache
-def _head_pattern() -> re.Pattern[bytes]:
+def head_pattern() -> re.Pattern[bytes]:
     return re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
 
 
@@ -97,7 +97,7 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
 
     Raises `BadLineError`.
     """
-    if line.startswith(_HEAD):
+    if line.startswith(HEAD):
         own = crc32(line[:-SEAL_LENGTH], crc)
         envelope = read_envelope(line)
         if not line.endswith(b',"crc":"%08x"}' % own):
@@ -130,7 +130,7 @@ def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
 
 def read_envelope(line: bytes) -> Envelope | None:
     """What a line says of itself, None for a line that is damaged or has no envelope. Nothing is proved by it."""
-    head = _head_pattern().match(line)
+    head = head_pattern().match(line)
     seal = _seal_pattern().fullmatch(line, max(0, line.rfind(b',"dur":')))
     if head is None or seal is None or b"\0" in line:
         return None
@@ -140,7 +140,7 @@ def read_envelope(line: bytes) -> Envelope | None:
 
 def decode_line(line: bytes, seq: int) -> Event:
     """The event of a checked line; an unknown type is kept as it is. Raises `BadLineError`."""
-    sealed = line.startswith(_HEAD)
+    sealed = line.startswith(HEAD)
     data = _load_object(line, "ascii" if sealed else "utf-8-sig")
     if not sealed:
         data["seq"] = seq

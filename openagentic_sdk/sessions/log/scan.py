@@ -7,7 +7,6 @@ Either a crash explains it: the last line is unfinished, or unsynced pages came 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from zlib import crc32
@@ -16,12 +15,13 @@ from ...disk import Disk
 from ...errors import LogCorruptError
 from ...events import Event
 from ...frozen import frozen
+from .blocks import claimed_dur, line_blocks, offset_of, read_range, split_lines
+from .damage import name_change
 from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, decode_line, read_envelope
 
 # A disk loses whole sectors, so a hole ends at a multiple of this or at the end of the file.
 SECTOR_BYTES = 512
 
-_CHUNK_BYTES = 1 << 18
 _FIRST_WINDOW_BYTES = 1 << 14
 _NEAR_BYTES = 1 << 20
 
@@ -107,7 +107,7 @@ class LogReader:
                     return
 
     def _good_blocks(self) -> Iterator[bytes]:
-        for block in _line_blocks(self._disk, self._fd, self.position.offset):
+        for block in line_blocks(self._disk, self._fd, self.position.offset):
             if not block.endswith(b"\n"):
                 yield from self._unfinished_line(block)
                 return
@@ -138,17 +138,16 @@ class LogReader:
         self.position = Position(here.offset + len(line), here.seq + 1, crc, terminated=False)
         yield line
 
-    def _begins_with_hole(self) -> bool:
-        """Whether the finished line here holds zeros that a lost sector explains."""
-        start = self.position.offset
-        line = split_lines(next(_line_blocks(self._disk, self._fd, start)))[0]
-        return any((start + hole.end()) % SECTOR_BYTES == 0 for hole in re.finditer(rb"\0+", line))
-
     def _judge(self, kind: str) -> None:
+        """End the log here when the next line is what a crash leaves; else raise, and say what was done to it."""
         here = self.position
+        line = split_lines(next(line_blocks(self._disk, self._fd, here.offset)))[0]
+        if b"\0" not in line:
+            change = name_change(self._disk, self._fd, here.offset, here.seq + 1, here.crc)
+            raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind, change.name, change.text)
         if claimed_dur(self._disk, self._fd, here.offset) > here.seq:
             kind = "durable-loss"
-        elif self._begins_with_hole():
+        elif any((here.offset + hole.end()) % SECTOR_BYTES == 0 for hole in re.finditer(rb"\0+", line)):
             return
         raise LogCorruptError(self._session_id, here.seq + 1, here.offset, kind)
 
@@ -159,54 +158,12 @@ def cut_block(block: bytes, behind: Position, lines: int) -> tuple[bytes, Positi
     return part, Position(behind.offset + len(part), behind.seq + lines, crc32(part, behind.crc))
 
 
-def split_lines(block: bytes) -> list[bytes]:
-    """The lines of a block, without their newlines; `bytes.splitlines` would split at a carriage return too."""
-    return block.removesuffix(b"\n").split(b"\n")
-
-
-def _line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
-    """Many finished lines at a time; what stands behind the file's last newline, if anything, comes last."""
-    rest: list[bytes] = []
-    while True:
-        # One position per file: lseek each time, since the caller may use the handle between two chunks.
-        disk.lseek(fd, offset, os.SEEK_SET)
-        chunk = disk.read(fd, _CHUNK_BYTES)
-        if not chunk:
-            break
-        offset += len(chunk)
-        cut = chunk.rfind(b"\n") + 1
-        if cut:
-            yield b"".join([*rest, chunk[:cut]])
-            rest = []
-        rest.append(chunk[cut:])
-    if any(rest):
-        yield b"".join(rest)
-
-
-def offset_of(disk: Disk, fd: int, seq: int) -> int:
-    """Where line `seq` begins."""
-    offset, lines_before = 0, seq - 1
-    for block in _line_blocks(disk, fd, 0):
-        lines = block.count(b"\n")
-        if lines > lines_before:
-            return offset + sum(len(line) + 1 for line in split_lines(block)[:lines_before])
-        offset, lines_before = offset + len(block), lines_before - lines
-    return offset
-
-
 def position_behind(disk: Disk, fd: int, seq: int) -> Position | None:
     """The place behind line `seq`, found by counting lines; None unless that line is sealed and its newline is there."""
     offset = offset_of(disk, fd, seq + 1)
     line = read_range(disk, fd, offset_of(disk, fd, seq), offset)
     envelope = read_envelope(line[:-1]) if line.endswith(b"\n") else None
     return Position(offset, seq, envelope.crc_behind) if envelope and envelope.seq == seq else None
-
-
-def claimed_dur(disk: Disk, fd: int, offset: int) -> int:
-    """The highest `dur` of the finished lines from `offset` on, damaged ones left out."""
-    blocks = (block for block in _line_blocks(disk, fd, offset) if block.endswith(b"\n"))
-    envelopes = (read_envelope(line) for block in blocks for line in split_lines(block))
-    return max((envelope.dur for envelope in envelopes if envelope), default=0)
 
 
 def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
@@ -249,16 +206,6 @@ def find_seq(disk: Disk, fd: int, seq: int) -> Position:
             return found or START
         window_bytes *= 4
     return START
-
-
-def read_range(disk: Disk, fd: int, start: int, end: int) -> bytes:
-    """The bytes from `start` to `end`, fewer when the file ends before."""
-    disk.lseek(fd, start, os.SEEK_SET)
-    parts: list[bytes] = []
-    while start < end and (part := disk.read(fd, end - start)):
-        parts.append(part)
-        start += len(part)
-    return b"".join(parts)
 
 
 def _last_envelope(window: bytes, *, whole: bool) -> Envelope | None:

@@ -1,23 +1,45 @@
 """Check a stored session from its first byte to its last, say what is wrong, where and what to do, and save what is good.
 
-Nothing here changes the session that is looked at.
+The log is compared with everything that knows something about it: the summary and the checkpoint beside it, its blobs, and
+the sessions of its subagents. Nothing here changes the session that is looked at.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
+from typing import Any
+from zlib import crc32
 
 from ...disk import BINARY, NO_FOLLOW, SystemDisk
-from ...errors import LogCorruptError, StorageError
-from ...events import SessionForked
+from ...errors import LogCorruptError, SessionError, StorageError
+from ...events import (
+    Event,
+    LogFragment,
+    LogSalvaged,
+    SessionCompacted,
+    SessionForked,
+    SessionRewound,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UnknownEvent,
+)
 from ...frozen import frozen
-from ..authority import foreign_authority, sign_fork
+from ..authority import Authority, foreign_authority
+from ..folds.view import SessionView
 from ..store import FileSessionStore
-from .folder import LOG_NAME
-from .line import BadLineError, decode_line, read_envelope
-from .scan import LogReader, offset_of, split_lines
+from .blocks import line_blocks, read_range
+from .checkpoint import CHECKPOINT_NAME, Checkpoint
+from .damage import Fragment, fragments
+from .folder import LOG_NAME, SUMMARY_NAME, storage_errors
+from .kept import SummaryBeside
+from .line import HEAD
+from .scan import LogReader, Position
 
 _WRONG: Mapping[str, str] = {
     "checksum": "its bytes are not those that were written",
@@ -27,36 +49,47 @@ _WRONG: Mapping[str, str] = {
     "durable-loss": "it is damaged although a later line says that it was safely on disk",
     "torn-tail": "it is unfinished, as a crash in the middle of a write leaves it",
     "blob": "its bytes are not those that its name promises",
+    "missing": "the log names it and it is not there",
+    "witness": "the log lacks events that were in it",
 }
-_HARMLESS = frozenset({"torn-tail"})
+_CUT = "bring the log back from a copy; without one, the next append goes on behind what is there"
+IN_DOUBT = "The log was damaged behind this call: it may or may not have run. Check before repeating it."
 
 
 @frozen
 class Problem:
-    """One thing that is wrong. `seq` and `offset` say where in the log; both are 0 for a blob, whose digest is `blob`."""
+    """One thing that is wrong. `seq` and `offset` say where in the log; both are 0 for a blob, whose digest is `blob`.
+
+    `change` is what was done to the log, see `LogCorruptError`; `witness` is what knows better than the log, and `detail`
+    what it says.
+    """
 
     kind: str
     seq: int
     offset: int
     todo: str
     blob: str | None = None
+    change: str | None = None
+    detail: str | None = None
+    witness: str | None = None
 
     @property
     def is_harmless(self) -> bool:
         """Whether it is what a crash leaves behind, and the next run cleans up without loss of anything acknowledged."""
-        return self.kind in _HARMLESS
+        return self.kind == "torn-tail"
 
     def __str__(self) -> str:
         where = f"blob {self.blob}" if self.blob else f"event {self.seq} at byte {self.offset}"
-        return f"{where}: {_WRONG[self.kind]} ({self.kind}); {self.todo}"
+        return f"{self.witness or where}: {self.detail or _WRONG[self.kind]} ({self.kind}); {self.todo}"
 
 
 @frozen
 class SessionReport:
     """What a check found: `events` good events take `good_bytes` of the log's `size`.
 
-    `durable_seq` is the last event of which the log itself says that it is safely on disk. `foreign` are the events that
-    would allow something when the session goes on and were not written by this installation: they count as history.
+    `durable_seq` is the last event of which the log itself says that it is safely on disk. `behind` counts the events that
+    stand intact behind damage, `notes` are observations that are no problem. `foreign` are the events that would allow
+    something when the session goes on and were not written by this installation: they count as history.
     """
 
     session_id: str
@@ -65,6 +98,8 @@ class SessionReport:
     size: int
     durable_seq: int
     problems: tuple[Problem, ...] = ()
+    behind: int = 0
+    notes: tuple[str, ...] = ()
     foreign: tuple[int, ...] = ()
 
     @property
@@ -75,102 +110,284 @@ class SessionReport:
 
 @frozen
 class Salvage:
-    """What was saved: `session_id` is the new session, `report` what the check of the old one found."""
+    """What was saved: `session_id` is the new session, `events` how many of the old one's it begins with.
+
+    `kept_behind` of the `report.behind` events behind the damage stand at its end as records.
+    """
 
     session_id: str
     events: int
     dropped_bytes: int
     report: SessionReport
+    kept_behind: int = 0
 
 
-def verify_session(store: FileSessionStore, session_id: str, *, decode: bool = True) -> SessionReport:
-    """Check the whole log, and every blob beside it.
+def subagent_sessions(store: FileSessionStore) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """By the id of the parent, the metadata of the sessions of its subagents by their ids."""
+    found: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for name in store.list_sessions():
+        with suppress(SessionError):
+            metadata = store.read_metadata(name)["metadata"]
+            # What other programs wrote names calls that their transcripts need not have.
+            is_ours = "imported_from" not in metadata and "claude_session_id" not in metadata
+            if "parent_tool_use_id" in metadata and is_ours:
+                found.setdefault(str(metadata.get("parent_session_id")), {})[name] = metadata
+    return found
 
-    Without `decode` only numbers and checksums are checked, which takes little more than reading the file. Raises
-    `SessionNotFoundError`, and `StorageError` when the disk does not give the bytes.
+
+def verify_session(
+    store: FileSessionStore,
+    session_id: str,
+    *,
+    decode: bool = True,
+    subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+) -> SessionReport:
+    """Check the whole log, every blob beside it, and whether what else knows of the log agrees with it.
+
+    `subagents` is what `subagent_sessions` gave, for who checks many sessions. Without `decode` only numbers and checksums
+    of the log are checked, which takes little more than reading the file. Raises `SessionNotFoundError`, and
+    `StorageError` when the disk does not give the bytes.
     """
-    path = store.session_dir(session_id) / LOG_NAME
+    with _opened(store, session_id) as fd:
+        # Before the log is read: a running session writes to it first, so what knows more than the log knows better.
+        witnesses = _Witnesses(store, session_id, subagents) if decode else None
+        report = _verify_log(fd, session_id, witnesses)
+        if witnesses is None:
+            return report
+        report = witnesses.judge(report, fd)
+        events = store.iter_events(session_id, limit=report.events) if report.ok else ()
+        foreign = foreign_authority(session_id, events, store.seal)
+        return replace(report, foreign=tuple(event.seq or 0 for event in foreign))
+
+
+class _Witnesses:
+    """What knows of a log's events besides the log, and what the log's events name."""
+
+    def __init__(
+        self,
+        store: FileSessionStore,
+        session_id: str,
+        subagents: Mapping[str, Mapping[str, Mapping[str, Any]]] | None = None,
+    ) -> None:
+        folder, disk = store.session_dir(session_id), SystemDisk()
+        summary, checkpoint = SummaryBeside(disk, folder).kept(), Checkpoint(disk, folder, store.seal).read()
+        self.store = store
+        self.places = {
+            SUMMARY_NAME: summary.position if summary else None,
+            CHECKPOINT_NAME: checkpoint[0] if checkpoint else None,
+        }
+        self.blobs = set(store.list_blobs(session_id))
+        known = subagent_sessions(store) if subagents is None else subagents
+        self.children = known.get(session_id, {})
+        self.named_blobs: set[str] = set()
+        self.calls: set[str] = set()
+
+    def note(self, event: Event) -> None:
+        """Take note of what the event names."""
+        if isinstance(event, ToolUse):
+            self.calls.add(event.tool_use_id)
+        elif isinstance(event, ToolResult) and isinstance(event.output, Mapping):
+            digest = event.output.get("blob")
+            if isinstance(digest, str) and event.output.get("truncated") is True:
+                self.named_blobs.add(digest)
+
+    def judge(self, report: SessionReport, fd: int) -> SessionReport:
+        """The report with what disagrees with the log. Of a log that is damaged anyway, only the blobs are looked at."""
+        problems, notes = list(report.problems), []
+        if report.ok:
+            problems += [*self._ends(report, fd), *self._calls(report)]
+            torn = next((problem for problem in problems if problem.is_harmless), None)
+            summary = self.places[SUMMARY_NAME]
+            if torn and summary and summary.seq == torn.seq:
+                known = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
+                problems[problems.index(torn)] = replace(torn, detail=known)
+            if unnamed := len(self.blobs - self.named_blobs):
+                notes.append(f"{unnamed} blobs are named by no event: a crash leaves that, and so do lost events")
+        there = self.store.list_blobs(report.session_id)
+        for digest in there:
+            try:
+                self.store.read_blob(report.session_id, digest)
+            except StorageError:
+                todo = "the log is not touched by this; salvage leaves the blob out"
+                problems.append(Problem("blob", 0, 0, todo, blob=digest))
+        todo = "bring it back from a copy of the session; what the event shows of it is still there"
+        problems += [Problem("missing", 0, 0, todo, blob=name) for name in sorted(self.named_blobs.difference(there))]
+        return replace(report, problems=tuple(problems), notes=tuple(notes))
+
+    def _ends(self, report: SessionReport, fd: int) -> Iterator[Problem]:
+        """Whether the log is the one, and as long as, the summary and the checkpoint know it."""
+        end = f"the log ends behind event {report.events}, at byte {report.good_bytes}"
+        for name, place in self.places.items():
+            if place is None:
+                continue
+            if place.seq > report.events:
+                # The one event that a crash tore is told of where it is told that it is torn.
+                if place.seq > report.events + 1 or report.good_bytes == report.size:
+                    detail = f"it knows {place.seq} events up to byte {place.offset}, and {end}: its end was cut off"
+                    yield Problem("witness", report.events + 1, report.good_bytes, _CUT, detail=detail, witness=name)
+            elif place.offset > report.good_bytes or _prefix_crc(fd, place.offset) != place.crc:
+                detail = f"it was kept of another log than the one that stands there up to event {place.seq}"
+                yield Problem("witness", place.seq, place.offset, _CUT, detail=detail, witness=name)
+        if self.blobs and not report.events:
+            detail = f"there are {len(self.blobs)} stored outputs, and no event in the log"
+            yield Problem("witness", 1, 0, _CUT, detail=detail, witness="blobs")
+
+    def _calls(self, report: SessionReport) -> Iterator[Problem]:
+        """Whether the log has the calls that the sessions of subagents say they belong to."""
+        for name, metadata in self.children.items():
+            call = metadata.get("parent_tool_use_id")
+            if call not in self.calls:
+                detail = f"it says that call {call!r} started it, and no event of the log is that call"
+                seq, offset = report.events + 1, report.good_bytes
+                yield Problem("witness", seq, offset, _CUT, detail=detail, witness=f"session {name}")
+
+
+def _verify_log(fd: int, session_id: str, witnesses: _Witnesses | None) -> SessionReport:
     disk = SystemDisk()
-    try:
-        fd = disk.open(str(path), os.O_RDONLY | BINARY | NO_FOLLOW)
-        try:
-            report = _verify_log(disk, fd, session_id, decode)
-        finally:
-            disk.close(fd)
-    except OSError as error:
-        raise StorageError(
-            f"session {session_id!r} cannot be read: {error.strerror or error}", session_id=session_id
-        ) from error
-    events = store.iter_events(session_id, limit=report.events) if decode and report.ok else ()
-    foreign = foreign_authority(session_id, events, store.seal)
-    return replace(_with_blobs(report, store), foreign=tuple(event.seq or 0 for event in foreign))
-
-
-def _verify_log(disk: SystemDisk, fd: int, session_id: str, decode: bool) -> SessionReport:
     reader = LogReader(disk, fd, session_id)
     problems: list[Problem] = []
-    last, decoded = b"", 0
+    behind = 0
     try:
-        for block in reader.blocks():
-            last = block
-            for line in split_lines(block) if decode else ():
-                decode_line(line, decoded + 1)
-                decoded += 1
+        if witnesses is None:
+            for _ in reader.blocks():
+                pass
+        else:
+            for event in reader.events():
+                witnesses.note(event)
+        good = reader.position
     except LogCorruptError as error:
-        problems.append(_damage(error.kind, error.seq, error.offset, session_id))
-    except BadLineError as bad:
-        return _undecodable(disk, fd, session_id, bad.kind, decoded)
-    here, size = reader.position, disk.fstat(fd).st_size
-    if not problems and here.offset < size:
+        good = Position(error.offset, error.seq - 1)
+        behind = sum(1 for _ in fragments(disk, fd, error.offset, good.seq))
+        if error.change == "line ends":
+            todo = "undoes that in a new session"
+        else:
+            kept = f"the {good.seq} events before it" if good.seq else "nothing of the log"
+            todo = f"makes a new session of what is intact: {kept}"
+            todo += f", and with --keep-behind {behind} events behind it as records" if behind else ""
+        todo = f"`openagentic-sdk sessions salvage {session_id}` {todo}"
+        problems.append(Problem(error.kind, error.seq, error.offset, todo, change=error.change, detail=error.detail))
+    size = disk.fstat(fd).st_size
+    if not problems and good.offset < size:
         todo = "nothing needs to be done: the next run moves it aside and says so in the log"
-        problems.append(Problem("torn-tail", here.seq + 1, here.offset, todo))
-    envelope = read_envelope(split_lines(last)[-1])
-    return SessionReport(session_id, here.seq, here.offset, size, envelope.dur if envelope else 0, tuple(problems))
+        problems.append(Problem("torn-tail", good.seq + 1, good.offset, todo))
+    seal = read_range(disk, fd, max(0, good.offset - 64), good.offset)
+    claimed = seal.rpartition(b',"dur":')[2].partition(b",")[0]
+    durable_seq = int(claimed) if claimed.isdigit() else 0
+    return SessionReport(session_id, good.seq, good.offset, size, durable_seq, tuple(problems), behind)
 
 
-def _undecodable(disk: SystemDisk, fd: int, session_id: str, kind: str, good: int) -> SessionReport:
-    """The report for a line whose checksum is right and which is no event all the same."""
-    offset = offset_of(disk, fd, good + 1)
-    problem = _damage(kind, good + 1, offset, session_id)
-    return SessionReport(session_id, good, offset, disk.fstat(fd).st_size, 0, (problem,))
+def _prefix_crc(fd: int, length: int) -> int:
+    crc = 0
+    for block in line_blocks(SystemDisk(), fd, 0):
+        crc = crc32(block[:length], crc)
+        length -= len(block)
+        if length <= 0:
+            break
+    return crc
 
 
-def _damage(kind: str, seq: int, offset: int, session_id: str) -> Problem:
-    kept = f"the {seq - 1} events before it" if seq > 1 else "nothing of the log"
-    todo = f"`openagentic-sdk sessions salvage {session_id}` makes a new session of what is intact: {kept}"
-    return Problem(kind, seq, offset, todo)
+@contextmanager
+def _opened(store: FileSessionStore, session_id: str) -> Iterator[int]:
+    with storage_errors(session_id, "cannot be read"):
+        disk = SystemDisk()
+        fd = disk.open(str(store.session_dir(session_id) / LOG_NAME), os.O_RDONLY | BINARY | NO_FOLLOW)
+        try:
+            yield fd
+        finally:
+            disk.close(fd)
 
 
-def _with_blobs(report: SessionReport, store: FileSessionStore) -> SessionReport:
-    damaged = [digest for digest in store.list_blobs(report.session_id) if not _is_intact(store, report, digest)]
-    todo = "the log is not touched by this; salvage leaves the blob out"
-    problems = [Problem("blob", 0, 0, todo, blob=digest) for digest in damaged]
-    return replace(report, problems=(*report.problems, *problems))
+# --- saving what is good ---------------------------------------------------------------------------------------------
 
 
-def _is_intact(store: FileSessionStore, report: SessionReport, digest: str) -> bool:
-    try:
-        store.read_blob(report.session_id, digest)
-    except StorageError:
-        return False
-    return True
+def salvage(
+    store: FileSessionStore, session_id: str, *, target_id: str | None = None, keep_behind: bool = False
+) -> Salvage:
+    """Make a new session of the intact beginning of a damaged one, and its intact blobs; the old one stays as it is.
 
-
-def salvage(store: FileSessionStore, session_id: str, *, target_id: str | None = None) -> Salvage:
-    """Make a new session of the intact beginning of a damaged one, byte for byte, and its intact blobs.
-
-    The new one ends with a `session.forked` event that names where it comes from; the old one stays as it is. Raises
-    `SessionExistsError` for a `target_id` that is taken.
+    Its first event, `log.salvaged`, says what it is; the events behind it are those of the old log, a place further. Line
+    ends that an editor converted are converted back first. Calls that the damage leaves open end as `unknown`. With
+    `keep_behind`, the intact events behind the damage stand at the end as `log.fragment`, which no conversation is made of.
+    Raises `SessionExistsError` for a `target_id` that is taken.
     """
     report = verify_session(store, session_id)
-    damaged = {problem.blob for problem in report.problems}
-    new_id = target_id or store.new_session_id()
-    store.copy_session(
-        session_id,
-        new_id,
-        at_seq=report.events,
-        tail=[sign_fork(SessionForked(session_id, report.events), new_id, report.events + 1, store.seal)],
-        metadata=store.read_metadata(session_id)["metadata"],
-        blobs=[digest for digest in store.list_blobs(session_id) if digest not in damaged],
-    )
-    return Salvage(new_id, report.events, report.size - report.good_bytes, report)
+    with _opened(store, session_id) as fd, tempfile.TemporaryFile() as undone:
+        again = report
+        said = "; ".join(f"{problem.detail or _WRONG[problem.kind]}" for problem in report.problems)
+        if any(problem.change == "line ends" for problem in report.problems):
+            for block in line_blocks(SystemDisk(), fd, 0):
+                undone.write(b"\n".join(map(_with_plain_end, block.split(b"\n"))))
+            undone.flush()
+            fd = undone.fileno()
+            again = _verify_log(fd, session_id, _Witnesses(store, session_id, {}))
+        good, dropped_bytes = again.events, again.size - again.good_bytes
+        kept_behind = again.behind if keep_behind else 0
+        kept = islice(fragments(SystemDisk(), fd, again.good_bytes, good), kept_behind)
+        first = LogSalvaged(session_id, good, said, dropped_bytes, kept_behind)
+        copied = islice(LogReader(SystemDisk(), fd, session_id).events(), good)
+        metadata = store.read_metadata(session_id)["metadata"]
+        known = {key: value for key, value in metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
+        damaged = {problem.blob for problem in report.problems}
+        digests = [digest for digest in store.list_blobs(session_id) if digest not in damaged]
+        new_id = target_id or store.new_session_id()
+        store.import_session(
+            new_id,
+            _salvaged(first, copied, kept, Authority(session_id, store.seal), Authority(new_id, store.seal)),
+            metadata={**known, "parent_session_id": session_id, "parent_seq": good},
+            blobs=(store.read_blob(session_id, digest) for digest in digests),
+        )
+    return Salvage(new_id, good, dropped_bytes, report, kept_behind)
+
+
+def _with_plain_end(line: bytes) -> bytes:
+    return line[:-1] if line.endswith(b"\r") and line.startswith(HEAD) else line
+
+
+def _salvaged(
+    first: LogSalvaged, copied: Iterable[Event], kept: Iterable[Fragment], before: Authority, now: Authority
+) -> Iterator[Event]:
+    """The events of the new session: what it is, the old ones, and what ends them.
+
+    What this installation wrote into the old session is signed again, for its new place; nothing else is.
+    """
+    view, seq = SessionView(), 0
+
+    def placed(event: Event, is_ours: bool) -> Event:
+        nonlocal seq
+        (signed,) = now.sign([_moved_on(event, seq + 1)], seq)
+        seq += 1
+        signed = signed if is_ours else replace(signed, mac=None)
+        now.apply(signed)
+        return signed
+
+    yield placed(first, False)
+    for event in copied:
+        view.apply(event)
+        before.apply(event)
+        yield placed(event, before.is_ours(event))
+    yield placed(SessionForked(first.source_session_id, first.events), False)
+    for record in view.open_calls():
+        yield placed(
+            ToolResult(
+                record.use.tool_use_id,
+                is_error=True,
+                error_type="UnknownOutcome",
+                error_message=IN_DOUBT,
+                outcome="unknown",
+            ),
+            False,
+        )
+    for fragment in kept:
+        yield placed(LogFragment(fragment.seq, fragment.event, fragment.is_proved), False)
+
+
+def _moved_on(event: Event, seq: int) -> Event:
+    """The event at its new place, and what it says of places moved on likewise."""
+    match event:
+        case SessionCompacted():
+            return replace(event, seq=seq, up_to_seq=event.up_to_seq + 1)
+        case SessionRewound():
+            return replace(event, seq=seq, to_seq=event.to_seq + 1)
+        case SystemInit() if event.messages_from_seq is not None:
+            return replace(event, seq=seq, messages_from_seq=event.messages_from_seq + 1)
+    return UnknownEvent({**event.data, "seq": seq}) if isinstance(event, UnknownEvent) else replace(event, seq=seq)

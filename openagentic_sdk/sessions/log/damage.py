@@ -1,0 +1,98 @@
+"""What happened to a damaged log, told from its lines: which were edited, deleted, doubled, moved or mixed with others.
+
+Each line says its number and what all lines before it add up to. So a line that is wrong in its place still tells what was
+there, and lines behind it can be told to be what was written although the chain from the log's start is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from zlib import crc32
+
+from ...disk import Disk
+from ...frozen import frozen
+from ...serialization import event_to_dict
+from .blocks import line_blocks, offset_of, read_range, split_lines
+from .line import SEAL_LENGTH, BadLineError, Envelope, check_line, decode_line, head_pattern, read_envelope
+
+
+@frozen
+class Change:
+    """`name` is `edited`, `deleted`, `doubled`, `moved`, `interleaved` or `line ends`; `text` says it with the numbers."""
+
+    name: str
+    text: str
+
+
+@frozen
+class Fragment:
+    """An event behind the damage. `is_proved` when the line before it says what stands before it; others only look whole."""
+
+    seq: int
+    event: dict[str, Any]
+    is_proved: bool
+
+
+def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Change:
+    """What was done to the log where line `expected`, at `offset` behind checksum `crc`, is not what was written."""
+    lines = _lines(disk, fd, offset)
+    line = next(lines)
+    if line.endswith(b"\r"):
+        try:
+            check_line(line[:-1], expected, crc)
+        except BadLineError:
+            pass
+        else:
+            return Change("line ends", "its line end was converted to CRLF, as some editors do (line ends)")
+    envelope = read_envelope(line)
+    if head_pattern().search(line, 1):
+        return Change("interleaved", "pieces of two lines stand within each other (interleaved)")
+    if envelope is None:
+        return Change("edited", "its bytes are not those that were written (edited)")
+    if envelope.seq == expected:
+        follower = next(lines, b"")
+        behind = read_envelope(follower)
+        if behind is not None and behind.seq > expected + 1 and _follows(follower, envelope):
+            return Change("deleted", f"bytes from within it up to within event {behind.seq - 1} are missing (deleted)")
+        return Change("edited", "its bytes are not those that were written (edited)")
+    if envelope.seq > expected:
+        if any(later.seq == expected for later in map(read_envelope, lines) if later is not None):
+            return Change("moved", f"event {envelope.seq} stands in its place, and it stands later (moved)")
+        missing = f"events {expected} to {envelope.seq - 1} are" if envelope.seq > expected + 1 else "it is"
+        return Change("deleted", f"{missing} missing: event {envelope.seq} stands there (deleted)")
+    start, end = offset_of(disk, fd, envelope.seq), offset_of(disk, fd, envelope.seq + 1)
+    if read_range(disk, fd, start, end) == line + b"\n":
+        return Change("doubled", f"event {envelope.seq} stands there a second time (doubled)")
+    return Change("interleaved", f"another event {envelope.seq} stands there, of a second writer or log (interleaved)")
+
+
+def fragments(disk: Disk, fd: int, offset: int, good: int) -> Iterator[Fragment]:
+    """The intact events behind damage at `offset`, of a log whose first `good` events are intact before it."""
+    before: Envelope | None = None
+    for line in _lines(disk, fd, offset):
+        envelope = read_envelope(line)
+        is_proved = envelope is not None and before is not None and _follows(line, before)
+        # A line that says that it follows the one before it, and does not, is damaged.
+        is_damaged = before is not None and envelope is not None and envelope.seq == before.seq + 1 and not is_proved
+        is_first = before is None and (envelope is None or envelope.seq <= good + 1)
+        before = envelope
+        if envelope is None or is_damaged or is_first or envelope.seq <= good:
+            continue
+        try:
+            event = decode_line(line, envelope.seq)
+        except BadLineError:
+            continue
+        yield Fragment(envelope.seq, event_to_dict(event), is_proved)
+
+
+def _follows(line: bytes, before: Envelope) -> bool:
+    """Whether the line is what was written behind that one."""
+    return line.endswith(b',"crc":"%08x"}' % crc32(line[:-SEAL_LENGTH], before.crc_behind))
+
+
+def _lines(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
+    """The finished lines from `offset` on."""
+    for block in line_blocks(disk, fd, offset):
+        if block.endswith(b"\n"):
+            yield from split_lines(block)
