@@ -8,18 +8,22 @@ else the tool may know what came of it (`reconcile`); else the model is told, on
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..errors import SessionError
-from ..events import SubagentFinished, SubagentStarted, ToolResult, ToolStarted
+from ..events import Event, Result, SubagentFinished, SubagentStarted, ToolResult, ToolStarted
+from ..sessions.base import SessionStore
 from ..sessions.folds.view import CallRecord, SessionView
+from ..sessions.resume import load_view
 from ..threads import call_guest
 from ..tools.base import REPEATABLE, Tool
 from .agent import Run
 from .recorder import may_block, off_loop
 from .tool_context import tool_context
-from .tool_step import run_calls
+from .tool_step import NOT_STARTED, cancelled_result, run_calls
 
 MAX_ATTEMPTS = 3
 _NOT_OURS: dict[str, Any] = {
@@ -69,31 +73,53 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
         output = None if tool is None else await call_guest(partial(tool.reconcile, record.use, context), tool.name)
     except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
         output = None
-    if output is not None:
-        return ToolResult(use_id, output)
+    return _unknown_result(use_id) if output is None else ToolResult(use_id, output)
+
+
+def _unknown_result(use_id: str) -> ToolResult:
     return ToolResult(use_id, is_error=True, error_type="UnknownOutcome", error_message=UNKNOWN, outcome="unknown")
 
 
 async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool) -> None:
-    """Let a subagent that waits for a person go on with its call. Of any other, count what it spent before the crash: its
-    log knows, the parent's does not."""
+    """Let a subagent that waits for a person go on with its call. End any other, and count what it spent before the crash:
+    its log knows, the parent's does not."""
     store = run.agent.store
+    if is_open:
+        try:
+            events = await off_loop(may_block(store), store.read_events, started.child_session_id)
+        except SessionError:
+            events = []
+        child = SessionView().extend(events)
+        if any(child.has_asked(record.use.tool_use_id) for record in child.open_calls()):
+            run.parked_children[started.tool_use_id] = started.child_session_id
+            return
+    finished: SubagentFinished = await off_loop(True, end_abandoned, store, started)
+    run.budget.charge(finished.usage, finished.cost_usd)
+    await run.record(finished)
+
+
+def end_abandoned(store: SessionStore, started: SubagentStarted) -> SubagentFinished:
+    """What the parent's log says of a subagent whose process died. Its own log, and those of its subagents, get their end.
+
+    A log that waits for an answer, that somebody writes to, or that cannot be read stays as it is.
+    """
+    session_id, view = started.child_session_id, SessionView()
     try:
-        events = await off_loop(may_block(store), store.read_events, started.child_session_id)
+        with store.open_writer(session_id) as writer:
+            view, _ = load_view(store, session_id)
+            if store.read_summary(session_id).state == "running":
+                ends: list[Event] = [end_abandoned(store, child) for child in view.open_subagents.values()]
+                for record in view.open_calls():
+                    use_id = record.use.tool_use_id
+                    never_ran = record.started is None
+                    ends.append(cancelled_result(use_id, NOT_STARTED) if never_ran else _unknown_result(use_id))
+                origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
+                view.extend(writer.append([replace(end, **origin) for end in ends]))
+                result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd)
+                writer.append([replace(result, **origin)])
     except SessionError:
-        events = []
-    child = SessionView().extend(events)
-    if is_open and any(child.has_asked(record.use.tool_use_id) for record in child.open_calls()):
-        run.parked_children[started.tool_use_id] = started.child_session_id
-        return
-    run.budget.charge(child.usage, child.cost_usd)
-    await run.record(
-        SubagentFinished(
-            started.tool_use_id,
-            started.name,
-            started.child_session_id,
-            "interrupted",
-            usage=child.usage,
-            cost_usd=child.cost_usd,
-        )
+        with suppress(SessionError):
+            view = SessionView().extend(store.iter_events(session_id)) if not view.events else view
+    return SubagentFinished(
+        started.tool_use_id, started.name, session_id, "interrupted", usage=view.usage, cost_usd=view.cost_usd
     )

@@ -45,11 +45,13 @@ from .log.folder import (
     LOG_NAME,
     META_NAME,
     SUMMARY_NAME,
+    UNFINISHED,
     build_folder,
     folder_lock,
     is_session_folder,
     is_session_id,
     storage_errors,
+    sweep_unfinished,
 )
 from .log.kept import SummaryBeside
 from .log.line import stamp_event
@@ -91,6 +93,7 @@ class FileSessionStore(SessionStore):
         self._disk = disk or SystemDisk()
         self.seal = seal or Seal()
         self._guard = threading.Lock()
+        self._is_swept = False
 
     def new_session_id(self) -> str:
         """An id that no session has."""
@@ -241,6 +244,8 @@ class FileSessionStore(SessionStore):
                 found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return
+        if not self.read_only and any(name.startswith(UNFINISHED) for name in found):
+            sweep_unfinished(Path(folder))
         for name in found:
             # Unchecked, since a page shows few of them; a path in one piece, since joining costs more than asking.
             try:
@@ -270,6 +275,7 @@ class FileSessionStore(SessionStore):
             # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
             for path in folder.parent.glob(".deleted-*"):
                 shutil.rmtree(path, ignore_errors=True)
+            sweep_unfinished(folder.parent)
             if doomed.exists():
                 raise OSError(errno.EACCES, f"a part could not be removed and stands in {doomed}")
 
@@ -309,6 +315,9 @@ class FileSessionStore(SessionStore):
     def _build(self, session_id: str, created_at: float, metadata: Mapping[str, Any] | None, **content: Any) -> str:
         """Make a session complete or not at all; returns its id. `content` is what `build_folder` takes."""
         self._refuse_when_read_only(session_id)
+        if not self._is_swept:
+            self._is_swept = True
+            sweep_unfinished(self.root_dir / "sessions")
         meta = Meta(session_id, created_at, dict(metadata or {}))
         build_folder(self._disk, self.root_dir / "sessions", meta, sync=self.durability != "flush", **content)
         return session_id

@@ -13,6 +13,7 @@ from openagentic_sdk.errors import OptionsError, SessionExistsError, SessionNotF
 from openagentic_sdk.events import AssistantMessage, SessionMeta, SystemNotice, UserMessage
 from openagentic_sdk.sessions import lifecycle
 from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.log.folder import folder_lock
 from openagentic_sdk.sessions.store import FileSessionStore, is_session_id
 from openagentic_sdk.testing import store_contract
 from openagentic_sdk.testing.faults import FaultyOS
@@ -289,6 +290,31 @@ class FilesTest(SceneTest):
         self.store.create_session(session_id="t")
         self.store.delete_session("t")
         self.assertEqual(os.listdir(self.place / "sessions"), [])
+
+    @unittest.skipIf(sys.platform == "win32", "folders cannot be locked there")
+    def test_what_a_killed_process_left_of_a_fork_goes_and_what_is_being_made_stays(self) -> None:
+        self.store.append_events("s", [UserMessage(f"{n}") for n in range(2000)])
+        sessions = self.place / "sessions"
+        for sweep in (
+            lambda: self.make_store().create_session(session_id="t"),
+            lambda: self.store.delete_session("t"),
+            lambda: self.store.list_sessions(),
+        ):
+            child = os.fork()
+            if child == 0:
+                try:
+                    lifecycle.fork_session(self.make_store(disk=FaultyOS(at=12, fault="kill middle")), "s")
+                finally:
+                    os._exit(0)
+            self.assertTrue(os.WIFSIGNALED(os.waitpid(child, 0)[1]))
+            left = [name for name in os.listdir(sessions) if name.startswith(".new-")]
+            self.assertEqual(len(left), 1)
+            with folder_lock(sessions, shared=True):
+                self.make_store(read_only=True).list_sessions()
+                self.store.list_sessions()
+                self.assertTrue((sessions / left[0]).exists(), "another process may be making it")
+            sweep()
+            self.assertFalse((sessions / left[0]).exists())
 
     def test_a_folder_without_a_log_is_no_session(self) -> None:
         (self.place / "sessions" / "empty").mkdir()

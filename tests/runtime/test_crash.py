@@ -9,6 +9,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.api import run
+from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.sessions.base import SessionWriter
 from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.rebuild import rebuild_messages
@@ -16,6 +17,7 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.function import tool
+from openagentic_sdk.tools.task import TaskTool
 from tests.size import IN_MEMORY, LARGE
 
 from .support import options_for
@@ -217,3 +219,53 @@ class ReconcileTest(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class KilledSubagentTest(unittest.TestCase):
+    def live(self, root, turns, **session):
+        child = os.fork()
+        if child == 0:
+            try:
+
+                @tool(name="die", effect="unsafe")
+                async def die() -> str:
+                    """Kill the process."""
+                    os.kill(os.getpid(), signal.SIGKILL)
+                    return ""
+
+                agents = {
+                    "one": AgentDefinition("does one", "You are one.", tools=("Task",)),
+                    "two": AgentDefinition("does two", "You are two.", tools=("die",)),
+                }
+                tools = [die, TaskTool({"one": "", "two": ""})]
+                store = FileSessionStore(root)
+                options = options_for(turns, tools=tools, agents=agents, session_store=store, **session)
+                asyncio.run(run(prompt="go", options=options))
+            finally:
+                os._exit(0)
+        return os.waitpid(child, 0)[1]
+
+    def test_the_logs_of_a_killed_subagent_and_of_its_own_get_their_end_when_the_parent_goes_on(self):
+        def task(name):
+            return {"tool_calls": [{"name": "Task", "arguments": {"agent": name, "prompt": "go"}}]}
+
+        die = {"agent": "You are two.", "tool_calls": [{"name": "die", "arguments": {}}]}
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            root = Path(folder)
+            killed = self.live(root, [task("one"), {"agent": "You are one.", **task("two")}, die], session_id="s")
+            self.assertTrue(os.WIFSIGNALED(killed))
+            store = FileSessionStore(root)
+            rows = store.list_session_summaries(include_children=True)
+            self.assertEqual([row.state for row in rows], ["running"] * 3)
+            self.live(root, ["Understood."], resume="s")
+            rows = store.list_session_summaries(include_children=True)
+            self.assertEqual([row.state for row in rows], ["idle"] * 3)
+            for row in rows:
+                events = store.read_events(row.id)
+                self.assertEqual(events[-1].type, "result")
+                self.assertIsNone(find_fault(rebuild_messages(events)))
+                uses = [event.tool_use_id for event in events if event.type == "tool.use"]
+                self.assertEqual([e.tool_use_id for e in events if e.type == "tool.result"], uses)
+                if row.is_child:
+                    self.assertEqual(events[-1].stop_reason, "interrupted")
+                    self.assertEqual(len({event.parent_tool_use_id for event in events}), 1)

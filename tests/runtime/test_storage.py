@@ -102,6 +102,21 @@ class StorageTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([notice.code for notice in notices], ["unsaved"])
         self.assertEqual(len(store.read_events(result.session_id)), 4, "what was stored before stays")
 
+    async def test_continue_stores_nothing_behind_an_event_that_was_refused(self):
+        for first in range(2, 14):
+            store = FullStore(first, 1)
+            options = options_for(TURNS, tools=[self.act], session_store=store, on_storage_error="continue")
+            events = await events_of("go", options)
+            result = result_of(events)
+            self.assertEqual((result.stop_reason, result.final_text), ("end", "Done."), first)
+            stored = store.read_events(result.session_id)
+            shown = [event for event in events if event.seq is not None]
+            self.assertEqual(stored, shown, "what is stored is what was shown before the refusal")
+            self.assertEqual(result.saved, stored[-1].type == "result")
+            options = options_for(["Ok."], tools=[], session_store=store, resume=result.session_id)
+            self.assertEqual((await run(prompt="go on", options=options)).final_text, "Ok.")
+            assert_closed(self, store, result.session_id)
+
 
 class FaultAtEveryOperationTest(unittest.TestCase):
     """A three-turn tool session on a real file whose n-th operation fails, for every n and fault."""

@@ -16,7 +16,7 @@ from zlib import crc32
 from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
 from ...errors import OptionsError, SessionExistsError, StorageError
 from ..folds.summary import SessionSummary
-from .lock import wait_for_lock
+from .lock import share_lock, try_lock, wait_for_lock
 from .meta_file import Meta
 from .scan import Position
 from .summary_file import KeptSummary
@@ -25,6 +25,7 @@ LOG_NAME = "events.jsonl"
 META_NAME = "meta.json"
 SUMMARY_NAME = "summary.json"
 BLOBS_NAME = "blobs"
+UNFINISHED = ".new-"
 MAX_CACHE_BYTES = 1 << 24
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
@@ -83,20 +84,34 @@ def build_folder(
             path.mkdir(mode=0o700, exist_ok=True)
             if sync:
                 disk.fsync_folder(str(path.parent))
-        unfinished = folder.with_name(f".new-{os.urandom(16).hex()}")
-        try:
-            _fill_folder(disk, unfinished, sync, meta.to_json(), lines, blobs, summary)
+        unfinished = folder.with_name(f"{UNFINISHED}{os.urandom(16).hex()}")
+        with folder_lock(parent, shared=True):
             try:
-                disk.rename(str(unfinished), str(folder))
-            except OSError as error:
-                if folder.exists():
-                    raise SessionExistsError(name) from error
+                _fill_folder(disk, unfinished, sync, meta.to_json(), lines, blobs, summary)
+                try:
+                    disk.rename(str(unfinished), str(folder))
+                except OSError as error:
+                    if folder.exists():
+                        raise SessionExistsError(name) from error
+                    raise
+                if sync:
+                    disk.fsync_folder(str(parent))
+            except BaseException:  # whatever happened, no half session stays behind
+                shutil.rmtree(unfinished, ignore_errors=True)
                 raise
-            if sync:
-                disk.fsync_folder(str(parent))
-        except BaseException:  # whatever happened, no half session stays behind
-            shutil.rmtree(unfinished, ignore_errors=True)
-            raise
+
+
+def sweep_unfinished(parent: Path) -> None:
+    """Remove what processes that were killed while they made sessions have left; nothing while one is being made."""
+    if sys.platform == "win32" or not parent.is_dir():
+        return
+    fd = os.open(parent, os.O_RDONLY)
+    try:
+        if try_lock(fd):
+            for path in parent.glob(f"{UNFINISHED}*"):
+                shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(fd)
 
 
 def _fill_folder(
@@ -175,14 +190,14 @@ def storage_errors(session_id: str, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from changing the same metadata between our read and our write."""
+def folder_lock(folder: Path, *, shared: bool = False) -> Iterator[None]:
+    """Keep other processes out of what holds the same lock; `shared` keeps out only those that want it for themselves."""
     if sys.platform == "win32":
         yield
         return
     fd = os.open(folder, os.O_RDONLY)
     try:
-        wait_for_lock(fd)
+        (share_lock if shared else wait_for_lock)(fd)
         yield
     finally:
         os.close(fd)

@@ -29,6 +29,9 @@ if sys.platform == "win32":
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_LOCK, 1)
 
+    def share_lock(fd: int) -> None:
+        """Do nothing: a folder cannot be locked on this system."""
+
     def unlock(fd: int) -> None:
         """Give the lock back."""
         os.lseek(fd, _WINDOWS_LOCK_BYTE, os.SEEK_SET)
@@ -48,6 +51,10 @@ else:
     def wait_for_lock(fd: int) -> None:
         """Take the exclusive lock, however long that takes: only for moments."""
         fcntl.flock(fd, fcntl.LOCK_EX)
+
+    def share_lock(fd: int) -> None:
+        """Take the lock together with others that share it."""
+        fcntl.flock(fd, fcntl.LOCK_SH)
 
     def unlock(fd: int) -> None:
         """Give the lock back, also when a forked child still holds a copy of the handle."""
