@@ -224,7 +224,7 @@ SABOTAGES = (
     Sabotage(
         "an event is stored behind one that was refused",
         "runtime/recorder.py",
-        '        if not self.saved and self._on_storage_error == "continue":\n',
+        "        if self._said_unsaved:\n",
         "        if False:\n",
         (RUNTIME + "test_storage.StorageTest.test_continue_stores_nothing_behind_an_event_that_was_refused",),
     ),
