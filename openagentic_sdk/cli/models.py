@@ -19,8 +19,10 @@ LOCAL_SERVERS = {
 }
 # The vendors' own providers, and the variable that holds the key.
 VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
+# Clouds, whose place and credentials the environment holds; what they want is said by their own errors.
+CLOUDS = ("bedrock", "gemini", "vertex", "vertex-gemini")
 COMPATIBLE = "openai-compatible"
-PROVIDERS = (*VENDORS, COMPATIBLE, *LOCAL_SERVERS)
+PROVIDERS = (*VENDORS, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
 
 
 def add_model_flags(parser: argparse._ActionsContainer) -> None:
@@ -67,6 +69,8 @@ def _endpoint(args: argparse.Namespace, environ: Mapping[str, str]) -> Provider:
     name = args.provider or (COMPATIBLE if args.base_url else "openai")
     if name in VENDORS:
         return _vendor(name, args, environ)
+    if name in CLOUDS:
+        return _cloud(name, args.base_url, _key(args.api_key_env, environ) if args.api_key_env else None)
     base_url = args.base_url or LOCAL_SERVERS.get(name)
     if not base_url:
         raise OptionsError(f"--provider {COMPATIBLE} needs --base-url, such as {LOCAL_SERVERS['ollama']}")
@@ -94,6 +98,21 @@ def _vendor(name: str, args: argparse.Namespace, environ: Mapping[str, str]) -> 
             f"--api-key-env, or ask it without a key with --provider {COMPATIBLE}"
         )
     return vendor(base_url=args.base_url, api_key=_key(args.api_key_env or VENDORS[name], environ))
+
+
+def _cloud(name: str, base_url: str | None, key: str | None) -> Provider:
+    if name == "bedrock":
+        from ..providers.clouds.bedrock import BedrockProvider
+
+        return BedrockProvider(base_url=base_url, api_key=key)
+    if name == "gemini":
+        from ..providers.clouds.gemini import GeminiProvider
+
+        return GeminiProvider(base_url=base_url, api_key=key)
+    from ..providers.clouds.vertex import VertexClaudeProvider, VertexGeminiProvider
+
+    provider = VertexClaudeProvider if name == "vertex" else VertexGeminiProvider
+    return provider(base_url=base_url, api_key=key)
 
 
 def _key(variable: str, environ: Mapping[str, str]) -> str:

@@ -56,9 +56,9 @@ class AnthropicProvider(EndpointProvider):
 
     name = "anthropic"
     usual_url = "https://api.anthropic.com"
-    url_variable = "ANTHROPIC_BASE_URL"
-    key_variable = "ANTHROPIC_API_KEY"
-    hosts = ("api.anthropic.com",)
+    url_variable: str | None = "ANTHROPIC_BASE_URL"
+    key_variable: str | None = "ANTHROPIC_API_KEY"
+    hosts: tuple[str, ...] = ("api.anthropic.com",)
     needs_key = True
 
     def __init__(
@@ -93,7 +93,7 @@ class AnthropicProvider(EndpointProvider):
     ) -> TokenCount:
         """What the endpoint counts."""
         payload = self.prepare(model, messages, tools, stream=False)[0]
-        counted = {key: payload[key] for key in _COUNTED if key in payload}
+        counted = {key: payload[key] for key in COUNTED if key in payload}
         body = await self.fetch(self.address("/v1/messages/count_tokens"), counted, api_key=api_key)
         return TokenCount(int(body["input_tokens"]))
 
@@ -121,7 +121,7 @@ class AnthropicProvider(EndpointProvider):
         return payload, reading, names
 
 
-_COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 
 
 class MessageReading(Reading):

@@ -1,0 +1,1 @@
+"""Models at the clouds that serve them: other addresses, signatures and framings around the same protocols."""

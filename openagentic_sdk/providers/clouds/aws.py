@@ -1,0 +1,136 @@
+"""Signing requests to AWS: Signature Version 4 over HMAC-SHA256, and where the credentials for it are found.
+
+Pure but for reading the environment and two small files. The scheme: docs.aws.amazon.com, "Create a signed AWS API request".
+"""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from ...errors import OptionsError
+from ...frozen import frozen
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+@frozen
+class AwsCredentials:
+    """A key pair, and the token that temporary ones carry."""
+
+    access_key: str
+    secret_key: str
+    session_token: str | None = None
+
+    def __repr__(self) -> str:
+        return f"AwsCredentials(access_key={self.access_key!r}, secret_key='[hidden]')"
+
+
+def read_credentials(profile: str | None = None, environ: Mapping[str, str] | None = None) -> AwsCredentials:
+    """The credentials of the environment, else of a profile in the shared files.
+
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN count unless `profile` is given; the files are
+    ~/.aws/credentials and ~/.aws/config, or what AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE name, and the profile that
+    of AWS_PROFILE or `default`. Raises `OptionsError` when there are none, or when the profile uses a way in (SSO, a role, a
+    process) that needs AWS's own tools.
+    """
+    environ = os.environ if environ is None else environ
+    chosen = profile or environ.get("AWS_PROFILE")
+    access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if access and secret and not profile:
+        return AwsCredentials(access, secret, environ.get("AWS_SESSION_TOKEN") or None)
+    section = _profile(chosen or "default", environ)
+    access, secret = section.get("aws_access_key_id"), section.get("aws_secret_access_key")
+    if access and secret:
+        return AwsCredentials(access, secret, section.get("aws_session_token") or None)
+    if other := sorted(section.keys() & {"sso_session", "sso_start_url", "role_arn", "credential_process"}):
+        raise OptionsError(
+            f"the AWS profile {chosen or 'default'!r} gets its keys by {other[0]}, which needs AWS's own tools: pass "
+            "credentials= as a function that returns AwsCredentials, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    raise OptionsError(
+        f"no AWS credentials: the profile {chosen or 'default'!r} has no keys; set AWS_ACCESS_KEY_ID and "
+        "AWS_SECRET_ACCESS_KEY, or pass credentials="
+    )
+
+
+def read_region(profile: str | None = None, environ: Mapping[str, str] | None = None) -> str | None:
+    """AWS_REGION, AWS_DEFAULT_REGION or the region of the profile."""
+    environ = os.environ if environ is None else environ
+    named = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    return named or _profile(profile or environ.get("AWS_PROFILE") or "default", environ).get("region")
+
+
+def _profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """What both files say of a profile; the credentials file stands above the other."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    found: dict[str, str] = {}
+    for variable, default, section in (
+        ("AWS_CONFIG_FILE", ".aws/config", name if name == "default" else f"profile {name}"),
+        ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", name),
+    ):
+        path = Path(environ.get(variable) or Path(home, default))
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read_string(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue
+        except (OSError, UnicodeDecodeError, configparser.Error) as error:
+            raise OptionsError(f"{path} cannot be read as AWS profiles ({type(error).__name__}): mend it") from None
+        if parser.has_section(section):
+            found.update(parser.items(section))
+    return found
+
+
+def sign(
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    credentials: AwsCredentials,
+    region: str,
+    service: str,
+    now: datetime | None = None,
+) -> dict[str, str]:
+    """The headers that sign a request: `Authorization`, `X-Amz-Date` and, for temporary keys, `X-Amz-Security-Token`.
+
+    `headers` are those of the request that are to be signed too, beside the host. `url` is as it is sent, already quoted.
+    """
+    parts = urlsplit(url)
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+    added = {"X-Amz-Date": stamp}
+    if credentials.session_token:
+        added["X-Amz-Security-Token"] = credentials.session_token
+    signed = {name.lower(): " ".join(value.split()) for name, value in {**headers, **added}.items()}
+    default_port = {"https": 443, "http": 80}.get(parts.scheme)
+    signed["host"] = parts.hostname or "" if parts.port in (None, default_port) else f"{parts.hostname}:{parts.port}"
+    names = ";".join(sorted(signed))
+    query = "&".join(sorted(parts.query.split("&"))) if parts.query else ""
+    canonical = "\n".join(
+        (
+            method,
+            quote(parts.path or "/", safe="/~"),  # every service but S3 quotes the quoted path once more
+            query,
+            *(f"{name}:{signed[name]}" for name in sorted(signed)),
+            "",
+            names,
+            hashlib.sha256(body).hexdigest(),
+        )
+    )
+    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
+    to_sign = "\n".join((ALGORITHM, stamp, scope, hashlib.sha256(canonical.encode()).hexdigest()))
+    key = f"AWS4{credentials.secret_key}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
+    added["Authorization"] = (
+        f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
+    return added

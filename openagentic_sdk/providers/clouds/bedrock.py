@@ -1,0 +1,135 @@
+"""Claude on Amazon Bedrock: the Messages API under another address, signed, its stream in AWS's own framing."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Unpack
+from urllib.parse import quote
+
+from ...errors import OptionsError
+from ...patterns import regex
+from ..anthropic import AnthropicProvider
+from ..base import Message, ToolSpec
+from ..chat_request import ToolNames, encode_request
+from ..endpoint import EndpointArguments, Reading
+from ..exchange import BodyReader
+from ..keys import ApiKey, call
+from ..token_count import TokenCount
+from .aws import AwsCredentials, read_credentials, read_region, sign
+from .event_stream import EventStreamReader
+
+SERVICE = "bedrock"
+_REGION = regex(r"[a-z]{2,4}(-[a-z]+)+-\d")
+
+
+class HostedClaudeProvider(AnthropicProvider):
+    """Claude where a cloud serves it: the model stands in the address, the API's version and betas in the body."""
+
+    usual_url = ""
+    url_variable = None
+    needs_key = False
+    hosted_version: ClassVar[str]
+
+    def authorization(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"}
+
+    def fixed_headers(self) -> dict[str, str]:
+        return {}
+
+    def prepare(
+        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
+    ) -> tuple[dict[str, Any], Reading, ToolNames]:
+        payload, reading, names = super().prepare(model, messages, tools, stream=stream)
+        given = self._headers if isinstance(self._headers, Mapping) else {}
+        betas = [value for name, value in given.items() if name.lower() == "anthropic-beta"]
+        hosted = {
+            "anthropic_version": self.hosted_version,
+            **({"anthropic_beta": betas[0].split(",")} if betas else {}),
+            **{key: value for key, value in payload.items() if key != "model"},
+        }
+        return hosted, reading, names
+
+
+class BedrockProvider(HostedClaudeProvider):
+    """Claude on Amazon Bedrock; models are ids, inference profiles or ARNs (`us.anthropic.claude-sonnet-4-5-...-v1:0`).
+
+    `region` is AWS_REGION, AWS_DEFAULT_REGION or the profile's when None. Requests are signed with `credentials` (or what
+    that function returns, asked for each request), else with those of the environment or of `profile`. A Bedrock API key,
+    as `api_key` or AWS_BEARER_TOKEN_BEDROCK, takes the signature's place. Raises `OptionsError` when there is no region.
+    """
+
+    name = "bedrock"
+    key_variable = "AWS_BEARER_TOKEN_BEDROCK"
+    hosts = ("amazonaws.com", "amazonaws.com.cn")
+    hosted_version = "bedrock-2023-05-31"
+
+    def __init__(
+        self,
+        *,
+        region: str | None = None,
+        profile: str | None = None,
+        credentials: AwsCredentials | Callable[[], AwsCredentials] | None = None,
+        base_url: str | None = None,
+        cache_ttl: str | None = "5m",
+        thinking: Mapping[str, Any] | None = None,
+        **endpoint: Unpack[EndpointArguments],
+    ) -> None:
+        found = region or read_region(profile)
+        if not found or not _REGION.fullmatch(found):
+            raise OptionsError(
+                f"region {found!r} is no AWS region: pass region= (for example us-east-1) or set AWS_REGION"
+            )
+        super().__init__(
+            base_url=base_url or f"https://bedrock-runtime.{found}.amazonaws.com",
+            cache_ttl=cache_ttl,
+            thinking=thinking,
+            **endpoint,
+        )
+        self.region = found
+        self._profile = profile
+        self._credentials = credentials
+
+    def url(self, model: str) -> str:
+        return self.address(f"/model/{quote(model, safe='')}/invoke")
+
+    def url_of_request(self, model: str, *, stream: bool) -> str:
+        return (
+            self.address(f"/model/{quote(model, safe='')}/invoke-with-response-stream") if stream else self.url(model)
+        )
+
+    def models_url(self) -> str:
+        """The list is at another address than the models."""
+        return self.address("/foundation-models").replace("//bedrock-runtime.", "//bedrock.")
+
+    def body_reader(self) -> BodyReader:
+        return EventStreamReader()
+
+    async def signed(self, url: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        if any(name.lower() == "authorization" for name in headers):
+            return headers
+        given = self._credentials
+        if given is None:
+            credentials = read_credentials(self._profile)
+        else:
+            credentials = await call(given, "credentials") if callable(given) else given
+        content_type = {name: value for name, value in headers.items() if name.lower() == "content-type"}
+        method = "POST" if body else "GET"
+        signature = sign(method, url, content_type, body, credentials=credentials, region=self.region, service=SERVICE)
+        return {**headers, **signature}
+
+    async def count_tokens(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
+    ) -> TokenCount:
+        """What the endpoint counts."""
+        payload = self.prepare(model, messages, tools, stream=False)[0]
+        body = base64.b64encode(encode_request(payload)).decode()
+        counted = {"input": {"invokeModel": {"body": body}}}
+        found = await self.fetch(self.address(f"/model/{quote(model, safe='')}/count-tokens"), counted, api_key=api_key)
+        return TokenCount(int(found["inputTokens"]))
+
+    def prepare(
+        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
+    ) -> tuple[dict[str, Any], Reading, ToolNames]:
+        payload, reading, names = super().prepare(model, messages, tools, stream=stream)
+        return {key: value for key, value in payload.items() if key != "stream"}, reading, names

@@ -1,0 +1,132 @@
+"""AWS's binary event streams: bytes in, the messages' events out (`application/vnd.amazon.eventstream`).
+
+A message is: total length, length of its headers, CRC-32 of those eight bytes, headers, payload, CRC-32 of all before it;
+numbers are big-endian. Every checksum is verified: a message that is damaged is an error, never a shorter answer.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import struct
+from typing import Any
+from zlib import crc32
+
+from ...errors import ProviderResponseError
+from ..exchange import BodyReader, Whole
+from ..sse import MAX_EVENT_BYTES, SSEEvent
+
+_PRELUDE = struct.Struct(">III")
+_OVERHEAD = _PRELUDE.size + 4
+# By the type byte of a header's value: how many bytes it has; -1 stands for a length in two bytes before it.
+_VALUE_BYTES = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 6: -1, 7: -1, 8: 8, 9: 16}
+_TEXT = 7
+# The errors that Bedrock puts into a stream, as the statuses that the same words have outside of one.
+_STATUS = {
+    "throttlingException": 429,
+    "modelStreamErrorException": 424,
+    "modelTimeoutException": 408,
+    "internalServerException": 500,
+    "serviceUnavailableException": 503,
+    "validationException": 400,
+}
+
+
+class EventStreamDecoder:
+    """Turns chunks of any size into events. `feed` what came, then `close` once the stream has ended."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, chunk: bytes) -> list[SSEEvent]:
+        """The events that this chunk completes. Raises `ProviderResponseError` for a damaged message."""
+        self._rest += chunk
+        events = []
+        while len(self._rest) >= _PRELUDE.size:
+            total, header_bytes, crc = _PRELUDE.unpack_from(self._rest)
+            if crc != crc32(self._rest[:8]) or not _OVERHEAD + header_bytes <= total <= MAX_EVENT_BYTES:
+                raise ProviderResponseError(
+                    "the endpoint's event stream is damaged: a message's beginning is no such thing"
+                )
+            if len(self._rest) < total:
+                break
+            message = bytes(self._rest[:total])
+            del self._rest[:total]
+            if int.from_bytes(message[-4:], "big") != crc32(message[:-4]):
+                raise ProviderResponseError("the endpoint's event stream is damaged: a message's checksum is wrong")
+            headers = _read_headers(message[_PRELUDE.size : _PRELUDE.size + header_bytes])
+            event = _read_message(headers, message[_PRELUDE.size + header_bytes : -4])
+            if event is not None:
+                events.append(event)
+        return events
+
+    def close(self) -> list[SSEEvent]:
+        """Nothing more. A message that was cut off is no event; the answer's own end tells that something is missing."""
+        self._rest.clear()
+        return []
+
+
+class EventStreamReader(BodyReader):
+    """Tells a stream of messages from a JSON body: no text begins with a NUL, every message does with its length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: EventStreamDecoder | None = None
+
+    def feed(self, chunk: bytes) -> list[SSEEvent]:
+        if self._messages is None and (self.has_begun or chunk[:1] != b"\0"):
+            return super().feed(chunk)
+        self._messages = self._messages or EventStreamDecoder()
+        events = self._messages.feed(chunk)
+        self.has_begun = self.has_begun or bool(events)
+        return events
+
+    def close(self) -> list[SSEEvent] | Whole:
+        return super().close() if self._messages is None else self._messages.close()
+
+
+def _read_headers(data: bytes) -> dict[str, str]:
+    """The headers whose values are text."""
+    headers: dict[str, str] = {}
+    at = 0
+    try:
+        while at < len(data):
+            name = data[at + 1 : at + 1 + data[at]].decode()
+            at += 1 + data[at]
+            kind, at = data[at], at + 1
+            size = _VALUE_BYTES[kind]
+            if size < 0:
+                size, at = int.from_bytes(data[at : at + 2], "big"), at + 2
+            if at + size > len(data):
+                raise IndexError(size)
+            if kind == _TEXT:
+                headers[name] = data[at : at + size].decode()
+            at += size
+    except (IndexError, KeyError, UnicodeDecodeError):
+        raise ProviderResponseError(
+            "the endpoint's event stream is damaged: a message's headers cannot be read"
+        ) from None
+    return headers
+
+
+def _read_message(headers: dict[str, str], payload: bytes) -> SSEEvent | None:
+    """One message as an event; None for kinds that nobody knows."""
+    try:
+        data: Any = json.loads(payload) if payload else {}
+    except (ValueError, RecursionError):
+        raise ProviderResponseError(f"the endpoint sent a message that is no JSON: {payload[:200]!r}") from None
+    kind = headers.get(":message-type", "event")
+    if kind in ("exception", "error"):
+        name = headers.get(":exception-type") or headers.get(":error-code") or "error"
+        text = data.get("message") if isinstance(data, dict) else None
+        error = {"message": text or headers.get(":error-message") or name, "type": name}
+        if name in _STATUS:
+            error["code"] = _STATUS[name]
+        return SSEEvent(json.dumps({"error": error}), "error")
+    if headers.get(":event-type") != "chunk" or not isinstance(data, dict):
+        return None
+    try:
+        return SSEEvent(base64.b64decode(data["bytes"], validate=True).decode())
+    except (KeyError, TypeError, ValueError, binascii.Error):
+        raise ProviderResponseError(f"the endpoint sent a chunk without its bytes: {payload[:200]!r}") from None

@@ -1,0 +1,373 @@
+"""Gemini's own API as a provider: chat messages in, the same events out.
+
+A model's parts go back as they came, with their thought signatures, to the endpoint that sent them. The form of requests and
+answers: ai.google.dev/api/generate-content.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+from urllib.parse import quote
+
+from ...errors import GarbledResponseError, IncompleteResponseError, OptionsError, ProviderResponseError
+from ..base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolSpec
+from ..calls import HeardCall, finish_calls
+from ..chat_request import (
+    RequestSettings,
+    ToolNames,
+    function_of,
+    repair_messages,
+    tool_names,
+    used_call_ids,
+    write_tool,
+    write_tools,
+)
+from ..content import Part, cannot_carry, read_parts
+from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
+from ..keys import ApiKey
+from ..quirks import Quirks
+from ..token_count import TokenCount
+
+_QUIRKS = Quirks(
+    empty_content="", echo_fields=("gemini_parts",), name_in_tool_result=True, think_tags=False, keeps_parts=True
+)
+# Fields of a part that the messages' own fields hold already; a part with any other is kept as it came.
+_PLAIN_FIELDS = frozenset({"text", "functionCall"})
+# Models up to 2.5 take a budget of tokens for thinking, later ones a level.
+_BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
+_LEVELS = ("minimal", "low", "medium", "high")
+
+
+class GeminiProvider(EndpointProvider):
+    """Gemini's own API. The key comes with the call, from `api_key`, or from GEMINI_API_KEY.
+
+    `thinking` is the API's own `thinkingConfig`; without it thoughts are asked for as text where the model gives them.
+    """
+
+    name = "gemini"
+    usual_url = "https://generativelanguage.googleapis.com"
+    url_variable = "GEMINI_BASE_URL"
+    hosts: tuple[str, ...] = ("generativelanguage.googleapis.com",)
+    key_variable: str | None = "GEMINI_API_KEY"
+    needs_key = True
+    has_response_format = True
+
+    def __init__(
+        self,
+        *,
+        base_url: str | None = None,
+        thinking: Mapping[str, Any] | None = None,
+        **endpoint: Unpack[EndpointArguments],
+    ) -> None:
+        super().__init__(base_url=base_url, **endpoint)
+        self.base_url = self.base_url.removesuffix("/v1beta")
+        self._thinking = thinking
+
+    def model_path(self, model: str) -> str:
+        """Where a model is; what it is to do is added behind a colon."""
+        return f"/v1beta/models/{quote(model.removeprefix('models/'), safe='')}"
+
+    def url(self, model: str) -> str:
+        return self.address(f"{self.model_path(model)}:generateContent")
+
+    def url_of_request(self, model: str, *, stream: bool) -> str:
+        return self.address(f"{self.model_path(model)}:streamGenerateContent", alt="sse") if stream else self.url(model)
+
+    def models_url(self) -> str:
+        return self.address("/v1beta/models", pageSize="1000")
+
+    async def count_tokens(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
+    ) -> TokenCount:
+        """What the endpoint counts."""
+        payload = self.prepare(model, messages, tools, stream=False)[0]
+        request = {"model": f"models/{model.removeprefix('models/')}", **payload}
+        address = self.address(f"{self.model_path(model)}:countTokens")
+        body = await self.fetch(address, {"generateContentRequest": request}, api_key=api_key)
+        return TokenCount(int(body["totalTokens"]))
+
+    def authorization(self, key: str) -> dict[str, str]:
+        return {"x-goog-api-key": key}
+
+    def prepare(
+        self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
+    ) -> tuple[dict[str, Any], Reading, ToolNames]:
+        names = tool_names(tools)
+        system, contents = _contents(repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin))
+        payload: dict[str, Any] = {
+            "contents": contents,
+            **({"systemInstruction": {"parts": system}} if system else {}),
+            "tools": _tools(tools, self.settings.extra_tools, names) or None,
+            **(_tool_config(self.settings, names) if tools else {}),
+        }
+        generation = _generation(self.settings, model)
+        if self._thinking is not None:
+            generation["thinkingConfig"] = dict(self._thinking)
+        if generation:
+            payload["generationConfig"] = generation
+        payload.update(self.settings.extra_body)
+        payload = {key: value for key, value in payload.items() if value is not None}
+        return payload, GeminiReading(used_call_ids(messages), self.origin), names
+
+
+class GeminiReading(Reading):
+    """An answer being read; each chunk brings whole parts, and the last one says why it ended."""
+
+    def __init__(self, used_ids: set[str], origin: str) -> None:
+        super().__init__()
+        self._used_ids = used_ids
+        self._origin = origin
+        self._parts: list[dict[str, Any]] = []
+        self._usage: dict[str, Any] | None = None
+        self._finish_reason: str | None = None
+        self._finish_message = ""
+        self._blocked: str | None = None
+        self._model: str | None = None
+        self._response_id: str | None = None
+
+    def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
+        response_id = chunk.get("responseId")
+        if isinstance(response_id, str) and response_id:
+            if self._response_id not in (None, response_id):
+                raise GarbledResponseError(
+                    f"the endpoint mixed two answers in one stream ({self._response_id} and {response_id}): nothing of it "
+                    "was used"
+                )
+            self._response_id = response_id
+        usage, model = chunk.get("usageMetadata"), chunk.get("modelVersion")
+        self._usage = _usage(usage) if isinstance(usage, Mapping) else self._usage
+        self._model = model if isinstance(model, str) and model else self._model
+        feedback = _mapping(chunk.get("promptFeedback"))
+        self._blocked = str(feedback["blockReason"]) if feedback.get("blockReason") else self._blocked
+        candidates = chunk.get("candidates")
+        candidates = candidates if isinstance(candidates, list) else []
+        first = next((one for one in candidates if isinstance(one, Mapping) and one.get("index", 0) == 0), {})
+        shown: list[StreamEvent] = []
+        parts = _mapping(first.get("content")).get("parts")
+        for part in parts if isinstance(parts, list) else []:
+            if isinstance(part, Mapping):
+                shown += self._take_part(dict(part))
+        reason = first.get("finishReason")
+        if isinstance(reason, str) and reason not in ("", "FINISH_REASON_UNSPECIFIED"):
+            self._finish_reason = reason
+            self._finish_message = str(first.get("finishMessage") or "")
+        if self._finish_reason or self._blocked:
+            self.linger_s = LINGER_AFTER_FINISH_S
+        return shown
+
+    def take_whole(self, body: Mapping[str, Any]) -> list[StreamEvent]:
+        if not isinstance(body.get("candidates"), list) and not body.get("promptFeedback"):
+            raise ProviderResponseError(f"the endpoint's answer has no candidates; it is {json.dumps(body)[:200]}")
+        return self.take_chunk(body)
+
+    def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
+        text = "".join(_text(part) for part in self._parts if not part.get("thought"))
+        if self._finish_reason is None and self._blocked is None:
+            raise IncompleteResponseError(
+                f"the answer stopped after {len(text)} characters without a finishReason", partial_text=text
+            )
+        reason = (self._finish_reason or f"blocked:{self._blocked}").lower()
+        heard = [
+            HeardCall(
+                id=str(call.get("id") or ""),
+                name=str(call.get("name") or ""),
+                text=args if isinstance(args := call.get("args"), str) else json.dumps(args or {}),
+                ended=True,
+            )
+            for call in (_mapping(part.get("functionCall")) for part in self._parts)
+            if call
+        ]
+        is_refusal = bool(self._blocked) or bool(
+            re.search("safety|prohibited|blocklist|spii|recitation", reason.lower())
+        )
+        calls = finish_calls(heard, finish_reason=reason, refusal=is_refusal, used_ids=self._used_ids)
+        said = self._finish_message or (f"the endpoint blocked the prompt: {self._blocked}" if self._blocked else "")
+        reasoning = "".join(_text(part) for part in self._parts if part.get("thought"))
+        return [], ModelOutput(
+            assistant_text=text or (said if is_refusal else "") or None,
+            tool_calls=calls,
+            usage=self._usage,
+            finish_reason=reason,
+            reasoning=reasoning or None,
+            extras=self._extras([call.tool_use_id for call in calls]),
+            refusal=is_refusal,
+            model=self._model,
+            response_id=self._response_id,
+        )
+
+    def _take_part(self, part: dict[str, Any]) -> list[StreamEvent]:
+        text = _text(part)
+        last = self._parts[-1] if self._parts else {}
+        # Text arrives in many parts; those without anything of their own are one. A signature closes the part it is on.
+        joins = set(part) <= {"text", "thought"} and set(last) <= {"text", "thought"} and "text" in last
+        if joins and "text" in part and bool(part.get("thought")) == bool(last.get("thought")):
+            last["text"] = _text(last) + text
+        else:
+            self._parts.append(part)
+        if not text:
+            return []
+        return [ReasoningDelta(text) if part.get("thought") else TextDelta(text)]
+
+    def _extras(self, call_ids: list[str]) -> dict[str, Any] | None:
+        """The parts as they came, when a signature or anything else that must go back is among them."""
+        if all(part.keys() <= _PLAIN_FIELDS for part in self._parts):
+            return None
+        ids = iter(call_ids)
+        kept = [
+            {**part, "functionCall": {**part["functionCall"], "id": next(ids)}} if part.get("functionCall") else part
+            for part in self._parts
+        ]
+        return {"gemini_parts": kept, "origin": self._origin}
+
+
+def _contents(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The system prompt's parts, and the turns."""
+    system: list[dict[str, Any]] = []
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        role = message["role"]
+        if role == "system":
+            system += _user_parts(message.get("content"))
+            continue
+        speaker = "model" if role == "assistant" else "user"
+        if role == "assistant":
+            parts = _model_parts(message)
+        elif role == "tool":
+            parts = [_result_part(message)]
+        else:
+            parts = _user_parts(message.get("content"))
+        if turns and turns[-1]["role"] == speaker:
+            turns[-1]["parts"] += parts
+        elif parts:
+            turns.append({"role": speaker, "parts": parts})
+    return system, turns
+
+
+def _user_parts(content: Any) -> list[dict[str, Any]]:
+    return [_user_part(part) for part in read_parts(content)]
+
+
+def _user_part(part: Part) -> dict[str, Any]:
+    """One part of a prompt. Raises `OptionsError` for one that the API has no form for."""
+    if part.kind == "text":
+        return {"text": part.text}
+    if part.data is not None:
+        return {"inlineData": {"mimeType": part.media_type, "data": part.data}}
+    if part.url is None:
+        raise cannot_carry(part, "Gemini", "give its data or a URL")
+    return {"fileData": {"fileUri": part.url, **({"mimeType": part.media_type} if part.media_type else {})}}
+
+
+def _model_parts(message: Message) -> list[dict[str, Any]]:
+    calls = message.get("tool_calls") or ()
+    kept = message.get("gemini_parts")
+    if isinstance(kept, list):
+        kept_ids = [part["functionCall"].get("id") for part in kept if part.get("functionCall")]
+        if kept_ids == [call["id"] for call in calls]:
+            return [dict(part) for part in kept]
+    parts = _user_parts(message.get("content"))
+    for call in calls:
+        function = call["function"]
+        named = {"id": call["id"], "name": function["name"], "args": json.loads(function["arguments"])}
+        parts.append({"functionCall": named})
+    return parts
+
+
+def _result_part(message: Message) -> dict[str, Any]:
+    content = message.get("content")
+    media: list[dict[str, Any]] = []
+    if not isinstance(content, str):
+        parts = _user_parts(content)
+        media = [part for part in parts if "text" not in part]
+        content = "\n\n".join(part["text"] for part in parts if "text" in part)
+    response = {
+        "id": message["tool_call_id"],
+        "name": message["name"],
+        "response": {"output": content},
+        **({"parts": media} if media else {}),
+    }
+    return {"functionResponse": response}
+
+
+def _tools(
+    tools: Sequence[ToolSpec], extra_tools: Sequence[Mapping[str, Any]], names: ToolNames
+) -> list[dict[str, Any]]:
+    """One entry with all functions, and one for each of the vendor's own tools (`{"google_search": {}}`)."""
+
+    def declare(tool: ToolSpec) -> dict[str, Any]:
+        function = write_tool(tool, names, _QUIRKS)["function"]
+        return {
+            "name": function["name"],
+            "description": function["description"],
+            "parametersJsonSchema": function["parameters"],
+        }
+
+    declared = [declare(tool) for tool in tools if function_of(tool).get("name")]
+    own = write_tools([tool for tool in tools if not function_of(tool).get("name")], extra_tools, declare)
+    return [*([{"functionDeclarations": declared}] if declared else []), *own]
+
+
+def _tool_config(settings: RequestSettings, names: ToolNames) -> dict[str, Any]:
+    if settings.parallel_tool_calls is False:
+        raise OptionsError("Gemini cannot be held to one call an answer: leave parallel_tool_calls unset")
+    if settings.tool_choice is None:
+        return {}
+    modes: dict[str, dict[str, Any]] = {"auto": {"mode": "AUTO"}, "none": {"mode": "NONE"}, "required": {"mode": "ANY"}}
+    chosen = modes.get(settings.tool_choice)
+    if chosen is None:
+        chosen = {"mode": "ANY", "allowedFunctionNames": [names.sent(settings.tool_choice)]}
+    return {"toolConfig": {"functionCallingConfig": chosen}}
+
+
+def _generation(settings: RequestSettings, model: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "maxOutputTokens": settings.max_tokens,
+        "temperature": settings.temperature,
+        "topP": settings.top_p,
+        "seed": settings.seed,
+        "stopSequences": list(settings.stop) if settings.stop else None,
+    }
+    wanted = settings.response_format
+    if wanted is not None:
+        kind = wanted.get("type")
+        if kind not in ("json_schema", "json_object"):
+            raise OptionsError(f"Gemini takes response_format json_schema or json_object, not {kind!r}")
+        fields["responseMimeType"] = "application/json"
+        fields["responseJsonSchema"] = _mapping(wanted.get("json_schema")).get("schema")
+    if settings.reasoning_effort is not None:
+        fields["thinkingConfig"] = _thinking(settings.reasoning_effort, model)
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _thinking(effort: str, model: str) -> dict[str, Any]:
+    if re.search(r"gemini-(1|2)", model):
+        if effort not in _BUDGETS:
+            raise OptionsError(f"reasoning_effort {effort!r} is none of {', '.join(_BUDGETS)}")
+        return {"thinkingBudget": _BUDGETS[effort]}
+    if effort not in _LEVELS:
+        raise OptionsError(f"{model} takes reasoning_effort {', '.join(_LEVELS)}, not {effort!r}")
+    return {"thinkingLevel": effort.upper()}
+
+
+def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The counts in the words of the Responses API, in which thoughts are part of the output."""
+    counts = {key: value if isinstance(value, int) else 0 for key, value in said.items()}
+    thoughts = counts.get("thoughtsTokenCount", 0)
+    return {
+        "input_tokens": counts.get("promptTokenCount", 0) + counts.get("toolUsePromptTokenCount", 0),
+        "output_tokens": counts.get("candidatesTokenCount", 0) + thoughts,
+        "input_tokens_details": {"cached_tokens": counts.get("cachedContentTokenCount", 0)},
+        "output_tokens_details": {"reasoning_tokens": thoughts},
+    }
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    text = part.get("text")
+    return text if isinstance(text, str) else ""
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,105 @@
+"""Models on Google's Vertex AI: Claude in the Messages form and Gemini in its own, with a token that the caller fetches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
+from urllib.parse import quote
+
+from ...errors import OptionsError
+from ...patterns import regex
+from ..anthropic import COUNTED
+from ..base import Message, ToolSpec
+from ..endpoint import EndpointArguments
+from ..keys import ApiKey
+from ..token_count import TokenCount
+from .bedrock import HostedClaudeProvider
+from .gemini import GeminiProvider
+
+_PLAIN = regex(r"[a-z0-9][a-z0-9:.-]*")
+
+
+class VertexClaudeProvider(HostedClaudeProvider):
+    """Claude on Vertex AI. `api_key` is an OAuth access token, or a function that returns one (they last an hour).
+
+    `project` is GOOGLE_CLOUD_PROJECT and `region` GOOGLE_CLOUD_LOCATION when None; the region `global` has no host of its
+    own. Raises `OptionsError` when one of them is missing.
+    """
+
+    name = "vertex"
+    hosts = ("googleapis.com",)
+    key_variable = None
+    needs_key = True
+    hosted_version = "vertex-2023-10-16"
+
+    def __init__(
+        self,
+        *,
+        project: str | None = None,
+        region: str | None = None,
+        base_url: str | None = None,
+        cache_ttl: str | None = "5m",
+        thinking: Mapping[str, Any] | None = None,
+        **endpoint: Unpack[EndpointArguments],
+    ) -> None:
+        self._place, host = vertex_place(project, region)
+        super().__init__(base_url=base_url or host, cache_ttl=cache_ttl, thinking=thinking, **endpoint)
+
+    def url(self, model: str) -> str:
+        return self.address(f"/v1/{self._place}/publishers/anthropic/models/{quote(model, safe='@')}:rawPredict")
+
+    def url_of_request(self, model: str, *, stream: bool) -> str:
+        return self.url(model).replace(":rawPredict", ":streamRawPredict") if stream else self.url(model)
+
+    async def count_tokens(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
+    ) -> TokenCount:
+        """What the endpoint counts."""
+        payload = {"model": model, **self.prepare(model, messages, tools, stream=False)[0]}
+        counted = {key: payload[key] for key in COUNTED if key in payload}
+        address = self.address(f"/v1/{self._place}/publishers/anthropic/models/count-tokens:rawPredict")
+        return TokenCount(int((await self.fetch(address, counted, api_key=api_key))["input_tokens"]))
+
+
+class VertexGeminiProvider(GeminiProvider):
+    """Gemini on Vertex AI; project, region and token as in `VertexClaudeProvider`."""
+
+    name = "vertex-gemini"
+    hosts = ("googleapis.com",)
+    key_variable = None
+
+    def __init__(
+        self,
+        *,
+        project: str | None = None,
+        region: str | None = None,
+        base_url: str | None = None,
+        thinking: Mapping[str, Any] | None = None,
+        **endpoint: Unpack[EndpointArguments],
+    ) -> None:
+        self._place, host = vertex_place(project, region)
+        super().__init__(base_url=base_url or host, thinking=thinking, **endpoint)
+
+    def models_url(self) -> str:
+        return self.address("/v1beta1/publishers/google/models")
+
+    def model_path(self, model: str) -> str:
+        return f"/v1/{self._place}/publishers/google/models/{quote(model, safe='')}"
+
+    def authorization(self, key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {key}"}
+
+
+def vertex_place(project: str | None, region: str | None) -> tuple[str, str]:
+    """The path of a project in a region, and the base URL that serves it."""
+    project = project or os.environ.get("GOOGLE_CLOUD_PROJECT") or ""
+    region = region or os.environ.get("GOOGLE_CLOUD_LOCATION") or ""
+    for field, value, variable in (
+        ("project", project, "GOOGLE_CLOUD_PROJECT"),
+        ("region", region, "GOOGLE_CLOUD_LOCATION"),
+    ):
+        if not _PLAIN.fullmatch(value):
+            raise OptionsError(f"{field} {value!r} is no Google Cloud {field}: pass {field}= or set {variable}")
+    host = "aiplatform.googleapis.com" if region == "global" else f"{region}-aiplatform.googleapis.com"
+    return f"projects/{project}/locations/{region}", f"https://{host}"
