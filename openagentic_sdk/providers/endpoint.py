@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from .base import Done, Message, ModelOutput, StreamEvent, ToolCallReady, ToolSpec
 from .chat_request import RequestSettings, ToolNames
-from .exchange import BodyReader, Exchange, StreamTransport, Transport, Whole, Wire
+from .exchange import BodyReader, Exchange, LastEvents, StreamTransport, Transport, Whole, Wire
 from .failures import error_in_body, hide_secrets_in, secrets_of
 from .http import HttpTransport
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
@@ -46,7 +46,6 @@ class Reading(ABC):
     def __init__(self) -> None:
         self.raw: Any = None
         self.notices: list[str] = []
-        self._unreadable: str | None = None
         self._count = 0
 
     @abstractmethod
@@ -73,7 +72,7 @@ class Reading(ABC):
                 return self._checked_whole(batch.data)
             shown: list[StreamEvent] = []
             for event in batch:
-                shown += self._take_event(event)
+                shown += self._take_event(event, is_last=isinstance(batch, LastEvents))
             return shown
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
@@ -94,19 +93,17 @@ class Reading(ABC):
             self.raw = data
         return self.take_whole(data)
 
-    def _take_event(self, event: SSEEvent) -> list[StreamEvent]:
+    def _take_event(self, event: SSEEvent, *, is_last: bool) -> list[StreamEvent]:
         if not event.data.strip():
             return []  # it keeps the connection open
         self._count += 1
-        if self._unreadable is not None:
-            raise GarbledResponseError(f"the endpoint sent an event that is no JSON: {self._unreadable[:200]!r}")
         if event.data.strip() == "[DONE]":
             self.take_marker()
             return []
         try:
             chunk = json.loads(event.data)
         except (ValueError, RecursionError):
-            return self._take_unreadable(event)
+            return self._take_unreadable(event, is_last=is_last)
         if self.raw is not None:
             self.raw.append(chunk)
         _raise_error_in(chunk)
@@ -114,14 +111,15 @@ class Reading(ABC):
             _raise_error_in({"error": chunk})
         return self.take_chunk(chunk) if isinstance(chunk, Mapping) else []
 
-    def _take_unreadable(self, event: SSEEvent) -> list[StreamEvent]:
+    def _take_unreadable(self, event: SSEEvent, *, is_last: bool) -> list[StreamEvent]:
         if event.event == "error":
             _raise_error_in({"error": event.data})
         lines = event.data.split("\n")
         if len(lines) > 1:  # a server that forgets the blank lines between its events
-            return [shown for line in lines if line.strip() for shown in self._take_event(SSEEvent(line))]
-        # As the last event of a stream it is a cut, not a mistake: the end of the stream will tell.
-        self._unreadable = event.data
+            taken = [self._take_event(SSEEvent(line), is_last=is_last) for line in lines if line.strip()]
+            return [shown for events in taken for shown in events]
+        if not is_last:  # then it was cut, and the answer's missing end will tell
+            raise GarbledResponseError(f"the endpoint sent an event that is no JSON: {event.data[:200]!r}")
         return []
 
 

@@ -38,6 +38,10 @@ class Whole:
         self.data = data
 
 
+class LastEvents(list[SSEEvent]):
+    """What the end of a stream completed: an event in it that cannot be read was cut, and is no mistake."""
+
+
 class BodyReader:
     """Tells a stream of events from a JSON body, and reads it. Pure.
 
@@ -74,7 +78,7 @@ class BodyReader:
     def close(self) -> list[SSEEvent] | Whole:
         """The rest: events, or the whole body. Raises `GarbledResponseError` for JSON that is cut or none."""
         if self._events is not None:
-            return self._events.close()
+            return LastEvents(self._events.close())
         if self._json is None:
             return []
         try:

@@ -36,7 +36,7 @@ class RetryPolicy:
     """How often and how long.
 
     `max_retries` 0 never asks again (the SDKs of OpenAI and Anthropic default to 2; agents run unattended, so 4 here).
-    Delay n is drawn from 0 to `base_s * 2**n`, at most `cap_s`. An endpoint that asks for more than `max_retry_after_s`
+    Delay n is drawn from up to `base_s * 2**n`, at most `cap_s`. An endpoint that asks for more than `max_retry_after_s`
     seconds is not asked again (120 s, as in the SDKs), one that asks for 0 is asked after our own delay. `total_s` bounds
     all attempts and delays of one call together. `mid_answer` asks again also when part of the answer was shown already.
     """
@@ -81,12 +81,13 @@ class RetryingProvider(AroundProvider):
         *,
         policy: RetryPolicy | None = None,
         clock: Clock | None = None,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(provider)
         self.policy = policy or RetryPolicy(mid_answer=False)
         self._clock = clock or SystemClock()
-        self._jitter = jitter
+        # Spread, and yet longer each time: as the SDKs of OpenAI and Anthropic draw it.
+        self._jitter = jitter or (lambda: 1 - 0.25 * random.random())
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

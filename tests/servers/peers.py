@@ -2,6 +2,7 @@
 
     python3 -m tests.servers.peers aimock         npm, seconds
     python3 -m tests.servers.peers litellm        pip into a virtual environment, a minute or two
+    python3 -m tests.servers.peers llmock         the same, seconds
     python3 -m tests.servers.peers llama-server   builds llama.cpp from the sdist of llama-cpp-python, a quarter of an hour,
                                                   and writes its tiny models (`tiny-models` does that alone)
 
@@ -27,6 +28,7 @@ from typing import Any
 CACHE = Path(os.environ.get("OPENAGENTIC_TEST_CACHE") or Path.home() / ".cache" / "openagentic-tests")
 AIMOCK = CACHE / "aimock" / "node_modules" / ".bin" / "llmock"
 LITELLM = CACHE / "litellm" / "bin" / "litellm"
+LLMOCK = CACHE / "llmock-python" / "bin" / "llmock"
 LLAMA_SERVER = CACHE / "llama" / "build" / "bin" / "llama-server"
 
 LLAMA_MODELS = {name: CACHE / "llama" / f"tiny-{name}.gguf" for name in ("mix", "call", "text")}
@@ -57,6 +59,13 @@ def install_litellm() -> None:
     folder = CACHE / "litellm"
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", "litellm[proxy]"], check=True)
+
+
+def install_llmock() -> None:
+    """LLMock, which breaks answers on demand and judges the client, in a virtual environment of its own."""
+    folder = CACHE / "llmock-python"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    subprocess.run([str(folder / "bin" / "pip"), "install", "--quiet", "llmock>=0.2"], check=True)
 
 
 def install_llama_server() -> None:
@@ -146,6 +155,12 @@ def aimock(fixtures: Path, *flags: str) -> Peer:
     return Peer(command, "/__aimock/journal")
 
 
+def llmock() -> Peer:
+    """LLMock, to be driven over `/_llmock/`."""
+    command = [str(LLMOCK), "serve", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "critical"]
+    return Peer(command, "/health", start_s=40.0)
+
+
 def llama_server(model: str) -> Peer:
     """llama.cpp's server with one of the tiny models and a chat template that knows tools."""
     templates = next((CACHE / "llama").glob("llama_cpp_python-*/vendor/llama.cpp/models/templates"))
@@ -185,6 +200,7 @@ if __name__ == "__main__":
     installers = {
         "aimock": install_aimock,
         "litellm": install_litellm,
+        "llmock": install_llmock,
         "llama-server": install_llama_server,
         "tiny-models": install_tiny_models,
     }

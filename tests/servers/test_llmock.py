@@ -1,0 +1,119 @@
+"""Every fault that LLMock knows, in each protocol, and its verdict on how this client took it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import unittest
+import urllib.request
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from openagentic_sdk.errors import ContextLengthError, ProviderError
+from openagentic_sdk.providers.anthropic import AnthropicProvider
+from openagentic_sdk.providers.base import ModelOutput, Provider
+from openagentic_sdk.providers.guarded import guarded
+from openagentic_sdk.providers.http import HttpTransport
+from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
+from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
+from openagentic_sdk.providers.retry import RetryPolicy
+from openagentic_sdk.providers.timeouts import Timeouts
+from openagentic_sdk.providers.wrap import ask, fold
+
+from . import peers
+
+MISSING = "LLMock is not installed: python3 -m tests.servers.peers llmock"
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "The weather of a city.",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+OVERFLOW = {"type": "fail", "status": 400, "code": "context_length_exceeded", "message": "maximum context length"}
+FAULTS: dict[str, list[dict[str, Any]]] = {
+    "two refusals": [{"type": "fail", "status": 429, "retry_after": 0.2, "times": 2}],
+    "no delay asked": [{"type": "fail", "status": 429, "retry_after": 0, "times": 2}],
+    "overloaded": [{"type": "fail", "status": 503, "times": 2}],
+    "disconnect": [{"type": "stream_fault", "kind": "disconnect", "after_chunks": 2}],
+    "truncate": [{"type": "stream_fault", "kind": "truncate", "after_chunks": 2}],
+    "malformed": [{"type": "stream_fault", "kind": "malformed", "after_chunks": 2}],
+    "stall": [{"type": "stream_fault", "kind": "stall", "after_chunks": 2, "stall_seconds": 1.5}],
+    "slow": [{"type": "slow_first_token", "seconds": 0.3}],
+}
+
+
+@unittest.skipUnless(peers.LLMOCK.exists(), MISSING)
+class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
+    peer: ClassVar[peers.Peer]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.peer = cls.enterClassContext(peers.llmock())
+
+    def setUp(self) -> None:
+        self.http = HttpTransport(proxies={}, timeouts=Timeouts(idle_s=0.5))
+        self.addCleanup(self.http.close)
+        self.tell("reset", {})
+
+    def providers(self) -> dict[str, Callable[[], Any]]:
+        url = self.peer.url
+        return {
+            "chat": lambda: OpenAICompatibleProvider(base_url=f"{url}/v1", api_key="k", http=self.http),
+            "responses": lambda: OpenAIResponsesProvider(base_url=f"{url}/v1", api_key="k", http=self.http),
+            "messages": lambda: AnthropicProvider(base_url=f"{url}/anthropic", api_key="k", http=self.http),
+        }
+
+    async def answer(self, provider: Provider, prompt: str, tools: Any = ()) -> ModelOutput:
+        careful = guarded(provider, retry=RetryPolicy(base_s=0.08))
+        messages = [{"role": "user", "content": prompt}]
+        return await fold(ask(careful, model="gpt-4o", messages=messages, tools=tools, api_key=None))
+
+    async def test_the_verdict_on_every_fault_in_every_protocol_has_no_findings(self) -> None:
+        for protocol, make in self.providers().items():
+            for name, behaviors in FAULTS.items():
+                with self.subTest(protocol, fault=name):
+                    self.tell("scenario", {"behaviors": behaviors})
+                    output = await asyncio.wait_for(self.answer(make(), f"{protocol} {name}: say something."), 30)
+                    self.assertTrue(output.assistant_text)
+        verdict = self.told("verdict")
+        self.assertEqual(verdict["findings"], [])
+        self.assertEqual(verdict["calls"], len(FAULTS) * len(self.providers()))
+
+    async def test_a_prompt_that_is_too_long_is_not_sent_again(self) -> None:
+        for protocol, make in self.providers().items():
+            with self.subTest(protocol):
+                self.tell("scenario", {"behaviors": [OVERFLOW]})
+                with self.assertRaises(ContextLengthError):
+                    await self.answer(make(), f"{protocol}: too long")
+        self.assertEqual(self.told("verdict")["findings"], [])
+
+    async def test_calls_come_whole_and_broken_ones_do_not_run(self) -> None:
+        for protocol, make in self.providers().items():
+            with self.subTest(protocol):
+                output = await self.answer(make(), f"{protocol}: What's the weather in Paris?", [TOOL])
+                (call,) = output.tool_calls
+                self.assertEqual((call.name, call.raw_arguments, "city" in call.arguments), ("get_weather", None, True))
+                self.tell("scenario", {"behaviors": [{"type": "tool_fault", "kind": "malformed_arguments"}]})
+                try:
+                    output = await self.answer(make(), f"{protocol}: and in Rome?", [TOOL])
+                except ProviderError:
+                    continue
+                self.assertTrue(all(call.raw_arguments is not None for call in output.tool_calls))
+
+    def tell(self, what: str, body: Any) -> Any:
+        return self._ask(what, json.dumps(body).encode())
+
+    def told(self, what: str) -> Any:
+        return self._ask(what, None)
+
+    def _ask(self, what: str, body: bytes | None) -> Any:
+        request = urllib.request.Request(f"{self.peer.url}/_llmock/{what}", body, {"Content-Type": "application/json"})
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=10) as answer:
+            return json.loads(answer.read() or b"null")
+
+
+if __name__ == "__main__":
+    unittest.main()
