@@ -144,7 +144,7 @@ class _Replay(Guidance):
             project_dir=run.init.cwd,
             guidance=self,
             child=_no_child,
-            cost=lambda usage, model: None,
+            cost=lambda usage, model, tier=None: None,
             max_steps=len(run.steps) + 1,
             before_step=self._before_step,
             sends_data=False,
