@@ -28,7 +28,7 @@ COMMANDS = {
     "trust": "say whether a project's own files may grant anything",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
-_EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted"
+_EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted, 128 + n stopped by signal n"
 
 
 class Subcommand(Protocol):

@@ -45,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
         raise OptionsError(wrong)
     turn = Turn(options, JsonPrinter()) if args.json else Turn(options, EventPrinter(screen), Countdown(screen))
     with asyncio.Runner() as runner:
-        return turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
+        code = turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
+    turn.say_how_to_go_on()
+    return code
 
 
 def _read_prompt(prompt: str | None) -> str:

@@ -1,19 +1,28 @@
-"""One prompt of the command line: its events are shown as they come, and after Ctrl-C those that closed the run."""
+"""One prompt of the command line: its events are shown as they come, also those that close a run that is stopped."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
-from ..api import query
+from ..assemble import build_agent, run_request
 from ..events import Event, ModelRetry, Result, SystemInit
 from ..options import OpenAgenticOptions
 from ..runtime.masking import shown
-from ..runtime.prompt import OnePrompt
+from ..runtime.prompt import Prompt
+from ..runtime.task import RunTask
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
+from ..text import printable
 from .countdown import Countdown
 from .exits import FAILED, INTERRUPTED, OK
+
+# What a service manager and a terminal that goes away send; Windows has only the first.
+STOP_SIGNALS = [number for name, number in signal.Signals.__members__.items() if name in ("SIGTERM", "SIGHUP")]
 
 
 class Printer(Protocol):
@@ -32,8 +41,33 @@ class JsonPrinter:
         print(dumps_event(shown(event)), flush=True)
 
 
+class Stopped(BaseException):
+    """SIGTERM or SIGHUP came while no run was going on."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@contextlib.contextmanager
+def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
+    """While this is open, SIGTERM and SIGHUP call `act` with their number; a second one ends the process at once."""
+    before: dict[int, Any] = {}
+
+    def once(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        act(number)
+
+    try:
+        for number in map(int, STOP_SIGNALS):
+            before[number] = signal.signal(number, once)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Turn:
-    """One prompt on one session. `session_id` is None until the run has begun."""
+    """One prompt on one session. `session_id` is None until the run has begun; `stopped_by` is the signal that ended it."""
 
     def __init__(self, options: OpenAgenticOptions, printer: Printer, countdown: Countdown | None = None) -> None:
         self._options = options
@@ -42,30 +76,62 @@ class Turn:
         self._last_seq = 0
         self._result: Result | None = None
         self.session_id: str | None = None
+        self.stopped_by: int | None = None
 
-    def play(self, runner: asyncio.Runner, prompt: OnePrompt) -> int:
-        """Run the prompt to its end; returns the exit code. Ctrl-C ends the run cleanly and keeps the session."""
+    def play(self, runner: asyncio.Runner, prompt: Prompt) -> int:
+        """Run the prompt to its end; returns the exit code. None goes on where the session stopped.
+
+        Ctrl-C ends the run, and the question that it asks, for good; SIGTERM and SIGHUP end it so that it can go on.
+        """
         try:
             runner.run(self._show_events(prompt))
         except KeyboardInterrupt:
             self._show_ending()
             return INTERRUPTED
-        return exit_code(self._result)
+        return exit_code(self._result) if self.stopped_by is None else 128 + self.stopped_by
 
-    async def _show_events(self, prompt: OnePrompt) -> None:
+    async def _show_events(self, prompt: Prompt) -> None:
+        agent = build_agent(self._options)
+        task = await RunTask.start(agent, run_request(self._options, agent), prompt)
+        loop, ctrl_c = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
+
+        def interrupt(number: int, frame: object) -> None:
+            """The first Ctrl-C ends the run in order; the next one does not wait for that."""
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            loop.call_soon_threadsafe(task.interrupt)
+
+        def suspend(number: int) -> None:
+            self.stopped_by = number
+            loop.call_soon_threadsafe(task.suspend)
+
         try:
-            async for event in query(prompt=prompt, options=self._options):
-                self._show(event)
+            signal.signal(signal.SIGINT, interrupt)
+            with on_stop_signals(suspend):
+                while (event := await task.next_event()) is not None:
+                    self._show(event)
+                await task.result()
         finally:
+            signal.signal(signal.SIGINT, ctrl_c)
             if self._countdown is not None:
                 self._countdown.stop()
+            await task.close()
+
+    def say_how_to_go_on(self) -> None:
+        """After a stop: the command that goes on, where a person or a journal finds it."""
+        if self.stopped_by is not None and self.session_id is not None:
+            name = signal.Signals(self.stopped_by).name
+            with contextlib.suppress(OSError):  # the terminal may be what went away
+                line = f"Stopped by {name}. Go on with: openagentic-sdk chat --resume {printable(self.session_id)}"
+                print(line, file=sys.stderr, flush=True)
 
     def _show(self, event: Event) -> None:
         if self._countdown is not None:
             self._countdown.stop()
         if event.parent_tool_use_id is None:
             self._remember(event)
-        self._printer.show(event)
+        # After SIGHUP there may be no terminal any more; the run is still closed in order.
+        with contextlib.suppress(OSError) if self.stopped_by is not None else contextlib.nullcontext():
+            self._printer.show(event)
         if self._countdown is not None and isinstance(event, ModelRetry):
             self._countdown.start(event.delay_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,6 +132,57 @@ class Chat(unittest.TestCase):
         self.assertEqual(
             [event.stop_reason for event in self.events() if event.type == "result"], ["interrupted", "end"]
         )
+
+    def test_a_signal_leaves_the_question_open_and_the_next_chat_asks_it_first(self) -> None:
+        call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
+        for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGHUP")):
+            with self.subTest(name):
+                shutil.rmtree(self.folder / "store", ignore_errors=True)
+                (self.folder / "a.txt").unlink(missing_ok=True)
+                chat = self.start("chat", call, "never asked for")
+                chat.read_until("> ")
+                chat.type(b"write\n")
+                chat.read_until("Allow Write?")
+                chat.read_until("] ")
+                chat.process.send_signal(number)
+                chat.read_until("Go on with: openagentic-sdk chat --resume ")
+                self.assertEqual(chat.process.wait(SECONDS), 128 + number)
+                self.assertEqual(self.events()[-1].stop_reason, "waiting")
+                again = self.start("chat", "Done.", flags=("--continue",))
+                again.read_until("write")  # the prompt that stands at the end of the history
+                again.read_until("Allow Write?")
+                again.read_until("] ")
+                again.type(b"yes\n")
+                again.read_until("Done.")
+                again.read_until("\n> ")
+                again.type(CTRL_D)
+                self.assertEqual(again.process.wait(SECONDS), 0)
+                self.assertTrue((self.folder / "a.txt").exists())
+                self.assertEqual([event.text for event in self.events() if event.type == "user.message"], ["write"])
+
+    def test_a_signal_at_the_prompt_says_how_to_go_on(self) -> None:
+        chat = self.start("chat", "Hello.")
+        chat.read_until("> ")
+        chat.type(b"hi\n")
+        chat.read_until("Hello.")
+        chat.read_until("\n> ")
+        chat.process.send_signal(signal.SIGTERM)
+        chat.read_until("Go on with: openagentic-sdk chat --resume ")
+        self.assertEqual(chat.process.wait(SECONDS), 128 + signal.SIGTERM)
+
+    def test_ctrl_c_at_a_question_closes_it(self) -> None:
+        call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
+        chat = self.start("chat", call, "never asked for")
+        chat.read_until("> ")
+        chat.type(b"write\n")
+        chat.read_until("] ")
+        chat.type(CTRL_C)
+        chat.read_until("Stopped (interrupted)")
+        chat.read_until("\n> ")
+        chat.type(CTRL_D)
+        self.assertEqual(chat.process.wait(SECONDS), 0)
+        (session_id,) = FileSessionStore(self.folder / "store").list_sessions()
+        self.assertEqual(FileSessionStore(self.folder / "store").read_summary(session_id).open_questions, ())
 
     def test_a_question_is_answered_in_place(self) -> None:
         call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x\u001b[2J\n"}}]}

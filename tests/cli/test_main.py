@@ -472,6 +472,21 @@ class Interrupting(CommandCase):
         self.addCleanup(_end, process)
         return process
 
+    def test_a_signal_ends_a_run_in_order_and_says_how_to_go_on(self) -> None:
+        waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
+        process = self._start(
+            "run", "--script", self.script(waiting), "--allow", "Bash(sleep:*)", "--cwd", str(self.folder), "x"
+        )
+        assert process.stdout is not None
+        self.assertEqual(process.stdout.readline(), "Waiting\n")
+        self._wait_for_start()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+        session_id = self.session_ids()[0]
+        hint = f"Stopped by SIGTERM. Go on with: openagentic-sdk chat --resume {session_id}\n"
+        self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, hint))
+        self.assertEqual(FileSessionStore(self.store).read_events(session_id)[-1].type, "result")
+
     def test_ctrl_c_ends_a_run_cleanly_and_the_session_goes_on(self) -> None:
         waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         process = self._start(
