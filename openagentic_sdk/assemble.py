@@ -15,6 +15,7 @@ from typing import Any, cast
 from .clock import Clock, SystemClock
 from .errors import OptionsError, SessionNotFoundError, ToolInputError
 from .events import Event, SystemNotice
+from .hooks.claude_input import ALSO
 from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
 from .options import AgentDefinition, OpenAgenticOptions, check_options
@@ -87,6 +88,7 @@ def open_project(options: OpenAgenticOptions) -> Project:
         skill_paths=options.skill_paths,
         additional_dirs=options.additional_dirs,
         run_text_commands=options.run_text_commands,
+        model_names=options.model_names,
     )
 
 
@@ -185,7 +187,12 @@ class _Assembly:
     def agent(self) -> Agent:
         """The agent that the caller talks to."""
         options, project = self._options, self._project
-        model = options.model or project.settings.model
+        model = options.model or served_model(project.settings.model or "", project.settings.model_names)
+        if not model and project.settings.model:
+            raise OptionsError(
+                f"the model {project.settings.model!r} of settings is a word: name the model that it stands for "
+                "(modelNames there, options.model_names), or pass one (--model, options.model)"
+            )
         if not model:
             raise OptionsError(
                 'model is not set: name one that the provider serves (--model, options.model, "model" in settings.json)'
@@ -246,15 +253,20 @@ class _Assembly:
         if definition is None:
             known = ", ".join(self._agents) or "(none)"
             raise ToolInputError(f"there is no agent {name!r}: the agents are {known}", path="agent")
+        if definition.isolation:
+            text = f"the agent {name!r} wants isolation {definition.isolation!r}, and there is none here: remove that field"
+            raise ToolInputError(text, path="agent")
         parent = self.agent()
+        names_all = not definition.tools or "*" in definition.tools
         gate = parent.gate.narrowed(
             permission_mode=definition.permission_mode,
-            tools=definition.tools or None,
+            tools=None if names_all else definition.tools,
             deny=definition.disallowed_tools,
             source=definition.source or "subagent",
         )
         # a subagent that names no tools has all but Task
-        named = {tool.partition("(")[0].strip() for tool in definition.tools}
+        named = {ALSO.get(tool, tool) for tool in (tool.partition("(")[0].strip() for tool in definition.tools)}
+        named = set(self._tools.names()) if "*" in named else named
         names = (named or {*self._tools.names()} - {TASK}) - set(definition.disallowed_tools)
         tools = self._tools.only(names)
         return replace(
@@ -262,7 +274,7 @@ class _Assembly:
             name=name,
             provider=definition.provider or _guarded(self._options, self._clock),
             final_answer=None,
-            model=definition.model if definition.model not in (None, "", "inherit") else parent.model,
+            model=served_model(definition.model or "", self._project.settings.model_names) or parent.model,
             tools=tools.only(gate.offered_tools(tools.names())),
             gate=gate,
             guidance=ProjectGuidance(self._project, base=definition.prompt, brings=definition.skills),
@@ -314,12 +326,13 @@ def _definition(file: AgentFile) -> AgentDefinition:
         description=file.description,
         prompt=file.prompt,
         tools=file.tools,
-        model=served_model(file.model),
+        model=file.model or None,
         disallowed_tools=file.disallowed_tools,
         max_steps=file.max_turns,
         permission_mode=cast(PermissionMode | None, file.permission_mode or None),  # the gate checks it
         skills=file.skills,
         source=file.path,
+        isolation=file.isolation or None,
     )
 
 

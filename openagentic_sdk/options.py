@@ -59,6 +59,7 @@ class AgentDefinition:
     permission_mode: PermissionMode | None = None
     skills: Sequence[str] = ()
     source: str | None = None
+    isolation: str | None = None
 
 
 @frozen(kw_only=True)
@@ -89,6 +90,7 @@ class OpenAgenticOptions:
         run_text_commands   True runs the commands that stand as !`command` in the text of trusted skills and commands, if an
                             allow rule covers them, and puts what they write in their place; False leaves that to the
                             settings ("enableSkillShellExecution"); "disableSkillShellExecution" there forbids it
+        model_names         which model a word of files (haiku, sonnet, opus) stands for; others leave the model as it is
         additional_dirs     more folders that belong to the workspace
         system_prompt       replaces the built-in base of the system prompt
 
@@ -149,6 +151,7 @@ class OpenAgenticOptions:
     setting_sources: Sequence[SettingSource] = ()
     trust_project: bool | None = None
     run_text_commands: bool = False
+    model_names: Mapping[str, str] = field(default_factory=dict)
     additional_dirs: Sequence[str | os.PathLike[str]] = ()
     system_prompt: str | None = None
     skill_paths: Sequence[str | os.PathLike[str]] = ()

@@ -10,6 +10,8 @@ from ..skills.names import name_key
 from ..text import one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 
+_FIELDS = {"name", "description", "tools", "disallowedTools", "model", "skills", "maxTurns", "permissionMode"}
+_FIELDS |= {"isolation", "color"}
 MAX_AGENT_BYTES = 256 * 1024
 
 
@@ -28,6 +30,7 @@ class AgentFile:
     skills: tuple[str, ...] = ()
     max_turns: int | None = None
     permission_mode: str = ""
+    isolation: str = ""
 
 
 @frozen
@@ -74,12 +77,15 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
         scope=file.scope,
         tools=fields.rules("tools"),
         disallowed_tools=fields.rules("disallowedTools"),
-        model="" if fields.text("model") == "inherit" else fields.text("model"),
+        model=fields.text("model"),
         skills=fields.words("skills"),
         max_turns=(int(turns) or None) if turns.isascii() and turns.isdigit() and len(turns) < 10 else None,
         permission_mode=fields.text("permissionMode"),
+        isolation=fields.text("isolation"),
     )
+    unknown = [key for key in front.data if key not in _FIELDS] if name else []
     notes = [*front.diagnostics, *fields.diagnostics]
+    notes += [Diagnostic("field-without-effect", f"{key} has no effect here", fields.line(key)) for key in unknown]
     reason = ""
     if name.startswith("-") or ":" in name:
         reason = f"the name {name[:80]!r} begins with a hyphen or has a colon: use letters, digits and hyphens"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from ..frozen import frozen
 from ..skills.files import Bounds, walk_files
 from ..skills.frontmatter import Diagnostic
-from ..skills.index import folders_up
+from ..skills.index import claude_home, folders_up
 
 MANAGED_DIR = "/etc/claude-code"
 
@@ -52,12 +52,11 @@ def claude_folders(
 ) -> ClaudeFolders:
     """The folders that `setting_sources` (`user`, `project`, `local`) opens; with none of them nothing is read at all."""
     sources = frozenset(setting_sources)
-    base = os.path.abspath(home) if home is not None else os.path.expanduser("~")
     return ClaudeFolders(
         project_dir=os.path.abspath(project_dir),
         folders=tuple(reversed(folders_up(project_dir, cwd))),
         boundary=os.path.realpath(project_dir),
-        user_dir=os.path.join(base, ".claude") if "user" in sources else None,
+        user_dir=claude_home(home) if "user" in sources else None,
         managed_dir=os.path.abspath(managed_dir) if managed_dir is not None and sources else None,
         reads_project="project" in sources,
         reads_local="local" in sources,
@@ -81,8 +80,14 @@ def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]
             place = os.path.join(folder, ".claude", kind)
             yield from markdown_below(place, "project", folders.boundary, problems)
     if folders.user_dir is not None:
-        boundary = os.path.realpath(os.path.dirname(folders.user_dir))
+        boundary = user_boundary(folders.user_dir)
         yield from markdown_below(os.path.join(folders.user_dir, kind), "user", boundary, problems)
+
+
+def user_boundary(user_dir: str) -> str:
+    """Where links in the user's own files may lead: anywhere in the home folder, unless the files stand elsewhere."""
+    usual = os.path.basename(user_dir) == ".claude"
+    return os.path.realpath(os.path.dirname(user_dir) if usual else user_dir)
 
 
 def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:

@@ -183,7 +183,9 @@ def _draft_of(command: Command, arguments: str) -> Draft | None:
     )
 
 
-def expanded_event(command: Command, arguments: str, *, trusted: bool) -> CommandExpanded:
+def expanded_event(
+    command: Command, arguments: str, *, trusted: bool, model_names: Mapping[str, str] | None = None
+) -> CommandExpanded:
     """The event that says which command a prompt was. Grants come only with `trusted`."""
     return CommandExpanded(
         name=command.name,
@@ -191,7 +193,7 @@ def expanded_event(command: Command, arguments: str, *, trusted: bool) -> Comman
         scope=command.scope,
         arguments=arguments or None,
         grants=grantable(command.allowed_tools)[0] if trusted else (),
-        model=served_model(command.model),
+        model=served_model(command.model, model_names),
     )
 
 

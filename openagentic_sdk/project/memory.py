@@ -17,8 +17,9 @@ from ..patterns import regex
 from ..skills.fields import Fields
 from ..skills.files import is_within, read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
+from ..skills.index import claude_home, folders_up
 from ..text import without_hidden
-from .claude import ClaudeFolders, MarkdownFile, markdown_below
+from .claude import ClaudeFolders, MarkdownFile, markdown_below, user_boundary
 
 MAX_MEMORY_BYTES = 256 * 1024
 MAX_MEMORY_FILES = 200
@@ -62,38 +63,63 @@ def is_for(patterns: Sequence[str], path: str, folder: str) -> bool:
     return any(fits.fullmatch(relative) for fits in map(compile_glob, patterns) if fits)
 
 
-def read_memory(folders: ClaudeFolders, *, agents_md: str = "fallback", allow_outside_imports: bool = False) -> Memory:
+def read_memory(
+    folders: ClaudeFolders,
+    *,
+    agents_md: str = "fallback",
+    allow_outside_imports: bool = False,
+    excludes: Sequence[str] = (),
+) -> Memory:
     """The memory of a project and its user. AGENTS.md counts when there is no CLAUDE.md (`agents_md="fallback"`),
-    beside it (`both`) or not at all (`never`).
+    beside it (`both`) or not at all (`never`); files above the project count when they belong to this user or to root.
 
-    What a project's file imports from outside of the project is left out unless `allow_outside_imports`.
+    What a project's file imports from outside of the project is left out unless `allow_outside_imports`; `excludes` are
+    globs of absolute paths that are not read, but for managed ones.
     """
-    reading = _Reading(allow_outside_imports)
+    reading = _Reading(allow_outside_imports, tuple(excludes))
     if folders.managed_dir is not None:
         reading.add(os.path.join(folders.managed_dir, "CLAUDE.md"), "managed", None)
     if folders.user_dir is not None:
         reading.add(os.path.join(folders.user_dir, "CLAUDE.md"), "user", None)
         reading.add_rules(os.path.join(folders.user_dir, "rules"), "user", folders.boundary, folders.project_dir)
-    with_agents = agents_md == "both" or (agents_md == "fallback" and not _has_claude_md(folders))
+    if folders.reads_project:
+        for folder in _folders_above(folders.project_dir):
+            reading.add_above(folder, folders)
+    is_found = any(os.path.isfile(os.path.join(folder, name)) for folder in folders.folders for name in _CLAUDE_NAMES)
+    with_agents = agents_md == "both" or (agents_md == "fallback" and not is_found)
     for folder in folders.folders:
-        _add_folder(reading, folders, folder, with_agents)
+        reading.add_folder(folder, folders, with_agents)
     return Memory(tuple(reading.files), tuple(reading.rules), tuple(reading.problems))
 
 
-def _add_folder(reading: _Reading, folders: ClaudeFolders, folder: str, with_agents: bool) -> None:
-    if folders.reads_project:
-        for name in (*_CLAUDE_NAMES, *(["AGENTS.md"] if with_agents else [])):
-            reading.add(os.path.join(folder, name), "project", folders.boundary)
-        reading.add_rules(os.path.join(folder, ".claude", "rules"), "project", folders.boundary, folder)
-    if folders.reads_local:
-        reading.add(os.path.join(folder, "CLAUDE.local.md"), "local", folders.boundary)
+def read_nested_memory(folders: ClaudeFolders, path: str, excludes: Sequence[str] = ()) -> Memory:
+    """What the folders below the working directory say that lead to one file, which none of `folders` is about."""
+    reading = _Reading(False, tuple(excludes))
+    for folder in nested_folders(folders, path):
+        reading.add_folder(folder, folders, False)
+    return Memory(tuple(reading.files), tuple(reading.rules), tuple(reading.problems))
+
+
+def nested_folders(folders: ClaudeFolders, path: str) -> list[str]:
+    """The project's folders that lead to a file and that no run reads from its start, the outermost first."""
+    folder = os.path.dirname(os.path.realpath(path))
+    if not is_within(folder, folders.boundary):
+        return []
+    known = {os.path.realpath(each) for each in folders.folders}
+    return [each for each in reversed(folders_up(folders.boundary, folder)) if each not in known]
+
+
+def _folders_above(project_dir: str) -> list[str]:
+    """The folders from the root of the file system down to the one that holds the project."""
+    found: list[str] = []
+    folder = os.path.realpath(project_dir)
+    while (parent := os.path.dirname(folder)) != folder:
+        found.append(parent)
+        folder = parent
+    return found[::-1]
 
 
 _CLAUDE_NAMES = ("CLAUDE.md", os.path.join(".claude", "CLAUDE.md"))
-
-
-def _has_claude_md(folders: ClaudeFolders) -> bool:
-    return any(os.path.isfile(os.path.join(folder, name)) for folder in folders.folders for name in _CLAUDE_NAMES)
 
 
 @mutable
@@ -101,14 +127,36 @@ class _Reading:
     """The files as they are found, and those that were found before."""
 
     allow_outside: bool
+    excludes: tuple[str, ...] = ()
     files: list[MemoryFile] = field(default_factory=list)
     rules: list[MemoryFile] = field(default_factory=list)
     problems: list[Diagnostic] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)
 
+    def add_folder(self, folder: str, folders: ClaudeFolders, with_agents: bool) -> None:
+        """What one folder of the project says."""
+        if folders.reads_project:
+            for name in (*_CLAUDE_NAMES, *(["AGENTS.md"] if with_agents else [])):
+                self.add(os.path.join(folder, name), "project", folders.boundary)
+            self.add_rules(os.path.join(folder, ".claude", "rules"), "project", folders.boundary, folder)
+        if folders.reads_local:
+            self.add(os.path.join(folder, "CLAUDE.local.md"), "local", folders.boundary)
+
+    def add_above(self, folder: str, folders: ClaudeFolders) -> None:
+        """What a folder above the project says: no stranger may speak there."""
+        names = [*_CLAUDE_NAMES, *(["CLAUDE.local.md"] if folders.reads_local else [])]
+        for path in (os.path.join(folder, name) for name in names):
+            if os.path.dirname(path) == claude_home() or not os.path.isfile(path):
+                continue
+            status = os.stat(path)
+            if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o002:
+                self.leave_out(path, "it stands above the project and is another user's, or anybody may write it")
+            else:
+                self.add(path, "above", os.path.realpath(folder))
+
     def add(self, path: str, scope: str, boundary: str | None, hops: int = 0) -> None:
         """Read one file, then what it imports."""
-        text = self.read(path, boundary) if os.path.lexists(path) else None
+        text = self.read(path, boundary, hops > 0) if os.path.lexists(path) else None
         if text is None:
             return
         text = without_comments(without_hidden(text))
@@ -122,9 +170,9 @@ class _Reading:
 
     def add_rules(self, root: str, scope: str, boundary: str, folder: str) -> None:
         """The rule files below `root`; those with `paths` apply to files below `folder`."""
-        boundary = boundary if scope == "project" else os.path.realpath(os.path.dirname(root))
+        boundary = boundary if scope == "project" else user_boundary(os.path.dirname(root))
         for file in markdown_below(root, scope, boundary, self.problems):
-            text = self.read(file.path, boundary)
+            text = self.read(file.path, boundary, False)
             if text is not None:
                 self.add_rule(file, text, folder)
 
@@ -143,9 +191,9 @@ class _Reading:
                 MemoryFile(file.path, file.scope, body, paths=paths, folder=folder)
             )
 
-    def read(self, path: str, boundary: str | None) -> str | None:
+    def read(self, path: str, boundary: str | None, is_import: bool) -> str | None:
         real = os.path.realpath(path)
-        if real in self.seen:
+        if real in self.seen or (boundary is not None and self.is_excluded(path)):
             return None
         self.seen.add(real)
         if len(self.files) + len(self.rules) >= MAX_MEMORY_FILES:
@@ -154,8 +202,15 @@ class _Reading:
         try:
             return read_text(path, boundary=boundary, max_bytes=MAX_MEMORY_BYTES)
         except OSError as error:
-            self.leave_out(path, str(error))
+            outside = is_import and boundary is not None and not is_within(real, boundary)
+            advice = '; to import it, set "allowOutsideImports": true in trusted settings' if outside else ""
+            self.leave_out(path, f"{error}{advice}")
             return None
+
+    def is_excluded(self, path: str) -> bool:
+        names = {path.lstrip("/"), os.path.realpath(path).lstrip("/")}
+        patterns = [compile_glob(pattern.lstrip("/")) for pattern in self.excludes]
+        return any(fits.fullmatch(name) for fits in patterns if fits for name in names)
 
     def leave_out(self, path: str, reason: str) -> None:
         self.problems.append(Diagnostic("memory-left-out", reason, path=path, is_error=True))

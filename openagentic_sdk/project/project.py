@@ -6,7 +6,7 @@ Whatever shows or checks what a run would read starts here too, so that it shows
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,6 +84,16 @@ class Project:
         return (*withheld, *(note for part in parts for note in part.diagnostics))
 
 
+def _models_of(env: Mapping[str, str]) -> dict[str, str]:
+    """The models that Claude Code's variables name for its words; those of settings count before those of the process."""
+    found: dict[str, str] = {}
+    for word in ("haiku", "sonnet", "opus"):
+        name = f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL"
+        if model := env.get(name) or os.environ.get(name):
+            found[word] = model
+    return found
+
+
 def read_project(
     root: str | os.PathLike[str],
     *,
@@ -94,6 +104,7 @@ def read_project(
     skill_paths: Sequence[str | os.PathLike[str]] = (),
     additional_dirs: Sequence[str | os.PathLike[str]] = (),
     run_text_commands: bool = False,
+    model_names: Mapping[str, str] | None = None,
     managed_dir: str | None = MANAGED_DIR,
 ) -> Project:
     """Read everything that `setting_sources` (`user`, `project`, `local`) open; what is damaged is left out with a finding.
@@ -104,6 +115,9 @@ def read_project(
     home = None if home is None else os.fspath(home)
     folders = claude_folders(root, cwd=cwd, setting_sources=setting_sources, home=home, managed_dir=managed_dir)
     settings = read_settings(folders, trusted=trust.is_trusted)
+    settings = replace(
+        settings, model_names={**_models_of(settings.env), **settings.model_names, **(model_names or {})}
+    )
     # What was trusted goes on forbidding while the project waits to be trusted again.
     settings = replace(settings, hooks=(*settings.hooks, *trust.hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
@@ -116,7 +130,9 @@ def read_project(
         one = CommandSet((command,))
         return expand_prompt(f"/{command.name} {arguments}", one, (), folders).text
 
-    more = [*additional_dirs, *(rule.text for rule in settings.additional_dirs)]
+    # what the caller names starts at the working directory, what settings name at the project
+    more = [Path(cwd, os.path.expanduser(folder)) for folder in additional_dirs]
+    more += [Path(root, os.path.expanduser(rule.text)) for rule in settings.additional_dirs]
     return Project(
         cwd=cwd,
         root=root,
@@ -128,6 +144,7 @@ def read_project(
             folders,
             agents_md=settings.agents_md or "fallback",
             allow_outside_imports=settings.outside_imports,
+            excludes=settings.memory_excludes,
         ),
         commands=commands,
         agents=read_agents(folders),
@@ -141,7 +158,8 @@ def read_project(
             trusts=trusts,
             reads_project="project" in setting_sources,
             commands=command_text,
+            model_names=settings.model_names,
         ),
         lists_skills=bool(skill_paths) or bool({"user", "project"} & set(setting_sources)),
-        workspace_roots=tuple(dict.fromkeys([cwd, *(str(Path(cwd, folder)) for folder in more)])),
+        workspace_roots=tuple(dict.fromkeys([cwd, *map(str, more)])),
     )

@@ -65,8 +65,7 @@ def build_system_prompt(
     sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
     if memory is not None:
         for file in memory.files:
-            opening = f'<memory path="{_attribute(file.path)}" scope="{file.scope}">'
-            sections.append(("memory", file.path, f"{opening}\n{contain(file.text)}\n</memory>"))
+            sections.append(("memory", file.path, memory_block(file)))
         if memory.rules:
             listing = "\n".join(
                 f"- {contain(one_line(', '.join(rule.paths)))}: {_attribute(rule.path)}" for rule in memory.rules
@@ -94,6 +93,11 @@ def contain(text: str) -> str:
 
 def _attribute(value: str) -> str:
     return one_line(value).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def memory_block(file: MemoryFile) -> str:
+    """One file of memory as the model gets it."""
+    return f'<memory path="{_attribute(file.path)}" scope="{file.scope}">\n{contain(file.text)}\n</memory>'
 
 
 def rule_message(rule: MemoryFile) -> str:

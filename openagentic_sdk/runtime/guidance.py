@@ -11,12 +11,12 @@ from ..events import Event, SystemNotice
 from ..frozen import frozen
 from ..patterns import regex
 from ..project.commands import expand_prompt, expanded_event
-from ..project.memory import is_for
+from ..project.memory import is_for, nested_folders, read_nested_memory
 from ..project.project import Project
-from ..project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt, offer_message, rule_message
+from ..project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt, memory_block, offer_message, rule_message
 from ..sessions.folds.view import SessionView
 from ..skills.activation import active_skills
-from ..skills.index import IndexResult, find_skill
+from ..skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
 from ..skills.text_commands import Draft, draft_of
 
 _GLOB_LETTER = regex(r"[*?\[\]\\{]")
@@ -110,7 +110,8 @@ class ProjectGuidance(Guidance):
         )
         if expansion.command is not None:
             trusted = project.trusts(expansion.command)
-            event = expanded_event(expansion.command, expansion.arguments, trusted=trusted)
+            names = project.settings.model_names
+            event = expanded_event(expansion.command, expansion.arguments, trusted=trusted, model_names=names)
             is_left = expansion.draft is None and draft_of(expansion.command.body) is not None
             notice = self._commands_left(f"command /{expansion.command.name}", trusted, view) if is_left else ()
             return Expanded(expansion.text, (event, *notice), expansion.draft)
@@ -144,6 +145,8 @@ class ProjectGuidance(Guidance):
             return self._brought(self._brings, view, session_id)
         project = self._project
         said = {(event.code, event.message) for event in view.events if isinstance(event, SystemNotice)}
+        for path in view.observed_files:  # what was offered in an earlier run can still be asked for
+            self._below(path)
         notices = [*self._notices(), *self._findings()]
         return [
             *(notice for notice in notices if (notice.code, notice.message) not in said),
@@ -152,8 +155,21 @@ class ProjectGuidance(Guidance):
 
     def rules_for(self, path: str) -> Sequence[str]:
         rules = [rule_message(rule) for rule in self._project.memory.rules_for(path)]
-        root = self._project.root
-        return [*rules, *(offer_message(s) for s in self._for_some_files if is_for(s.paths, path, root))]
+        root, folders = self._project.root, self._project.folders
+        nested = read_nested_memory(folders, path, self._project.settings.memory_excludes)
+        rules += [memory_block(file) for file in nested.files]
+        rules += [rule_message(rule) for rule in nested.rules_for(path)]
+        offered = [*self._for_some_files, *self._below(path)]
+        return rules + [offer_message(s) for s in offered if not s.paths or is_for(s.paths, path, root)]
+
+    def _below(self, path: str) -> list[SkillInfo]:
+        """The skills of the folders below the working directory that lead to a file."""
+        nested = nested_folders(self._project.folders, path) if self._project.folders.reads_project else []
+        for folder in nested:
+            self._project.library.look_below(folder)
+        skills = self._project.skills().skills if nested else ()
+        roots = {os.path.join(folder, place) for folder in nested for place in PROJECT_FOLDERS}
+        return [skill for skill in skills if skill.model_invocable and os.path.realpath(skill.root) in roots]
 
     def reading_rules(self, skill_events: Sequence[Event]) -> Sequence[str]:
         """Of skills that stand where their events say: an event alone opens no folder."""
@@ -184,8 +200,8 @@ class ProjectGuidance(Guidance):
         hidden = [note for note in project.skills().diagnostics if note.is_error or note.code == "skill-shadowed"]
         return [
             *(SystemNotice("settings.withheld", text) for text in project.settings.withheld),
-            *(SystemNotice(f"{kind}.{n.code}", n.message) for kind, notes in parts.items() for n in notes),
-            *(SystemNotice(f"skills.{note.code}", f"{note.path}: {note.message}") for note in hidden),
+            *(SystemNotice(f"{kind}.{n.code}", n.located) for kind, notes in parts.items() for n in notes),
+            *(SystemNotice(f"skills.{note.code}", note.located) for note in hidden),
         ]
 
     def _brought(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:

@@ -151,6 +151,7 @@ def activation_event(
     enforce: bool = False,
     tree_sha256: str | None = None,
     variables: Mapping[str, str] | None = None,
+    model_names: Mapping[str, str] | None = None,
 ) -> SkillActivated:
     """The event that makes a skill active.
 
@@ -171,7 +172,7 @@ def activation_event(
         grants=grantable(allowed)[0] if trusted else (),
         disallowed_tools=filled_rules(info, doc.disallowed_tools, variables or {}),
         allowed_only=allowed if enforce and allowed else None,
-        model=served_model(doc.model),
+        model=served_model(doc.model, model_names or {}),
         argument_names=doc.arguments,
     )
 

@@ -91,14 +91,21 @@ class Fields:
         self.diagnostics.append(Diagnostic("field-kind", f"{key}: {reason}", self.line(key)))
 
 
-# Words of one client's menu: no endpoint serves them, so a file that names one leaves the model as it is.
-_MENU_WORDS = frozenset({"inherit", "default", "sonnet", "opus", "haiku", "opusplan", "best"})
+# Words of one client's menu: no endpoint serves them.
+_MENU_WORDS = frozenset({"inherit", "default", "sonnet", "opus", "haiku", "fable", "opusplan", "best"})
 
 
-def served_model(name: str) -> str | None:
-    """The model that a file asks for by the name that an endpoint knows it by; None when it asks for none."""
+def served_model(name: str, model_names: Mapping[str, str] | None = None) -> str | None:
+    """The model that a file asks for by the name that an endpoint knows it by; None when it asks for none.
+
+    `model_names` says which model a word stands for; a word of the menu that is not there leaves the model as it is.
+    """
     plain = name.strip()
-    return None if plain.partition("[")[0].casefold() in _MENU_WORDS else plain or None
+    word = plain.partition("[")[0].casefold()
+    known = {each.casefold(): model for each, model in (model_names or {}).items()}
+    if word in known:
+        return known[word]
+    return None if word in _MENU_WORDS else plain or None
 
 
 def split_rules(text: str) -> list[str]:

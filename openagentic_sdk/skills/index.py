@@ -143,24 +143,38 @@ def skill_roots(
     paths: Sequence[str | os.PathLike[str]] = (),
     home: str | os.PathLike[str] | None = None,
     precedence: str = "project",
+    below: Sequence[str] = (),
 ) -> list[SkillRoot]:
     """Where skills are looked for, the winner of a clash first: explicit paths, then project and user as `precedence` says.
 
-    Within the project the folder nearest to `cwd` wins, and `.claude` before `.agents`.
+    Within the project the folder nearest to `cwd` wins, and `.claude` before `.agents`. `below` are more folders of it,
+    whose skills come last.
     """
     order = {"project": (1, 2), "user": (2, 1)}[precedence]
     explicit = [os.path.abspath(path) for path in paths]
     roots = [SkillRoot(path, "path", os.path.realpath(path), (0, i)) for i, path in enumerate(explicit)]
     if project_dir is not None:
         boundary = os.path.realpath(project_dir)
-        nearest = folders_up(project_dir, cwd)
+        nearest = [*folders_up(project_dir, cwd), *below]
         places = [os.path.join(folder, place) for folder in nearest for place in PROJECT_FOLDERS]
         roots += [SkillRoot(place, "project", boundary, (order[0], i)) for i, place in enumerate(places)]
     if "user" in setting_sources:
         base = os.path.abspath(home) if home is not None else os.path.expanduser("~")
         places = [os.path.join(base, place) for place in USER_FOLDERS]
-        roots += [SkillRoot(place, "user", os.path.realpath(base), (order[1], i)) for i, place in enumerate(places)]
+        own = claude_home(home)
+        places[0] = os.path.join(own, "skills")
+        for i, place in enumerate(places):
+            boundary = os.path.realpath(base if os.path.dirname(own) == base or i else own)
+            roots.append(SkillRoot(place, "user", boundary, (order[1], i)))
     return sorted(roots, key=lambda root: root.rank)
+
+
+def claude_home(home: str | os.PathLike[str] | None = None) -> str:
+    """The user's own folder of `.claude` files: `$CLAUDE_CONFIG_DIR`, else `~/.claude`, or that of another `home`."""
+    if home is not None:
+        return os.path.join(os.path.abspath(home), ".claude")
+    named = os.environ.get("CLAUDE_CONFIG_DIR")
+    return os.path.abspath(os.path.expanduser(named or "~/.claude"))
 
 
 def folders_up(project_dir: str | os.PathLike[str], cwd: str | os.PathLike[str] | None) -> list[str]:
@@ -193,11 +207,18 @@ class SkillIndex:
         paths: Sequence[str | os.PathLike[str]] = (),
         home: str | os.PathLike[str] | None = None,
         precedence: str = "project",
+        below: Sequence[str] = (),
         bounds: Bounds | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.roots = skill_roots(
-            project_dir, cwd=cwd, setting_sources=setting_sources, paths=paths, home=home, precedence=precedence
+            project_dir,
+            cwd=cwd,
+            setting_sources=setting_sources,
+            paths=paths,
+            home=home,
+            precedence=precedence,
+            below=below,
         )
         self._bounds = bounds or Bounds()
         self._clock = clock or SystemClock()

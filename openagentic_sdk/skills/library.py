@@ -6,14 +6,14 @@ Skills are trusted by nobody unless somebody says so; see `openagentic_sdk.proje
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import FileRefusedError
 from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMessage
 from ..frozen import frozen
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import tree_sha256
-from .index import SkillIndex, SkillInfo, load_skill
+from .index import PROJECT_FOLDERS, SkillIndex, SkillInfo, load_skill
 from .names import name_key
 from .parse import SkillDoc, without_effect
 from .text_commands import Draft, draft_of
@@ -67,7 +67,9 @@ class SkillLibrary:
         runs_commands: bool = False,
         reads_project: bool = True,
         commands: Callable[[str, str], str | None] = lambda name, arguments: None,
+        model_names: Mapping[str, str] | None = None,
     ) -> None:
+        self.model_names = model_names or {}
         self.setting_sources = tuple(setting_sources)
         self.trusts = trusts
         self.enforce = enforce
@@ -77,6 +79,7 @@ class SkillLibrary:
         self._paths = tuple(paths)
         self._home = home
         self._precedence = precedence
+        self._below: tuple[str, ...] = ()
         self._indexes: dict[tuple[str, str | None], SkillIndex] = {}
 
     def index(self, project_dir: str, cwd: str | None = None) -> SkillIndex:
@@ -90,8 +93,17 @@ class SkillLibrary:
                 paths=self._paths,
                 home=self._home,
                 precedence=self._precedence,
+                below=self._below,
             )
         return self._indexes[key]
+
+    def look_below(self, folder: str) -> bool:
+        """Count the skills of one more folder of the project from now on; False when they count already."""
+        if folder in self._below or not any(os.path.isdir(os.path.join(folder, place)) for place in PROJECT_FOLDERS):
+            return False
+        self._below = (*self._below, folder)
+        self._indexes.clear()
+        return True
 
     def activate(
         self,
@@ -123,6 +135,7 @@ class SkillLibrary:
             enforce=self.enforce,
             tree_sha256=digest,
             variables=_variables(project_dir, session_id),
+            model_names=self.model_names,
         )
         before = [*events, UserMessage("")] if requested_by == "user" else events
         if _is_in_force(event, before):

@@ -189,3 +189,143 @@ class CommandTest(RunTestCase):
                 self.assertEqual(main(["run", *flags, prompt]), code, err.getvalue())
                 self.assertEqual("did you mean /deploy" in err.getvalue(), prompt == "/deplyo now")
         self.assertEqual(self.run_script("Done.", prompt="/zzzz x").final_text, "Done.")
+
+
+class MemoryTest(RunTestCase):
+    def prompt_of(self, result: Any) -> str:
+        return [e.system_prompt for e in result.events if e.type == "model.context"][-1]
+
+    def test_memory_above_the_project_counts_when_it_is_nobody_elses(self) -> None:
+        self.write({"../CLAUDE.md": "from above"})
+        self.assertIn("from above", self.prompt_of(self.run_script("Done.")))
+        os.chmod(self.parent / "CLAUDE.md", 0o666)
+        result = self.run_script("Done.")
+        self.assertNotIn("from above", self.prompt_of(result))
+        self.assertIn("memory.memory-left-out", [e.code for e in result.events if e.type == "system.notice"])
+
+    def test_what_stands_beside_a_file_comes_when_the_file_is_read(self) -> None:
+        self.write(
+            {
+                "app/CLAUDE.md": "nested memory",
+                "app/CLAUDE.local.md": "nested local memory",
+                "app/.claude/rules/always.md": "nested rule",
+                "app/.claude/rules/py.md": "---\npaths: '*.py'\n---\nnested rule for Python",
+                "app/.claude/skills/deploy/SKILL.md": "---\nname: deploy\ndescription: nested skill\n---\nDo.\n",
+                "app/x.txt": "x",
+                "app/deep/y.py": "y",
+            }
+        )
+        sources = ("project", "local")
+        turns = (call("Read", file_path="app/x.txt"), call("Read", file_path="app/deep/y.py"), "Done.")
+        result = self.run_script(*turns, setting_sources=sources)
+        self.assertNotIn("nested", self.prompt_of(result))
+        notes = [e.text for e in result.events if e.type == "user.message" and e.origin == "rule"]
+        words = ("nested memory", "nested local memory", "nested rule\n", "nested skill", "nested rule for Python")
+        self.assertEqual([sum(word in text for text in notes) for word in words], [1] * 5)
+        self.assertIn("nested rule for Python", notes[-1])
+        later = self.run_script(
+            call("SkillActivate", name="deploy"),
+            "Done.",
+            prompt="Go on.",
+            resume=result.session_id,
+            setting_sources=sources,
+        )
+        self.assertEqual([e.outcome for e in later.events if e.type == "tool.result"], ["ok"])
+
+    def test_an_import_from_outside_says_what_to_do(self) -> None:
+        self.write({"CLAUDE.md": "@../outside/x/SKILL.md"})
+        result = self.run_script("Done.")
+        (said,) = [e.message for e in result.events if e.type == "system.notice"]
+        self.assertIn("allowOutsideImports", said)
+
+    def test_more_folders_of_settings_start_at_the_project_and_at_home(self) -> None:
+        self.write(
+            {
+                "sub/here": "",
+                ".claude/settings.json": json.dumps({"permissions": {"additionalDirectories": ["../more", "~"]}}),
+            }
+        )
+        self.write({"../more/f.txt": "x"})
+        gate = PermissionGate(permission_mode="default")
+        turns = (call("Read", file_path="../../more/f.txt"), "Done.")
+        options = {
+            "cwd": self.project / "sub",
+            "project_dir": self.project,
+            "permission_gate": gate,
+            "trust_project": True,
+        }
+        result = self.run_script(*turns, **options)
+        self.assertEqual([e.outcome for e in result.events if e.type == "tool.result"], ["ok"])
+
+    def test_the_users_files_stand_where_a_variable_says(self) -> None:
+        self.write(
+            {
+                "../config/CLAUDE.md": "of the variable",
+                "../config/skills/v/SKILL.md": "---\nname: v\ndescription: d\n---\n",
+            }
+        )
+        self.addCleanup(os.environ.pop, "CLAUDE_CONFIG_DIR")
+        os.environ["CLAUDE_CONFIG_DIR"] = str(self.parent / "config")
+        prompt = self.prompt_of(self.run_script("Done.", setting_sources=("user",), home=None))
+        self.assertIn("of the variable", prompt)
+        self.assertIn("- v: d", prompt)
+
+    def test_files_that_settings_exclude_are_not_read(self) -> None:
+        settings = {"claudeMdExcludes": ["**/app/CLAUDE.md", str(self.project / "CLAUDE.md")]}
+        self.write(
+            {
+                "CLAUDE.md": "root",
+                "app/CLAUDE.md": "nested",
+                "app/x": "x",
+                ".claude/settings.json": json.dumps(settings),
+            }
+        )
+        result = self.run_script(call("Read", file_path="app/x"), "Done.")
+        self.assertNotIn("root\n</memory>", self.prompt_of(result))
+        self.assertEqual([e.text for e in result.events if e.type == "user.message" and e.origin == "rule"], [])
+
+
+class AgentTest(RunTestCase):
+    def agent(self, **fields: str) -> None:
+        lines = "".join(f"{name}: {value}\n" for name, value in fields.items())
+        self.write({".claude/agents/a.md": f"---\nname: a\ndescription: d\n{lines}---\nWork.\n"})
+
+    def contexts(self, **options: Any) -> Any:
+        gate = PermissionGate(permission_mode="bypass")
+        result = self.run_script(
+            call("Task", agent="a", prompt="Go."), "Child.", "Done.", permission_gate=gate, **options
+        )
+        return [e for e in result.events if e.type == "model.context"], result
+
+    def test_a_star_is_all_tools(self) -> None:
+        self.agent(tools='"*"')
+        (parent, child, *_), _ = self.contexts()
+        names = [[spec["function"]["name"] for spec in each.tools] for each in (parent, child)]
+        self.assertEqual(names[0], names[1])
+
+    def test_words_for_models_are_never_sent_as_they_are(self) -> None:
+        for word, names, model in (
+            ("inherit", {}, "m"),
+            ("haiku", {}, "m"),
+            ("Opus", {"opus": "big-1"}, "big-1"),
+            ("other-7", {}, "other-7"),
+        ):
+            with self.subTest(word):
+                self.agent(model=word)
+                (parent, child, *_), _ = self.contexts(model_names=names)
+                self.assertEqual((parent.model, child.model), ("m", model))
+        self.agent(model="sonnet")
+        self.write({".claude/settings.json": json.dumps({"modelNames": {"Sonnet": "mid-2"}})})
+        self.assertEqual(self.contexts()[0][1].model, "mid-2")
+
+    def test_a_worktree_of_its_own_is_refused_with_a_sentence(self) -> None:
+        self.agent(isolation="worktree")
+        _, result = self.contexts()
+        (refused,) = [e for e in result.events if e.type == "tool.result"]
+        self.assertIn("wants isolation 'worktree'", refused.error_message)
+
+    def test_fields_without_effect_are_said(self) -> None:
+        self.agent(memory="project", colour="red", color="blue")
+        said = [e.message for e in self.contexts()[1].events if e.type == "system.notice"]
+        path = self.project / ".claude/agents/a.md"
+        self.assertEqual(said, [f"{path}:4: memory has no effect here", f"{path}:5: colour has no effect here"])
