@@ -6,11 +6,9 @@ event of a batch also carries the time and the summary after it, so both appear 
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import field
 from datetime import datetime
@@ -20,8 +18,10 @@ from ..clock import Clock, SystemClock
 from ..errors import ConcurrencyError, InvalidEventError, SessionExistsError, SessionLockedError, SessionNotFoundError
 from ..events import Event, UnknownEvent
 from ..frozen import mutable
+from ..patterns import regex
 from ..serialization import dumps_json
 from .base import SessionStore
+from .in_turn import InTurn
 from .log.line import encode_event
 
 T = TypeVar("T")
@@ -52,8 +52,9 @@ class _Known:
 class ClaudeSessionStore:
     """A store of ours for `ClaudeAgentOptions(session_store=...)`.
 
-    `fold` is that SDK's own `fold_session_summary`; without it summaries are folded by the published rules. Calls run on one
-    thread in the order in which they were made; an append that is cancelled still happens. `close` ends the thread.
+    `fold` is that SDK's own `fold_session_summary`; without it summaries are folded by the published rules. Calls run in
+    threads, under asyncio and under trio, one after the other in the order in which they were made; an append that is
+    cancelled still happens.
     """
 
     def __init__(self, store: SessionStore, *, fold: Fold | None = None, clock: Clock | None = None) -> None:
@@ -61,7 +62,8 @@ class ClaudeSessionStore:
         self._fold = fold or fold_session_summary
         self._clock = clock or SystemClock()
         self._known: dict[str, _Known] = {}
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="claude-session-store")
+        self._newest = 0
+        self._turns = InTurn()
 
     async def append(self, key: Key, entries: Sequence[Entry]) -> None:
         """Add entries; one whose `uuid` is there already is left out. Raises `InvalidEventError`, and adds nothing then."""
@@ -90,11 +92,11 @@ class ClaudeSessionStore:
         return await self._off_loop(lambda: self._subkeys(key))
 
     def close(self) -> None:
-        """Wait for what is under way and end the thread; the store itself stays open."""
-        self._thread.shutdown()
+        """Wait for what is under way; the store itself stays open."""
+        self._turns.wait()
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        return await self._turns.call("", work)
 
     # --- on the thread -----------------------------------------------------------------------------------------------
 
@@ -127,7 +129,7 @@ class ClaudeSessionStore:
 
     def _events(self, key: Key, known: _Known, entries: Sequence[Entry]) -> list[Event]:
         # Milliseconds would let two appends share a time, and the one that came later must look later.
-        mtime = max(int(self._clock.now() * 1000), known.mtime + 1)
+        mtime = self._newest = max(int(self._clock.now() * 1000), known.mtime + 1, self._newest + 1)
         previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
         summary = None if key.get("subpath") else self._fold(previous, key, [*known.unsummarised, *entries])
         events = [UnknownEvent({"type": ENTRY_TYPE, "entry": entry}) for entry in entries[:-1]]
@@ -165,7 +167,9 @@ class ClaudeSessionStore:
                 kept = last["summary"]
                 data = kept.get("data") if isinstance(kept, Mapping) else None
                 shown = dict(data) if isinstance(data, Mapping) else {}
-                found.append({"session_id": last["session_id"], "mtime": last["mtime"], "summary": shown})
+                # Two processes may have written in the same millisecond: the store knows which one came later.
+                mtime = min([last["mtime"], *(row["mtime"] - 1 for row in found[-1:])])
+                found.append({"session_id": last["session_id"], "mtime": mtime, "summary": shown})
         return found
 
     def _last_whole_batch(self, session_id: str, events: int) -> Mapping[str, Any] | None:
@@ -234,6 +238,15 @@ _LAST_WINS = {
 }
 
 
+_COMMAND = regex(r"<command-name>(.*?)</command-name>")
+# What Claude's own list leaves out: output of local commands and hooks, ticks, interruptions, and blocks of an IDE that
+# stand alone. Any other text that begins with "<" was written by a person.
+_NOT_BY_A_PERSON = regex(
+    r"<local-command-stdout>|<session-start-hook>|<tick>|<goal>|\[Request interrupted by user[^\]]*\]"
+    r"|<ide_opened_file>.*</ide_opened_file>$|<ide_selection>.*</ide_selection>$"
+)
+
+
 def fold_session_summary(
     previous: Mapping[str, Any] | None, key: Key, entries: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
@@ -241,18 +254,18 @@ def fold_session_summary(
     data = dict(previous["data"]) if previous is not None else {}
     for entry in entries:
         data.setdefault("is_sidechain", entry.get("isSidechain") is True)
-        if data.get("created_at") is None:
-            try:
+        if "created_at" not in data:
+            with suppress(KeyError, TypeError, ValueError, OverflowError):
                 data["created_at"] = int(datetime.fromisoformat(entry["timestamp"]).timestamp() * 1000)
-            except (KeyError, TypeError, ValueError, OverflowError):
-                data["created_at"] = None
-        if not data.get("cwd") and isinstance(entry.get("cwd"), str):
+        if not data.get("cwd") and isinstance(entry.get("cwd"), str) and entry["cwd"]:
             data["cwd"] = entry["cwd"]
         for source, target in _LAST_WINS.items():
             if isinstance(entry.get(source), str):
                 data[target] = entry[source]
         if entry.get("type") == "tag":
-            data["tag"] = entry.get("tag") or None
+            data.pop("tag", None)
+            if isinstance(entry.get("tag"), str) and entry["tag"]:
+                data["tag"] = entry["tag"]
         if entry.get("type") == "user" and not data.get("first_prompt_locked"):
             _fold_prompt(data, entry)
     mtime = previous["mtime"] if previous is not None else 0
@@ -260,23 +273,21 @@ def fold_session_summary(
 
 
 def _fold_prompt(data: dict[str, Any], entry: Mapping[str, Any]) -> None:
-    """The first prompt of a person, or the name of the command that stands in its place."""
-    if entry.get("isMeta") or entry.get("isCompactSummary"):
+    """Take the first text that a person wrote; a slash command only counts as long as there is none."""
+    if entry.get("isMeta") is True or entry.get("isCompactSummary") is True:
         return
     message = entry.get("message")
     content = message.get("content") if isinstance(message, Mapping) else None
     blocks = [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
     if any(block.get("type") == "tool_result" for block in blocks):
         return
-    said = (
-        content
-        if isinstance(content, str)
-        else " ".join(str(b.get("text", "")) for b in blocks if b.get("type") == "text")
-    )
-    text = said.strip()
-    if text.startswith("<command-name>"):
-        data.setdefault("command_fallback", text.removeprefix("<command-name>").partition("<")[0].strip())
-    elif text and not text.startswith("<"):
-        line = text.replace("\n", " ").strip()
-        data["first_prompt"] = line if len(line) <= MAX_PROMPT_CHARS else line[:MAX_PROMPT_CHARS].rstrip() + "…"
-        data["first_prompt_locked"] = True
+    texts = [block.get("text") for block in blocks if block.get("type") == "text"] or [content]
+    for text in texts:
+        line = text.replace("\n", " ").strip() if isinstance(text, str) else ""
+        command = _COMMAND.search(line)
+        if command:
+            data["command_fallback"] = data.get("command_fallback") or command[1]
+        elif line and not _NOT_BY_A_PERSON.match(line):
+            data["first_prompt"] = line if len(line) <= MAX_PROMPT_CHARS else line[:MAX_PROMPT_CHARS].rstrip() + "…"
+            data["first_prompt_locked"] = True
+            return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import importlib.util
 import tempfile
 import unittest
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,7 @@ from openagentic_sdk.events import UnknownEvent
 from openagentic_sdk.sessions.interop import ENTRY_TYPE, ClaudeSessionStore, fold_session_summary, session_id_of
 from openagentic_sdk.sessions.lifecycle import rename_session
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.testing.clock import FakeClock
 
 MAIN = {"project_key": "proj", "session_id": "sess"}
 SUB1 = {**MAIN, "subpath": "subagents/agent-1"}
@@ -254,3 +256,78 @@ class AdapterTest(unittest.TestCase):
             self.assertEqual(await other.load(MAIN), loaded)
 
         asyncio.run(self.bounded(check()))
+
+    def test_it_works_under_trio_with_the_anyio_that_is_there(self) -> None:
+        if not importlib.util.find_spec("trio") or not importlib.util.find_spec("anyio"):
+            self.skipTest("trio and anyio are not installed")
+        import trio
+
+        async def check() -> None:
+            store = self.open_url("memory:")
+            async with trio.open_nursery() as nursery:
+                for number in range(10):
+                    nursery.start_soon(store.append, MAIN, [entry(n=number)])
+            loaded = await store.load(MAIN) or []
+            self.assertEqual(sorted(item["n"] for item in loaded), list(range(10)))
+            self.assertEqual(len(await store.list_sessions("proj")), 1)
+
+        trio.run(check)
+
+    def test_two_sessions_never_have_the_same_time(self) -> None:
+        async def check(store: ClaudeSessionStore) -> None:
+            store._clock = FakeClock(1_800_000_000.0)
+            for number in range(5):
+                await store.append({"project_key": "proj", "session_id": f"s{number}"}, [entry()])
+            rows = await store.list_sessions("proj")
+            self.assertEqual([row["session_id"] for row in rows], ["s4", "s3", "s2", "s1", "s0"])
+            times = [row["mtime"] for row in rows]
+            self.assertEqual(times, sorted(set(times), reverse=True))
+
+        self.on_every_store(check)
+
+
+class FirstPromptTest(unittest.TestCase):
+    """What Claude's own list shows of a session."""
+
+    def first_prompt(self, *contents: Any, **fields: Any) -> dict[str, Any]:
+        entries = [{"type": "user", "message": {"content": content}, **fields} for content in contents]
+        data: dict[str, Any] = fold_session_summary(None, MAIN, entries)["data"]
+        return data
+
+    def test_a_prompt_that_begins_with_a_bracket_counts(self) -> None:
+        for text in ("<div> is broken", "<b>why</b>", "< 5 items", "<ide_selection>x</ide_selection> what is this?"):
+            self.assertEqual(self.first_prompt(text)["first_prompt"], text)
+
+    def test_what_no_person_wrote_is_left_out(self) -> None:
+        for text in (
+            "<local-command-stdout>x</local-command-stdout>",
+            "<session-start-hook>x",
+            "<tick>1",
+            "[Request interrupted by user for tool use]",
+            "<ide_opened_file>a\nb</ide_opened_file>",
+            "  <ide_selection>x\ny</ide_selection>  ",
+            "",
+        ):
+            self.assertEqual(self.first_prompt(text, "then this")["first_prompt"], "then this", text)
+        for marked in ({"isMeta": True}, {"isCompactSummary": True}):
+            self.assertNotIn("first_prompt", self.first_prompt("text", **marked))
+        self.assertNotIn("first_prompt", self.first_prompt([{"type": "tool_result", "content": "x"}]))
+
+    def test_a_block_of_an_ide_before_the_prompt_does_not_hide_it(self) -> None:
+        blocks = [
+            {"type": "text", "text": "<ide_opened_file>a.py</ide_opened_file>"},
+            {"type": "text", "text": "fix\nit"},
+        ]
+        self.assertEqual(self.first_prompt(blocks)["first_prompt"], "fix it")
+
+    def test_a_slash_command_stands_in_until_there_is_a_prompt(self) -> None:
+        command = "<command-message>review</command-message>\n<command-name>/review</command-name>"
+        data = self.first_prompt(command, "<command-name>/other</command-name>")
+        self.assertEqual(data["command_fallback"], "/review")
+        self.assertNotIn("first_prompt", data)
+        self.assertEqual(self.first_prompt(command, "now this")["first_prompt"], "now this")
+
+    def test_a_tag_can_be_taken_away_and_a_broken_time_is_none(self) -> None:
+        entries = [{"type": "x", "timestamp": "nonsense"}, {"type": "tag", "tag": "a"}, {"type": "tag", "tag": ""}]
+        data = fold_session_summary(None, MAIN, entries)["data"]
+        self.assertEqual(data, {"is_sidechain": False})
