@@ -68,9 +68,12 @@ if TYPE_CHECKING:
     from .runs.whatif import what_if as what_if
     from .serialization import dumps_event as dumps_event
     from .serialization import loads_event as loads_event
+    from .sessions.async_store import AsyncSessionStore as AsyncSessionStore
+    from .sessions.async_store import AsyncStore as AsyncStore
     from .sessions.base import SessionStore as SessionStore
     from .sessions.folds.metrics import RunMetrics as RunMetrics
     from .sessions.follow import follow as follow
+    from .sessions.interop import ClaudeSessionStore as ClaudeSessionStore
     from .sessions.lifecycle import fork_session as fork_session
     from .sessions.memory import MemorySessionStore as MemorySessionStore
     from .sessions.rebuild import rebuild_messages as rebuild_messages
@@ -89,8 +92,11 @@ _HOMES = {
     "AgentDefinition": "options",
     "AnthropicProvider": "providers.anthropic",
     "ApprovalResult": "permissions.gate",
+    "AsyncSessionStore": "sessions.async_store",
+    "AsyncStore": "sessions.async_store",
     "BackgroundResult": "runs.background",
     "BackgroundRun": "runs.background",
+    "ClaudeSessionStore": "sessions.interop",
     "Done": "providers.base",
     "Event": "events",
     "EventLoopError": "errors",
@@ -152,8 +158,11 @@ __all__ = [
     "AgentDefinition",
     "AnthropicProvider",
     "ApprovalResult",
+    "AsyncSessionStore",
+    "AsyncStore",
     "BackgroundResult",
     "BackgroundRun",
+    "ClaudeSessionStore",
     "Done",
     "Event",
     "EventLoopError",
