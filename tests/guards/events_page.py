@@ -1,0 +1,64 @@
+"""The reference of all events, as `docs/events.md` holds it.
+
+`python3 -m tests.guards.events_page` writes that page again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+
+from openagentic_sdk import events
+
+from .source import ROOT
+
+PAGE = ROOT / "docs" / "events.md"
+HEAD = """# Events
+
+Everything that happens in a run is one of these values, all frozen, all in [events.py](../openagentic_sdk/events.py). This
+page is made from that file by `python3 -m tests.guards.events_page`, and a test compares the two.
+
+On the wire and in the log an event is a JSON object with its `type`, its fields and the four that every event has:
+
+- `seq`, its place in the session's log, from 1 without a hole; None while it is not stored,
+- `ts`, seconds since the epoch, for information,
+- `parent_tool_use_id`, the Task call of the subagent that it belongs to, and `agent_name`, that subagent's name.
+
+A reader ignores fields that it does not know, and keeps events whose type it does not know as they are.
+
+```python
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.serialization import dumps_event, loads_event
+
+line = dumps_event(UserMessage("Is the tea ready?"))
+assert loads_event(line) == UserMessage("Is the tea ready?")
+```
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    common = {known.name for known in dataclasses.fields(events.Event)}
+    parts = [HEAD]
+    for kind in vars(events).values():
+        if not (isinstance(kind, type) and issubclass(kind, events.Event) and "type" in vars(kind)):
+            continue
+        parts.append(f"## {kind.type}\n\n`{kind.__name__}`. {inspect.cleandoc(kind.__doc__ or '')}\n")
+        rows = [_row(known) for known in dataclasses.fields(kind) if known.name not in common]
+        if rows:
+            parts.append("| field | type | default |\n|---|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def _row(known: dataclasses.Field[object]) -> str:
+    default = ""
+    if known.default_factory is not dataclasses.MISSING:
+        default = f"`{known.default_factory()!r}`"
+    elif known.default is not dataclasses.MISSING:
+        default = f"`{known.default!r}`"
+    kind = str(known.type).replace("|", "\\|")
+    return f"| `{known.name}` | `{kind}` | {default} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

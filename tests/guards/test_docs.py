@@ -1,0 +1,83 @@
+"""The pages of docs/: their code runs and prints what stands below it, links lead somewhere, every event is there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import tempfile
+import unittest
+from pathlib import Path
+
+from . import events_page
+from .source import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+NEEDED = {
+    "architecture",
+    "claude",
+    "durability",
+    "embedding",
+    "events",
+    "permissions",
+    "providers",
+    "stores",
+    "testing",
+}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Docs(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self) -> None:
+        home = self.enterContext(tempfile.TemporaryDirectory())
+        here, before = os.getcwd(), dict(os.environ)
+        self.addCleanup(lambda: (os.chdir(here), os.environ.clear(), os.environ.update(before)))
+        for name in [name for name in os.environ if name.startswith(("OPENAI_", "OPENAGENTIC_", "ANTHROPIC_"))]:
+            del os.environ[name]
+        os.environ["HOME"] = home
+        os.chdir(home)
+
+    def test_every_page_that_was_promised_is_there(self) -> None:
+        self.assertEqual(NEEDED - {page.stem for page in PAGES}, set())
+
+    def test_the_python_of_each_page_runs_from_top_to_bottom_and_prints_what_stands_below_it(self) -> None:
+        for page in PAGES:
+            blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+            with self.subTest(page.name):
+                self.assertIn("python", [language for language, _ in blocks], "a page without code that runs")
+                self.check(page, blocks)
+
+    def check(self, page: Path, blocks: list[tuple[str, str]]) -> None:
+        names: dict[str, object] = {"__name__": "docs"}
+        printed = ""
+        for language, text in blocks:
+            if language == "python":
+                self.assertEqual(printed, "", "what a block prints stands in a text block below it")
+                with contextlib.redirect_stdout(io.StringIO()) as out:
+                    exec(compile(text, str(page), "exec"), names)
+                printed = out.getvalue()
+            elif language == "text" and printed:
+                self.assertEqual(printed, text)
+                printed = ""
+        self.assertEqual(printed, "")
+
+    def test_every_link_leads_to_a_file(self) -> None:
+        for page in [*PAGES, *ROOT.glob("*.md")]:
+            links = re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+            with self.subTest(page.name):
+                self.assertEqual([link for link in links if not (page.parent / link).exists()], [])
+
+    def test_the_readme_links_every_page(self) -> None:
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        self.assertEqual([page.name for page in PAGES if f"(docs/{page.name})" not in readme], [])
+
+    def test_the_reference_of_events_is_what_the_code_says(self) -> None:
+        self.assertEqual(events_page.PAGE.read_text(encoding="utf-8"), events_page.page())
+
+
+if __name__ == "__main__":
+    unittest.main()
