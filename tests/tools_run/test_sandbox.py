@@ -70,6 +70,42 @@ class Confined(WorkspaceTestCase):
         self.assertFalse(os.path.lexists(self.workspace / ".git"))
         self.assertEqual(sorted(entry.name for entry in self.workspace.iterdir()), [".claude", ".mcp.json"])
 
+    def test_what_other_programs_trust_is_protected_at_any_depth(self) -> None:
+        for folder in ("sub/.git/hooks", "sub/deep/.claude", "bare/objects", "bare/refs", "real"):
+            (self.workspace / folder).mkdir(parents=True)
+        files = (
+            "sub/.git/config",
+            "sub/deep/.envrc",
+            "sub/deep/.claude/settings.json",
+            "bare/config",
+            "bare/HEAD",
+            "real/env",
+        )
+        for name in files:
+            (self.workspace / name).write_text("mine")
+        (self.workspace / ".envrc").symlink_to("real/env")
+        (self.workspace / "sub/.vscode").symlink_to("../real")
+        self.confined(
+            "for f in sub/.git/config sub/.git/hooks/x sub/deep/.envrc sub/deep/.claude/settings.json bare/config bare/HEAD "
+            ".envrc real/env sub/.vscode/y; do echo evil > $f; done; rm -rf sub/.git sub/deep/.envrc; mv sub/deep/.claude x"
+        )
+        self.assertEqual([(self.workspace / name).read_text() for name in files], ["mine"] * len(files))
+        self.assertEqual(sorted(os.listdir(self.workspace / "sub/.git")), ["config", "hooks"])
+
+    def test_links_of_such_names_are_put_back_and_new_repositories_set_aside(self) -> None:
+        (self.workspace / ".envrc").symlink_to("somewhere")
+        result = self.confined(
+            "rm .envrc; echo evil > .envrc; mkdir -p new/.git d/.husky objects refs; echo evil > new/.git/config; "
+            "echo evil > config; echo 'ref: refs/heads/x' > HEAD; mkdir -p far/down/objects far/down/refs; "
+            "touch far/down/HEAD"
+        )
+        self.assertEqual(os.readlink(self.workspace / ".envrc"), "somewhere")
+        for name in ("new/.git", "d/.husky", "HEAD", "far/down/HEAD"):
+            with self.subTest(name):
+                self.assertFalse(os.path.lexists(self.workspace / name))
+                self.assertTrue(os.path.lexists(self.workspace / f"{name}.from-sandbox"))
+        self.assertEqual(len([note for note in result["notes"] if ".from-sandbox" in note]), 5)
+
     def test_a_settings_file_that_a_command_makes_is_set_aside_and_a_note_says_so(self) -> None:
         result = self.confined("echo evil > .mcp.json; ln -s /etc/passwd .envrc")
         self.assertEqual(len([note for note in result["notes"] if ".from-sandbox" in note]), 2)

@@ -17,10 +17,8 @@ from ...errors import OptionsError, ToolError
 from ...frozen import frozen
 from ...sessions.seal import key_path
 from .process import CommandSpec, run_command
+from .settings_found import PLACEHOLDER_MODE, SETTINGS_FOLDERS, SettingsFound
 
-# In a workspace these decide what other programs run, so no command changes them: missing folders cannot be made either.
-PROTECTED_FOLDERS = (".git", ".claude", ".vscode", ".husky")
-PROTECTED_FILES = (".mcp.json", ".gitmodules", ".envrc", ".bashrc", ".bash_profile", ".profile", ".zshrc")
 PROBE_LIMIT_S = 10.0
 RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
 # Never $PATH, in which a folder of the workspace may stand.
@@ -36,8 +34,6 @@ _CONTROL_SOCKETS = (
     "libvirt/libvirt-sock",
 )
 _USER_SOCKETS = ("bus", "docker.sock", "podman/podman.sock", "systemd/private", "keyring/control", "gnupg/S.gpg-agent")
-# A mode that nobody gives a folder: an empty one that has it was made here, and goes even when its maker was killed.
-PLACEHOLDER_MODE = 0o1500
 
 
 @frozen
@@ -230,21 +226,17 @@ def is_below(path: str, folder: str) -> bool:
 
 
 @contextmanager
-def protected_paths(roots: Sequence[str], extra: Sequence[str] = ()) -> Iterator[list[str]]:
-    """The protected paths of the workspace. Missing folders exist, empty, for the length of the block.
+def protected_paths(roots: Sequence[str], found: SettingsFound, extra: Sequence[str] = ()) -> Iterator[list[str]]:
+    """The protected paths of the workspace. Missing folders exist at its top, empty, for the length of the block.
 
     A read-only mount needs something to stand on, and a folder that is missing could be made by the command (the hole of
     CVE-2026-25725). Afterwards a placeholder goes, once no command of any session stands on it, if it is still empty.
     """
     with ExitStack() as stack:
-        paths: list[str] = []
-        for root in roots:
-            for name in PROTECTED_FOLDERS:
-                if stack.enter_context(_claimed_folder(os.path.join(root, name))):
-                    paths.append(os.path.join(root, name))
-            files = (os.path.join(root, name) for name in (*PROTECTED_FILES, *PROTECTED_FOLDERS))
-            paths += [path for path in files if os.path.isfile(path) and not os.path.islink(path)]
-        yield [*paths, *(path for path in extra if os.path.exists(path))]
+        tops = [os.path.join(root, name) for root in roots for name in SETTINGS_FOLDERS]
+        claimed = [path for path in tops if stack.enter_context(_claimed_folder(path))]
+        nested = [path for path in found.to_protect(roots) if path not in claimed]
+        yield [*claimed, *nested, *(path for path in extra if os.path.exists(path))]
 
 
 @contextmanager

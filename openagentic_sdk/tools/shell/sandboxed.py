@@ -17,20 +17,17 @@ from ...errors import OptionsError, ToolError
 from ...frozen import frozen, mutable
 from .overlay import Effect, apply_effects, read_effects
 from .sandbox_plan import (
-    PROTECTED_FILES,
-    PROTECTED_FOLDERS,
     SandboxReport,
     probe_sandbox,
     protected_paths,
     sandbox_plan,
     sockets_outside,
 )
+from .settings_found import BARE_FOLDERS, BARE_HEAD, SETTINGS, find_settings, set_aside_new
 
 SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
 MAX_LISTED_EFFECTS = 500
-SET_ASIDE = ".from-sandbox"
-_SETTINGS = (*PROTECTED_FOLDERS, *PROTECTED_FILES)
 
 
 @mutable
@@ -145,20 +142,22 @@ class BashSandbox:
         import tempfile
 
         is_mounted = report.is_mounted
+        found = find_settings(roots)
         unix_sockets = self._has_unix_sockets(report)
         plan = sandbox_plan(
             report.level,
             cwd=cwd,
             writable=_existing([*roots, tempfile.gettempdir(), *self.writable]),
-            protected=stack.enter_context(protected_paths(roots, kept)) if is_mounted else (),
+            protected=stack.enter_context(protected_paths(roots, found, kept)) if is_mounted else (),
             network=self.network,
             unix_sockets=unix_sockets,
             hidden=sockets_outside(_existing([*roots, *self.writable])) if unix_sockets else None,
             limits=self.limits,
         )
         notes = [self.says(report)]
-        missing = [path for path in _settings(roots, PROTECTED_FILES) if not os.path.lexists(path)]
-        stack.callback(_set_aside, missing, notes)
+        if not found.is_whole:
+            notes.append("the workspace is too large to be looked through: settings deep in it are not protected")
+        stack.callback(set_aside_new, found, roots, notes)
         return Confinement(report.level, plan, notes=notes)
 
     def _overlaid(self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str]) -> Confinement:
@@ -181,9 +180,7 @@ class BashSandbox:
             "namespaces",
             cwd=cwd,
             writable=_existing([temp, *self.writable]),
-            protected=()
-            if is_off
-            else [path for path in (*_settings(roots, _SETTINGS), *kept) if os.path.exists(path)],
+            protected=() if is_off else [*find_settings(roots).to_protect(roots), *kept],
             overlays=overlays,
             network=self.network or is_off,
             unix_sockets=is_off or self.unix_sockets,
@@ -208,9 +205,7 @@ class BashSandbox:
             "total": 0,
         }
         for folder, upper, every_effect in confinement.effects():
-            effects = [
-                effect for effect in every_effect if self.mode == "off" or effect.path.split(os.sep)[0] not in _SETTINGS
-            ]
+            effects = [effect for effect in every_effect if self.mode == "off" or not _is_setting(upper, effect.path)]
             if len(effects) < len(every_effect):
                 confinement.notes.append("what the command did to .git and settings in the workspace was dropped")
             if self.effects == "commit":
@@ -228,16 +223,12 @@ class BashSandbox:
         return result
 
 
-def _set_aside(paths: list[str], notes: list[str]) -> None:
-    """Rename settings that a command made: nothing can be mounted over a file that is missing, so this is done after it."""
-    for path in paths:
-        if os.path.lexists(path):
-            os.replace(path, path + SET_ASIDE)
-            notes.append(f"{path} decides what other programs do: what the command made of it is now {path}{SET_ASIDE}")
-
-
-def _settings(roots: Sequence[str], names: Sequence[str]) -> list[str]:
-    return [os.path.join(root, name) for root in roots for name in names]
+def _is_setting(upper: str, path: str) -> bool:
+    """Whether a path that a command wrote is one that other programs trust, or makes its folder such a one."""
+    if not SETTINGS.isdisjoint(path.split(os.sep)):
+        return True
+    folder = os.path.dirname(os.path.join(upper, path))
+    return os.path.basename(path) == BARE_HEAD and all(os.path.isdir(os.path.join(folder, n)) for n in BARE_FOLDERS)
 
 
 def _outermost(roots: Sequence[str]) -> list[str]:
