@@ -25,6 +25,7 @@ from .permissions.layers import rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .project.agents import AgentFile
+from .project.granting import files_named
 from .project.project import Project, read_project
 from .project.prompt import DEFAULT_BASE
 from .project.settings import Settings
@@ -291,6 +292,8 @@ class _Assembly:
             sandbox=options.sandbox,
             bash_effects=options.bash_effects,
             sandbox_is_announced=options.sandbox == "auto",
+            sandbox_protected=_hook_files(self._project),
+            trusts_git=self._project.trust.is_trusted,
         )
         return default_tools(agents, library=self._project.library, bash=bash)
 
@@ -359,6 +362,13 @@ def _redact(redact: Callable[[str], str] | bool) -> Callable[[str], str] | None:
     return None if redact is False else redact
 
 
+def _hook_files(project: Project) -> tuple[str, ...]:
+    """The project's files that the commands of hooks name, there or not: who writes one decides what a hook runs."""
+    lines = [" ".join((hook.command, *(hook.args or ()))) for hook in project.settings.hooks]
+    named = [name for line in lines for name in files_named(line, os.path.realpath(project.root), or_missing=True)]
+    return tuple(os.path.join(os.path.realpath(project.root), name) for name in dict.fromkeys(named))
+
+
 def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate, list[str]]:
     """The caller's gate with the rules of options and settings, in its own mode or else theirs; and what was refused."""
     settings = project.settings
@@ -367,6 +377,7 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
         allow=options.allowed_tools,
         deny=options.disallowed_tools,
         trusted=gate.trusted or project.trust.is_trusted,
+        protected_paths=(*gate.protected_paths, *_hook_files(project)),
         workspace_roots=gate.workspace_roots or project.workspace_roots,
     )
     rules = rules_of_settings(settings, project.root)

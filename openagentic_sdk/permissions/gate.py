@@ -114,6 +114,7 @@ class PermissionGate:
         root: str | None = None,
         trusted: bool | None = None,
         workspace_roots: Sequence[str] | None = None,
+        protected_paths: Sequence[str] | None = None,
     ) -> PermissionGate:
         """The same gate with more rules in its last layer, for settings and options."""
         *above, last = self._layers
@@ -127,6 +128,7 @@ class PermissionGate:
         )
         gate = self._with_layers((*above, joined))
         gate.trusted = self.trusted if trusted is None else trusted
+        gate.protected_paths = self.protected_paths if protected_paths is None else tuple(protected_paths)
         gate.workspace_roots = self.workspace_roots if workspace_roots is None else tuple(workspace_roots)
         return gate
 
@@ -313,6 +315,7 @@ class PermissionGate:
         cwd = os.path.abspath(context.cwd or self.cwd or os.getcwd())
         base = os.path.abspath(context.project_dir or self.cwd or cwd)
         roots = context.workspace_roots or self.workspace_roots or (base, cwd)
+        protected = (*self.protected_paths, *context.protected_paths)
         moved_from = None
         if context.session_cwd is not None and os.path.abspath(context.session_cwd) != cwd:
             began = real(context.session_cwd)
@@ -321,7 +324,7 @@ class PermissionGate:
             cwd=cwd,
             base=base,
             roots=tuple(dict.fromkeys([real(root) for root in roots])),
-            protected=tuple([real(path) for path in (*self.protected_paths, *context.protected_paths)]),
+            protected=tuple([each for path in protected for each in dict.fromkeys((path, real(path)))]),
             follow=follower.follow,
             expand=expand_glob,
             kind=follower.kind,

@@ -157,6 +157,10 @@ def _parts(path: str) -> list[str]:
 _MISSING = "\0missing"
 
 
+# With these a folder becomes, or is, a repository without a `.git`, whose configuration git obeys.
+_OF_REPOSITORIES = frozenset({"head", "config", "config.worktree", "commondir", "gitdir"})
+
+
 def is_inside(path: str, roots: Iterable[str]) -> bool:
     """Whether a resolved path is one of the folders or below one, compared name by name."""
     return any(path == root or path.startswith(root if root.endswith("/") else root + "/") for root in roots)
@@ -169,6 +173,8 @@ def is_protected(places: Places, protected: Iterable[str] = ()) -> bool:
         if not folded.isascii():  # some file systems ignore invisible letters
             folded = "".join(letter for letter in folded if not is_hidden(letter))
         parts = [part.rstrip(" .") or part for part in folded.split("/")]
+        if parts[-1] in _OF_REPOSITORIES and (parts[-1] == "head" or os.path.lexists(f"{os.path.dirname(path)}/HEAD")):
+            return True
         if parts[-1] in PROTECTED_FILES or not PROTECTED_FOLDERS.isdisjoint(parts) or _PROTECTED_TAILS.search(folded):
             return True
         if is_inside(path, protected):

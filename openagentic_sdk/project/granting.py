@@ -173,12 +173,14 @@ def _named_by_hooks(root: str) -> Iterator[str]:
             yield from files_named(command, root)
 
 
-def files_named(command: str, root: str) -> Iterator[str]:
-    """The files below a real folder that the words of a command name, relative to it."""
+def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterator[str]:
+    """The files below a real folder that the words of a command name, relative to it; with `or_missing` also those that
+    are not there and have a slash in their name."""
     text = fill_variables(command.replace("$CLAUDE_PROJECT_DIR", root), {"CLAUDE_PROJECT_DIR": root})
     for word in split_words(text):
         path = os.path.normpath(os.path.join(root, word.strip("\"'`;&|()<>")))
-        if path != root and is_within(path, root) and os.path.isfile(path):
+        is_missing = or_missing and "/" in word and not os.path.lexists(path)
+        if path != root and is_within(path, root) and (is_missing or os.path.isfile(path)):
             yield os.path.relpath(path, root)
 
 

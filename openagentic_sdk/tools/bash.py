@@ -22,6 +22,7 @@ from ..text import CUT_MARGIN
 from .base import BlockingTool, ToolContext
 from .shell.background import RunShells, run_shells
 from .shell.environment import command_environment, find_program, search_path
+from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
@@ -47,7 +48,8 @@ class BashTool(BlockingTool):
     pass although they look like secrets or steer programs, `environment` adds variables. `sandbox`, `sandbox_...` and
     `bash_effects` are explained in `shell/sandboxed.py`: with them a result has `sandbox` (the rung) and `effects`
     (`{"created", "changed", "deleted", "applied", "total"}`), and what the sandbox gives is a `system.notice` once a run,
-    unless `sandbox_is_announced` says that people know it already.
+    unless `sandbox_is_announced` says that people know it already. `trusts_git` lets git run what a repository's own
+    configuration names, its hooks for example; else they are off, and a command that would have run some says so.
     """
 
     name = "Bash"
@@ -70,6 +72,7 @@ class BashTool(BlockingTool):
         sandbox_limits: Iterable[tuple[int, int]] = (),
         bash_effects: EffectsMode | None = None,
         sandbox_is_announced: bool = False,
+        trusts_git: bool = False,
     ) -> None:
         if max_output_bytes < 0 or timeout_s <= 0:
             raise OptionsError(
@@ -91,6 +94,7 @@ class BashTool(BlockingTool):
             effects=bash_effects,
         )
         self._sandbox_is_announced = sandbox_is_announced
+        self._trusts_git = trusts_git
         self.input_schema = _schema(timeout_s, max(timeout_s, max_timeout_s))
         self.description = (
             "Run a command with bash and return its output. Each call is a new shell: only the working directory is kept, "
@@ -125,6 +129,8 @@ class BashTool(BlockingTool):
         notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement)]
         if effects is not None and not effects["applied"]:
             notes.append("this was a dry run: what is listed under `effects` was not written")
+        about_hooks = None if self._trusts_git else hooks_note(command, cwd, roots)
+        notes += [about_hooks] if about_hooks else []
         notes += _move(shells, report.cwd, ctx)
         result = self._result(report, spec, notes, ctx)
         result["cwd"] = _shown_path(shells.cwd or spec.cwd, ctx)
@@ -156,6 +162,8 @@ class BashTool(BlockingTool):
         locale = "C.UTF-8" if has_utf8_locale() else "C"
         extra = {"PWD": cwd, **self._environment, **confinement.environment, "LC_ALL": locale}
         roots = [str(root) for root in _roots(ctx)]
+        if not self._trusts_git:
+            extra |= without_programs(cwd, roots, int(self._environment.get("GIT_CONFIG_COUNT", "0")))
         environment = command_environment(keep=self._keep_environment, extra=extra, workspace=roots)
         _, inside = search_path(os.environ.get("PATH", ""), roots)
         if inside and not {"PATH"} & {*self._keep_environment, *self._environment}:

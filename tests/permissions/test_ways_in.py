@@ -3,18 +3,24 @@ arguments, arguments that bash evaluates, and words that only bash can work out.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import unittest
 from typing import Any
 
+from openagentic_sdk.assemble import build_agent
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.permissions.paths import Follower, expand_glob
 from openagentic_sdk.permissions.program_tables import READERS, Reader
 from openagentic_sdk.permissions.programs import hazard, read_only
 from openagentic_sdk.permissions.reach import first_met, reach_of
 from openagentic_sdk.permissions.rules import RuleBook, parse_rules
 from openagentic_sdk.permissions.subject import Workspace, describe
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.testing import ScriptedProvider
 
 from .workspace import WorkspaceTestCase
 
@@ -384,6 +390,68 @@ class WordsThatOnlyBashKnows(Table):
         self.assertIsNone(first_met(book, subject, reach))
         met = first_met(book, subject, reach, most=5)
         self.assertEqual((met and met.rule, met and met.is_tree), (None, True))
+
+
+class WhatALaterProgramTrusts(Table):
+    def test_a_file_that_makes_a_repository_is_protected_at_any_depth(self) -> None:
+        (self.root / "bare").mkdir()
+        (self.root / "bare" / "HEAD").write_text("ref: x\n", encoding="utf-8")
+        (self.root / "linked").symlink_to("src")
+        policy = {"permission_mode": "acceptEdits"}
+        for path in (
+            "HEAD",
+            "src/HEAD",
+            "src/deep/head",
+            "bare/config",
+            "linked/HEAD",
+            "src/sub/.git/config",
+            "src/.envrc",
+        ):
+            with self.subTest(path=path):
+                self.assertEqual(self.outcome(policy, "Write", {"file_path": path, "content": ""}), "ask")
+                self.assertEqual(self.outcome(policy, "Bash", {"command": f"echo x > {path}"}), "ask")
+                allow = {"allow": ["Bash(cp:*)", "Bash(mv:*)"]}
+                self.assertEqual(self.outcome(allow, "Bash", {"command": f"cp README.md {path}"}), "ask")
+                self.assertEqual(self.outcome(allow, "Bash", {"command": f"mv README.md {path}"}), "ask")
+        for path in ("src/config", "src/heads", "config"):
+            with self.subTest(path=path):
+                self.assertEqual(self.outcome(policy, "Write", {"file_path": path, "content": ""}), "allow")
+
+    def test_a_link_in_the_place_of_what_is_protected_is_protected_itself(self) -> None:
+        (self.root / "settings.json").write_text("{}", encoding="utf-8")
+        (self.root / "src" / ".envrc").symlink_to("../settings.json")
+        allow = {"allow": ["Bash(rm:*)", "Bash(ln:*)"], "permission_mode": "acceptEdits"}
+        self.decided("ask", allow, "rm src/.envrc", "ln -sf x src/.envrc")
+        self.assertEqual(self.outcome(allow, "Write", {"file_path": "src/.envrc", "content": ""}), "ask")
+
+    def test_the_files_that_the_commands_of_hooks_name_are_protected(self) -> None:
+        (self.root / "src" / "real.sh").write_text("true\n", encoding="utf-8")
+        (self.root / "src" / "check.sh").symlink_to("real.sh")
+        hook = {"type": "command", "command": "sh src/check.sh; python3 $CLAUDE_PROJECT_DIR/src/later.py"}
+        settings = {"hooks": {"PreToolUse": [{"matcher": "Nothing", "hooks": [hook]}]}}
+        (self.root / ".claude" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        gate = PermissionGate(permission_mode="acceptEdits", allow=["Bash(rm:*)"])
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider(["ok"]),
+            model="scripted",
+            cwd=self.root,
+            setting_sources=["project"],
+            trust_project=True,
+            permission_gate=gate,
+            session_store=MemorySessionStore(),
+        )
+        agent = build_agent(options)
+        for path, allowed in (
+            ("src/check.sh", False),
+            ("src/real.sh", False),
+            ("src/later.py", False),
+            ("src/a.py", True),
+        ):
+            with self.subTest(path=path):
+                result = self.approve(agent.gate, "Write", {"file_path": path, "content": ""})
+                self.assertEqual(result.allowed, allowed, result.reason)
+                result = self.approve(agent.gate, "Bash", {"command": f"rm {path}"})
+                self.assertEqual(result.allowed, allowed, result.reason)
 
 
 if __name__ == "__main__":

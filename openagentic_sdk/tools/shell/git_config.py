@@ -1,0 +1,112 @@
+"""Keep git from running what a repository's own configuration names: hooks, monitors, drivers, pagers, helpers.
+
+Git takes its last word from the environment, so the names of a repository's programs are read, without running any, and
+overruled there. Bare repositories that lie in a folder like any other files are not entered at all.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Mapping
+
+from ...patterns import regex
+from .environment import find_program
+
+_ALWAYS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "diff.external": "",
+    "protocol.ext.allow": "never",
+    "safe.bareRepository": "explicit",
+}
+# What names a program under a name of its own.
+_RUNS = regex(
+    r"(?:alias|pager|trailer\..*|tar\..*|browser\..*|man\..*|difftool\..*|mergetool\..*|guitool\..*)\.[^.]+"
+    r"|(?:filter\..*\.(?:clean|smudge|process)|diff\..*\.(?:command|textconv)|merge\..*\.driver|credential\..*helper)"
+    r"|core\.(?:sshcommand|gitproxy|askpass|editor|alternaterefscommand)|sequence\.editor|gpg\.(?:.*\.)?program|interactive\.difffilter"
+    r"|remote\..*\.(?:uploadpack|receivepack|vcs)|submodule\..*\.update|uploadpack\.packobjectshook|sendemail\..*",
+)
+# A configuration with nothing else names no program.
+_PLAIN_SECTIONS = frozenset({"core", "remote", "branch", "user", "extensions", "init", "gc", "pack"})
+_SECTION = regex(r"\[\s*([a-z0-9.-]+)")
+_NAMES_A_PROGRAM = regex(r"sshcommand|gitproxy|askpass|editor|refscommand|uploadpack|receivepack|vcs|hookspath")
+_CHANGES = regex(
+    r"\bgit\b[^;&|\n]*\b(?:commit|merge|rebase|checkout|switch|push|pull|am|cherry-pick|revert|worktree|gc|receive-pack)\b"
+)
+
+
+def without_programs(folder: str, workspace: Iterable[str], count: int = 0) -> dict[str, str]:
+    """The variables under which git, started in `folder`, runs no program that the repository names.
+
+    `count` is how many settings the environment gives already.
+    """
+    settings = dict(_ALWAYS)
+    for key in _keys_of(folder, workspace):
+        if _RUNS.fullmatch(key.lower()):
+            settings[key] = {"core.sshcommand": "ssh"}.get(key.lower(), "checkout" if key.endswith(".update") else "")
+    found = {"GIT_CONFIG_COUNT": str(count + len(settings))}
+    for number, (key, value) in enumerate(settings.items(), count):
+        found |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return found
+
+
+def hooks_note(command: str, folder: str, workspace: Iterable[str]) -> str | None:
+    """What a result says when a command that changes a repository ran without the hooks that are there."""
+    git_dir = _git_dir(folder)
+    if git_dir is None or not _CHANGES.search(command):
+        return None
+    try:
+        hooks = [name for name in os.listdir(f"{git_dir}/hooks") if not name.endswith(".sample")]
+    except OSError:
+        hooks = []
+    if not hooks and "core.hookspath" not in _keys_of(folder, workspace):
+        return None
+    return "git's hooks were off, as this project is not trusted: what they check has not been checked"
+
+
+def _keys_of(folder: str, workspace: Iterable[str]) -> list[str]:
+    """The names of the settings that the repository of a folder makes, in all files that it includes."""
+    git_dir, git = _git_dir(folder), find_program("git", workspace)
+    found: list[str] = []
+    for name in ("config", "config.worktree") if git_dir is not None and git is not None else ():
+        path = f"{git_dir}/{name}"
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read(1_000_000).lower()
+        except OSError:
+            continue
+        if not _PLAIN_SECTIONS.issuperset(_SECTION.findall(text)) or _NAMES_A_PROGRAM.search(text):
+            command = [git or "git", "config", "--file", path, "--includes", "--list", "--name-only", "-z"]
+            environment: Mapping[str, str] = {"PATH": os.defpath, "HOME": "/nonexistent", "LC_ALL": "C"}
+            done = subprocess.run(
+                command,
+                env=environment,
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                timeout=10,
+            )
+            found += done.stdout.decode("utf-8", "replace").split("\0")
+    return found
+
+
+def _git_dir(folder: str) -> str | None:
+    """Where the repository of a folder keeps its configuration."""
+    while not os.path.lexists(f"{folder}/.git"):
+        if folder in ("/", ""):
+            return None
+        folder = os.path.dirname(folder)
+    path = f"{folder}/.git"
+    try:
+        if os.path.isfile(path):  # of a worktree or a submodule
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                path = os.path.join(folder, file.read(4096).removeprefix("gitdir:").strip())
+        common = os.path.join(path, "commondir")
+        if os.path.isfile(common):
+            with open(common, encoding="utf-8", errors="surrogateescape") as file:
+                path = os.path.join(path, file.read(4096).strip())
+    except OSError:
+        return None
+    return path
