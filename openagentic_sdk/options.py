@@ -295,7 +295,8 @@ _MODES = _one_of(*MODES, "bypassPermissions")
 _CHECKS: Mapping[str, Check] = {
     "provider": _PROVIDER,
     "model": _or_none(_TEXT),
-    "api_key": _or_none(_TEXT),
+    "api_key": _or_none(lambda value: None if isinstance(value, str) or callable(value) else "text, a callable"),
+    "stream": _BOOL,
     "retry": _or_none(_is_a(RetryPolicy, "a RetryPolicy(...)")),
     "fallback": _list_of(_is_a(str | Fallback, "a model"), "models or Fallback(...)s"),
     "output_schema": lambda value: None,

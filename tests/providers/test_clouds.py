@@ -86,9 +86,12 @@ class Bedrock(Messages):
         said = turn if after is None else {**turn, "text": turn["text"][:after]}
         messages = [chunk_message(chunk) for chunk in self.chunks(said)]
         connection.head(Content_Type="application/vnd.amazon.eventstream", Transfer_Encoding="chunked")
+        if self.spoil is not None:
+            messages = [self.spoil(b"".join(messages))]
         for piece in messages if after is None else messages[: len(messages) // 2]:
             for half in (piece[:11], piece[11:]):
-                connection.chunk(half)
+                if half:
+                    connection.chunk(half)
         connection.send(b"0\r\n\r\n")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import random
 import tempfile
+import threading
 import unittest
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,8 +34,9 @@ from openagentic_sdk.providers.retry import RetryingProvider, RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.clock import FakeClock
+from tests.size import LARGE
 
-from .server import Server, delta, sse
+from .server import Connection, Request, Server, delta, sse
 
 GOOD = sse(delta("Good"), delta(finish="stop"))
 NO_WAIT = RetryPolicy(base_s=0.001, cap_s=0.001)
@@ -200,6 +204,41 @@ class RetriesInTheMiddle(unittest.IsolatedAsyncioTestCase):
             provider = OpenAICompatibleProvider(base_url=server.url + "/v1", http=self.http)
             with self.assertRaises(GarbledResponseError):
                 await provider.complete(model="m", messages=[{"role": "user", "content": "x"}])
+
+
+class ManyCancels(unittest.IsolatedAsyncioTestCase):
+    async def test_runs_that_are_cancelled_at_any_moment_leave_no_thread_and_no_connection(self) -> None:
+        chance, hold = random.Random(15), threading.Event()
+        self.addCleanup(hold.set)
+
+        def script(connection: Connection, request: Request) -> None:
+            connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
+            for piece in sse(*[delta("x") for _ in range(20)], delta(finish="stop")):
+                connection.chunk(piece)
+                if chance.random() < 0.1:
+                    hold.wait(0.01)
+            connection.send(b"0\r\n\r\n")
+
+        before = set(threading.enumerate())
+        http = HttpTransport(proxies={})
+        with Server(script) as server:
+            before |= set(threading.enumerate())
+            provider = OpenAICompatibleProvider(base_url=server.url, http=http)
+
+            async def ask() -> None:
+                async for _ in provider.stream(model="m", messages=[{"role": "user", "content": "x"}]):
+                    pass
+
+            for _ in range(600 // 30 if LARGE else 3):
+                tasks = [asyncio.create_task(ask()) for _ in range(30)]
+                for task in tasks:
+                    await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003)))
+                    task.cancel()
+                ended = await asyncio.gather(*tasks, return_exceptions=True)
+                self.assertEqual([e for e in ended if e and not isinstance(e, asyncio.CancelledError)], [])
+            left = [thread for thread in threading.enumerate() if thread.name.startswith("openagentic")]
+            self.assertEqual([thread for thread in left if thread not in before], [])
+            http.close()
 
 
 class FinishReasons(unittest.TestCase):

@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 import unittest
 from typing import Any
 from urllib.parse import urlsplit
 
+from openagentic_sdk import run
 from openagentic_sdk.errors import (
     CircuitOpenError,
     OptionsError,
@@ -19,6 +21,7 @@ from openagentic_sdk.errors import (
     ProviderHTTPError,
     ProviderTimeoutError,
 )
+from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.breaker import BreakingProvider, CircuitBreaker, shared_breaker
 from openagentic_sdk.providers.chat_request import RequestSettings
@@ -31,6 +34,7 @@ from openagentic_sdk.providers.openai_compatible import AzureOpenAIProvider, Ope
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.retry import RetryPolicy
 from openagentic_sdk.providers.timeouts import Timeouts
+from openagentic_sdk.sessions.memory import MemorySessionStore
 
 from .server import Connection, Request, Server, delta, sse
 
@@ -129,6 +133,24 @@ class WhereKeysGo(WithEnvironment):
         self.assertNotIn("secret", str(raised.exception))
         with self.assertRaises(OptionsError):
             await OpenAICompatibleProvider(base_url="http://h", api_key=lambda: "").request_headers()
+
+    async def test_a_run_may_be_given_a_callable_too(self) -> None:
+        http = HttpTransport(proxies={})
+        self.addCleanup(http.close)
+        with Server(lambda c, r: c.stream(GOOD)) as server, tempfile.TemporaryDirectory() as cwd:
+            provider = OpenAICompatibleProvider(base_url=server.url, http=http)
+            options = OpenAgenticOptions(
+                provider=provider,
+                model="m",
+                cwd=cwd,
+                project_dir=cwd,
+                session_store=MemorySessionStore(),
+                api_key=lambda: "from-vault",
+                stream=False,
+            )
+            self.assertEqual((await run(prompt="x", options=options)).final_text, "Good")
+        self.assertEqual(server.requests[0].headers["authorization"], "Bearer from-vault")
+        self.assertNotIn("stream", server.requests[0].json)
 
 
 class TimeLimits(WithEnvironment):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from openagentic_sdk.errors import ContextLengthError, ProviderError
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.base import ModelOutput, Provider
+from openagentic_sdk.providers.clouds.gemini import GeminiProvider
 from openagentic_sdk.providers.guarded import guarded
 from openagentic_sdk.providers.http import HttpTransport
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
@@ -62,6 +63,7 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
         return {
             "chat": lambda: OpenAICompatibleProvider(base_url=f"{url}/v1", api_key="k", http=self.http),
             "responses": lambda: OpenAIResponsesProvider(base_url=f"{url}/v1", api_key="k", http=self.http),
+            "gemini": lambda: GeminiProvider(base_url=f"{url}/gemini", api_key="k", http=self.http),
             "messages": lambda: AnthropicProvider(base_url=f"{url}/anthropic", api_key="k", http=self.http),
         }
 
@@ -100,7 +102,8 @@ class FaultsOfLLMock(unittest.IsolatedAsyncioTestCase):
                     output = await self.answer(make(), f"{protocol}: and in Rome?", [TOOL])
                 except ProviderError:
                     continue
-                self.assertTrue(all(call.raw_arguments is not None for call in output.tool_calls))
+                if protocol != "gemini":  # whose arguments are an object and no text
+                    self.assertTrue(all(call.raw_arguments is not None for call in output.tool_calls))
 
     def tell(self, what: str, body: Any) -> Any:
         return self._ask(what, json.dumps(body).encode())

@@ -61,7 +61,6 @@ class BedrockProvider(HostedClaudeProvider):
 
     name = "bedrock"
     key_variable = "AWS_BEARER_TOKEN_BEDROCK"
-    hosts = ("amazonaws.com", "amazonaws.com.cn")
     hosted_version = "bedrock-2023-05-31"
 
     def __init__(
@@ -80,8 +79,10 @@ class BedrockProvider(HostedClaudeProvider):
             raise OptionsError(
                 f"region {found!r} is no AWS region: pass region= (for example us-east-1) or set AWS_REGION"
             )
+        # Anyone can have a host below amazonaws.com; the key of the environment goes to Bedrock's only.
+        self.hosts = (f"bedrock-runtime.{found}.amazonaws.com", f"bedrock.{found}.amazonaws.com")
         super().__init__(
-            base_url=base_url or f"https://bedrock-runtime.{found}.amazonaws.com",
+            base_url=base_url or f"https://{self.hosts[0]}",
             cache_ttl=cache_ttl,
             thinking=thinking,
             **endpoint,
