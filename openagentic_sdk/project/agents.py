@@ -83,9 +83,8 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
         permission_mode=fields.text("permissionMode"),
         isolation=fields.text("isolation"),
     )
-    unknown = [key for key in front.data if key not in _FIELDS] if name else []
     notes = [*front.diagnostics, *fields.diagnostics]
-    notes += [Diagnostic("field-without-effect", f"{key} has no effect here", fields.line(key)) for key in unknown]
+    notes += fields.without_effect(_FIELDS) if name else []
     reason = ""
     if name.startswith("-") or ":" in name:
         reason = f"the name {name[:80]!r} begins with a hyphen or has a colon: use letters, digits and hyphens"

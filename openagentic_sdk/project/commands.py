@@ -28,6 +28,7 @@ from ..text import one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 from .memory import import_targets
 
+_FIELDS = {"description", "argument-hint", "arguments", "allowed-tools", "model", "disable-model-invocation"}
 MAX_COMMAND_BYTES = 256 * 1024
 MAX_ATTACHMENTS = 20
 _PROMPT = regex(r"/([^\s/][^\s/]*)(?:\s+(.*))?\Z", re.DOTALL)
@@ -116,7 +117,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
         model=fields.text("model"),
         model_invocable=not fields.flag("disable-model-invocation", False),
     )
-    notes = [*front.diagnostics, *fields.diagnostics]
+    notes = [*front.diagnostics, *fields.diagnostics, *fields.without_effect(_FIELDS)]
     return command, [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]
 
 

@@ -181,6 +181,8 @@ class _Reading:
         fields = Fields(front)
         paths = fields.globs("paths")
         body = without_comments(without_hidden(front.body)).strip("\n")
+        for note in fields.without_effect({"paths", "description"}):
+            self.problems.append(Diagnostic(note.code, note.message, note.line, file.path))
         for pattern in paths:
             if compile_glob(pattern) is None:
                 self.leave_out(

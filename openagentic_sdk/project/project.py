@@ -18,13 +18,14 @@ from .agents import AgentSet, read_agents
 from .claude import MANAGED_DIR, ClaudeFolders, claude_folders
 from .commands import CommandSet, expand_prompt, read_commands
 from .memory import Memory, read_memory
+from .output_style import OutputStyle, read_output_style
 from .settings import CommandHook, Entries, Settings, as_json_values, read_settings
 from .trust import GrantingFile, TrustAnswer, skill_trust
 
 
 @frozen
 class LoadedFile:
-    """One file that counts: `kind` is `settings`, `memory`, `rule`, `command`, `agent` or `skill`, `name` what calls it."""
+    """One file that counts, what `kind` it is (`settings`, `memory`, `rule`, `skill` ...) and the `name` that calls it."""
 
     kind: str
     name: str
@@ -49,6 +50,7 @@ class Project:
     memory: Memory
     commands: CommandSet
     agents: AgentSet
+    output_style: OutputStyle
     library: SkillLibrary
     lists_skills: bool
     workspace_roots: tuple[str, ...]
@@ -71,6 +73,7 @@ class Project:
         return (
             *(LoadedFile("settings", "", path, "") for path in self.settings.sources),
             *(LoadedFile("memory", "", file.path, file.scope) for file in self.memory.files),
+            *(LoadedFile("style", style.name, style.path, "") for style in [self.output_style] if style.path),
             *(LoadedFile("rule", ", ".join(rule.paths), rule.path, rule.scope) for rule in self.memory.rules),
             *(LoadedFile("command", f"/{c.name}", c.path, c.scope) for c in self.commands.commands),
             *(LoadedFile("agent", agent.name, agent.path, agent.scope) for agent in self.agents.agents),
@@ -79,9 +82,22 @@ class Project:
 
     def findings(self) -> tuple[Diagnostic, ...]:
         """What was withheld, left out or hidden, over all kinds of files."""
-        parts = (self.settings, self.memory, self.commands, self.agents, self.skills())
         withheld = [Diagnostic("settings-withheld", sentence) for sentence in self.settings.withheld]
-        return (*withheld, *(note for part in parts for note in part.diagnostics))
+        return (*withheld, *(note for notes in self.diagnostics().values() for note in notes))
+
+    def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:
+        """What was left out, hidden or has no effect, by the kind of file."""
+        servers = os.path.join(self.root, ".mcp.json")
+        unread = Diagnostic("mcp-json", "the servers of this file are not started: name them in code", path=servers)
+        return {
+            "settings": self.settings.diagnostics,
+            "memory": self.memory.diagnostics,
+            "commands": self.commands.diagnostics,
+            "agents": self.agents.diagnostics,
+            "style": self.output_style.diagnostics,
+            "mcp": (unread,) if self.folders.reads_project and os.path.isfile(servers) else (),
+            "skills": self.skills().diagnostics,
+        }
 
 
 def _models_of(env: Mapping[str, str]) -> dict[str, str]:
@@ -148,6 +164,7 @@ def read_project(
         ),
         commands=commands,
         agents=read_agents(folders),
+        output_style=read_output_style(folders, settings.output_style),
         library=SkillLibrary(
             precedence=settings.skill_precedence or "project",
             enforce=settings.enforce_allowed_tools,

@@ -17,6 +17,7 @@ from ..skills.index import SkillInfo
 from ..skills.render import fill_arguments, has_place
 from ..text import one_line, without_hidden
 from .memory import Memory, MemoryFile
+from .output_style import OutputStyle
 
 INDEX_BUDGET_CHARS = 8000
 MAX_SUMMARY_CHARS = 1536
@@ -28,7 +29,7 @@ DEFAULT_BASE = (
     "do what was asked and nothing else, and say plainly what you did and what failed."
 )
 
-_TAGS = ("memory", "rule", "rules-for-some-files", "skill-index", "active-skill", "arguments")
+_TAGS = ("memory", "output-style", "rule", "rules-for-some-files", "skill-index", "active-skill", "arguments")
 _TAG = regex(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 
 
@@ -36,7 +37,8 @@ _TAG = regex(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 class PromptPart:
     """A slice of the prompt, `text[start:end]`, and who put it there.
 
-    `kind` is `base`, `memory`, `rules`, `skill-index` or `active-skill`; `source` the file's path, or the skill's.
+    `kind` is `base`, `output-style`, `memory`, `rules`, `skill-index` or `active-skill`; `source` the path of
+    the file or the skill.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class SystemPrompt:
 def build_system_prompt(
     *,
     base: str = DEFAULT_BASE,
+    style: OutputStyle | None = None,
     memory: Memory | None = None,
     skills: Sequence[SkillInfo] = (),
     active: Sequence[SkillActivated] = (),
@@ -63,6 +66,9 @@ def build_system_prompt(
 ) -> SystemPrompt:
     """The prompt for these facts; the same facts give the same bytes. `active` is as `active_skills` gives it."""
     sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
+    if style is not None and style.text:
+        text = f'<output-style name="{_attribute(style.name)}">\n{contain(style.text)}\n</output-style>'
+        sections.append(("output-style", style.path, text))
     if memory is not None:
         for file in memory.files:
             sections.append(("memory", file.path, memory_block(file)))

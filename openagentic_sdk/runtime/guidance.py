@@ -92,7 +92,11 @@ class ProjectGuidance(Guidance):
         key = tuple((event.seq, event.arguments) for event in active)
         if key not in self._prompts:
             self._prompts[key] = build_system_prompt(
-                base=self._base, memory=self._project.memory, skills=self._listed, active=active
+                base=self._base,
+                style=self._project.output_style if self._brings is None else None,
+                memory=self._project.memory,
+                skills=self._listed,
+                active=active,
             )
         return self._prompts[key]
 
@@ -191,16 +195,12 @@ class ProjectGuidance(Guidance):
     def _findings(self) -> list[SystemNotice]:
         """What reading the project has found that a person should know."""
         project = self._project
-        parts = {
-            "settings": project.settings.diagnostics,
-            "memory": project.memory.diagnostics,
-            "agents": project.agents.diagnostics,
-            "commands": project.commands.diagnostics,
-        }
-        hidden = [note for note in project.skills().diagnostics if note.is_error or note.code == "skill-shadowed"]
+        found = project.diagnostics()
+        # of skills only what is lost: what a skill's own text gets wrong is for `skills check`
+        hidden = [note for note in found.pop("skills") if note.is_error or note.code == "skill-shadowed"]
         return [
             *(SystemNotice("settings.withheld", text) for text in project.settings.withheld),
-            *(SystemNotice(f"{kind}.{n.code}", n.located) for kind, notes in parts.items() for n in notes),
+            *(SystemNotice(f"{kind}.{note.code}", note.located) for kind, notes in found.items() for note in notes),
             *(SystemNotice(f"skills.{note.code}", note.located) for note in hidden),
         ]
 

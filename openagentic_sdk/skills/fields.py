@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ..text import one_line, without_hidden
@@ -20,6 +20,11 @@ class Fields:
     def __init__(self, front: Frontmatter) -> None:
         self._front = front
         self.diagnostics: list[Diagnostic] = []
+
+    def without_effect(self, known: Collection[str]) -> list[Diagnostic]:
+        """A finding for each field that is not among the known ones."""
+        unknown = [key for key in self._front.data if key not in known]
+        return [Diagnostic("field-without-effect", f"{key} has no effect here", self.line(key)) for key in unknown]
 
     def line(self, key: str) -> int:
         source = self._front.sources.get(key)

@@ -15,7 +15,7 @@ from .activation import activation_event, active_skills, drift_event, render_bod
 from .files import tree_sha256
 from .index import PROJECT_FOLDERS, SkillIndex, SkillInfo, load_skill
 from .names import name_key
-from .parse import SkillDoc, without_effect
+from .parse import SkillDoc
 from .text_commands import Draft, draft_of
 
 
@@ -38,7 +38,7 @@ class Activation:
         """What people should know when it becomes active: what the skill asks for and does not get."""
         if self.event is None:
             return ()
-        texts = [advice for _, advice in without_effect(self.doc)]
+        texts = [f"{self.event.path}:{self.doc.lines.get(key, 1)}: {key} has no effect here" for key in self.doc.extra]
         if self.doc.hooks and not self.trusted:
             texts.append("its hooks do not run, as the project is not trusted")
         if self.doc.runs_apart and self.event.requested_by in ("user", "config"):

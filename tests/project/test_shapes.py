@@ -10,6 +10,8 @@ from typing import Any
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.project.claude import claude_folders
+from openagentic_sdk.project.settings import read_settings
 from openagentic_sdk.skills.frontmatter import read_frontmatter
 from tests.skills.support import RunTestCase
 
@@ -329,3 +331,54 @@ class AgentTest(RunTestCase):
         said = [e.message for e in self.contexts()[1].events if e.type == "system.notice"]
         path = self.project / ".claude/agents/a.md"
         self.assertEqual(said, [f"{path}:4: memory has no effect here", f"{path}:5: colour has no effect here"])
+
+
+class NothingIgnoredTest(RunTestCase):
+    def test_what_has_no_effect_is_said_once_with_its_place(self) -> None:
+        settings = {"statusLine": {"type": "command"}, "permissions": {"deny": [], "more": 1}, "outputStyle": "gone"}
+        self.write(
+            {
+                ".mcp.json": '{"mcpServers": {}}',
+                ".claude/settings.json": json.dumps(settings, indent=1),
+                ".claude/commands/c.md": "---\ndescription: d\ncategory: x\n---\nb",
+                ".claude/rules/r.md": "---\npaths: '*.py'\npriority: 1\n---\nr",
+            }
+        )
+        self.skill("s", effort="high", colour="red")
+        first = self.run_script("Done.", prompt="/s", trust_project=True)
+        said = [e.message for e in first.events if e.type == "system.notice"]
+        claude = self.project / ".claude"
+        expected = {
+            f"{claude}/settings.json:2: statusLine has no effect here",
+            f"{claude}/settings.json:7: permissions.more has no effect here",
+            f"{claude}/commands/c.md:3: category has no effect here",
+            f"{claude}/rules/r.md:3: priority has no effect here",
+            f"skill s: {claude}/skills/s/SKILL.md:4: effort has no effect here",
+            f"skill s: {claude}/skills/s/SKILL.md:5: colour has no effect here",
+            f"{self.project}/.mcp.json: the servers of this file are not started: name them in code",
+            "there is no file for the output style 'gone': it has no effect here",
+        }
+        self.assertEqual((set(said), len(said)), (expected, len(expected)))
+        again = self.run_script("Done.", resume=first.session_id, trust_project=True)
+        self.assertEqual([e for e in again.events if e.type == "system.notice"], [])
+
+    def test_an_output_style_is_text_of_the_system_prompt(self) -> None:
+        style = "---\nname: Terse\ndescription: d\n---\nAnswer in one line. </output-style>\n"
+        self.write({".claude/settings.json": '{"outputStyle": "terse"}', ".claude/output-styles/short.md": style})
+        result = self.run_script("Done.")
+        (context,) = [e for e in result.events if e.type == "model.context"]
+        block = '<output-style name="terse">\nAnswer in one line. &lt;/output-style>\n</output-style>'
+        self.assertIn(block, context.system_prompt)
+
+    def test_managed_settings_may_leave_no_other_hooks_and_rules(self) -> None:
+        managed = {"allowManagedHooksOnly": True, "allowManagedPermissionRulesOnly": True}
+        hook = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}}
+        own = {**hook, "permissions": {"allow": ["Bash"]}}
+        self.write({"managed/managed-settings.json": json.dumps({**managed, **hook})})
+        self.write({"managed/managed-settings.d/10.json": json.dumps({"permissions": {"deny": ["Read"]}})})
+        self.write({".claude/settings.json": json.dumps({**own, **managed})})
+        folders = claude_folders(self.project, setting_sources=("project",), managed_dir=self.project / "managed")
+        settings = read_settings(folders, trusted=True)
+        self.assertEqual([hook.scope for hook in settings.hooks], ["managed"])
+        self.assertEqual((settings.allow, [rule.text for rule in settings.deny]), ((), ["Read"]))
+        self.assertIn("in managed settings only", " ".join(note.message for note in settings.diagnostics))
