@@ -63,6 +63,8 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
 class _AtFirstUse:
     """Stands in a class for something not made yet, and puts the real thing in its own place when it is looked up."""
 
+    __slots__ = ("_cls", "_make", "_name")
+
     def __init__(self, cls: type, name: str, make: Make) -> None:
         self._cls, self._name, self._make = cls, name, make
 
@@ -75,27 +77,31 @@ class _AtFirstUse:
         return made.__get__(found, owner) if isinstance(made, FunctionType) else made
 
 
+# What follows runs for every class when it is defined: it is written for speed.
+
+
 def _make_at_first_use(cls: type[T], is_frozen: bool, kw_only: bool) -> type[T]:
-    own = {name: getattr(cls, name, MISSING) for name in vars(cls).get("__annotations__", ())}
+    present = vars(cls)
+    own = {name: getattr(cls, name, MISSING) for name in present.get("__annotations__", ())}
     for name, default in own.items():
-        if isinstance(default, Field):
+        if default.__class__ is Field:
             if default.default is MISSING:
                 delattr(cls, name)
             else:
                 setattr(cls, name, default.default)
-    present = vars(cls)
-    made = {
-        **(_METHODS | _REFUSALS if is_frozen else _METHODS),
-        "__dataclass_fields__": lambda cls: _field_table(cls, own, kw_only),
-        "__dataclass_params__": lambda cls: _parameters(is_frozen, kw_only),
+    made: dict[str, Any] = {
+        name: _AtFirstUse(cls, name, make)
+        for name, make in (_FROZEN if is_frozen else _MUTABLE).items()
+        if name not in present
     }
-    if present.get("__hash__", MISSING) is MISSING or (present["__hash__"] is None and "__eq__" in present):
-        hash_of = _AtFirstUse(cls, "__hash__", _hash) if is_frozen else None
-        setattr(cls, "__hash__", hash_of)  # noqa: B010 - mypy knows an object's __hash__
+    made["__dataclass_fields__"] = _AtFirstUse(cls, "__dataclass_fields__", lambda cls: _field_table(cls, own, kw_only))
+    made["__dataclass_params__"] = _AtFirstUse(cls, "__dataclass_params__", lambda cls: _parameters(is_frozen, kw_only))
+    if "__hash__" not in present or (present["__hash__"] is None and "__eq__" in present):
+        made["__hash__"] = _AtFirstUse(cls, "__hash__", _hash) if is_frozen else None
     if present.get("__doc__") is None:
-        cls.__doc__ = _AtFirstUse(cls, "__doc__", _doc)  # type: ignore[assignment]
-    for name in made.keys() - present.keys():
-        setattr(cls, name, _AtFirstUse(cls, name, made[name]))
+        made["__doc__"] = _AtFirstUse(cls, "__doc__", _doc)
+    for name, value in made.items():
+        setattr(cls, name, value)
     _MADE_HERE[cls] = is_frozen
     return abc.update_abstractmethods(cls)
 
@@ -103,36 +109,41 @@ def _make_at_first_use(cls: type[T], is_frozen: bool, kw_only: bool) -> type[T]:
 def _is_ordinary(cls: type, is_frozen: bool, kw_only: bool) -> bool:
     """Whether this module makes the class as the standard decorator would; that one also words what is wrong with it."""
     own = vars(cls)
+    if not _STEERING.isdisjoint(own):
+        return False
     annotations = own.get("__annotations__", {})
-    if own.keys() & {"__slots__", "__setattr__", "__delattr__", "__annotate_func__"}:
-        return False
-    if not is_frozen and any("__setattr__" in vars(base) for base in cls.__mro__[1:-1]):
-        return False
-    bases = cls.__mro__[1:-1]
-    if any(vars(base).get("__slots__") for base in bases):
-        return False
-    made = [base for base in bases if "__dataclass_fields__" in vars(base)]
-    if any(_MADE_HERE.get(base) is not is_frozen for base in made):
-        return False
-    if any(isinstance(own[name], Field) for name in own.keys() - annotations.keys()):
-        return False
-    required = {
-        known.name: _is_required(known) for base in reversed(made) for known in fields(base) if not known.kw_only
-    }
+    required: dict[str, bool] = {}  # of the fields that an argument's place may set, in their order
+    for base in cls.__mro__[-2:0:-1]:
+        held = vars(base)
+        if held.get("__slots__") or (not is_frozen and "__setattr__" in held):
+            return False
+        if "__dataclass_fields__" in held:
+            if _MADE_HERE.get(base) is not is_frozen:
+                return False
+            required.update((known.name, _is_required(known)) for known in fields(base) if not known.kw_only)
+    for name, value in own.items():
+        if value.__class__ is Field and name not in annotations:
+            return False
     for name, annotation in annotations.items():
-        known = default = getattr(cls, name, MISSING)
-        if isinstance(known, Field):
-            default = known.default
-            by_name, is_required = kw_only if known.kw_only is MISSING else known.kw_only, _is_required(known)
-        else:
-            by_name, is_required = kw_only, default is MISSING
-        if "InitVar" in annotation or "KW_ONLY" in annotation if isinstance(annotation, str) else _is_mark(annotation):
+        if annotation.__class__ is not str and _is_mark(annotation):
             return False
-        if default is not MISSING and (type(default).__hash__ is None or _has_setter(cls, name)):
+        words = annotation if annotation.__class__ is str else repr(annotation)
+        if "InitVar" in words or "KW_ONLY" in words:
             return False
-        if not by_name and "ClassVar" not in str(annotation):
+        default = own[name] if name in own else getattr(cls, name, MISSING)
+        by_name, is_required = kw_only, default is MISSING
+        if isinstance(default, Field):
+            by_name = kw_only if default.kw_only is MISSING else default.kw_only
+            is_required = _is_required(default)
+            default = default.default
+        if default.__class__.__hash__ is None or hasattr(default.__class__, "__set__"):
+            return False
+        if name not in own and not is_required and _has_setter(cls, name):
+            return False
+        if not by_name and "ClassVar" not in words:
             required[name] = is_required
-    return list(required.values()) == sorted(required.values(), reverse=True)
+    orders = tuple(required.values())
+    return True not in orders[orders.index(False) :] if False in orders else True
 
 
 def _is_mark(annotation: object) -> bool:
@@ -295,10 +306,12 @@ def _doc(cls: Any) -> str:
     return f"{cls.__name__}{signature}"
 
 
-_METHODS: dict[str, Make] = {
+_MUTABLE: dict[str, Make] = {
     "__init__": _init,
     "__repr__": _repr,
     "__eq__": _eq,
     "__match_args__": _match_args,
 } | ({"__replace__": _replace} if sys.version_info >= (3, 13) else {})
-_REFUSALS: dict[str, Make] = {"__setattr__": _setattr, "__delattr__": _delattr}
+_FROZEN: dict[str, Make] = {**_MUTABLE, "__setattr__": _setattr, "__delattr__": _delattr}
+# A class that has one of these of its own is left to the standard decorator.
+_STEERING = frozenset({"__slots__", "__setattr__", "__delattr__", "__annotate_func__"})

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
+from ..patterns import regex
 from ..tools.shell.environment import PASSWORD_IN_URL, is_secret_name
 
 MIN_SECRET_CHARS = 8
@@ -47,6 +48,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("bearer token", "earer ", r"\b[Bb]earer ([A-Za-z0-9._~+/=-]{16,})"),
     ("password in an address", "://", r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*:([^\s/@]{3,})@"),
 )
+_PATTERNS = tuple((name, hint, regex(text)) for name, hint, text in _SHAPES)
 
 
 class Redactor:
@@ -61,7 +63,7 @@ class Redactor:
         forms = {form: name for name, value in (secrets or {}).items() for form in _forms(value)}
         # The longest first: a secret may be a part of another.
         self._forms = sorted(forms.items(), key=lambda pair: -len(pair[0]))
-        self._shapes = [(name, hint, re.compile(text)) for name, hint, text in _SHAPES] if shapes else []
+        self._shapes = _PATTERNS if shapes else ()
 
     @classmethod
     def from_environment(

@@ -6,7 +6,6 @@ What it names as `@file` is attached. Nothing in its text is executed here: comm
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -166,7 +165,9 @@ def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
     known = {name_key(name): name for name in names}
     if match is None or name_key(match[1]) in known:
         return None
-    near = difflib.get_close_matches(name_key(match[1]), known, 3, 0.5)
+    from difflib import get_close_matches  # slow to import, for a mistake
+
+    near = get_close_matches(name_key(match[1]), known, 3, 0.5)
     advice = (
         f"did you mean {' or '.join('/' + known[name] for name in near)}?" if near else "/ begins a command or skill"
     )

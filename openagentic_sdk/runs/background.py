@@ -7,7 +7,7 @@ the answer is an event of the log like any other, and whoever gives it, here or 
 from __future__ import annotations
 
 import asyncio
-import uuid
+import os
 from collections.abc import AsyncGenerator
 from contextlib import nullcontext, suppress
 from dataclasses import field, replace
@@ -58,7 +58,7 @@ def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaph
     goes on after its question was answered. Raises `EventLoopError` where asyncio does not run.
     """
     require_event_loop("submit()")
-    session_id = options.resume or options.session_id or uuid.uuid4().hex
+    session_id = options.resume or options.session_id or os.urandom(16).hex()
     if options.resume is None:
         options = replace(options, session_id=session_id)
     return BackgroundRun(prompt, options, session_id, slots)

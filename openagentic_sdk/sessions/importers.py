@@ -8,7 +8,6 @@ before a pointer that leads nowhere. What cannot be read is counted, never guess
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import datetime
@@ -170,7 +169,7 @@ def import_claude_transcript(
     """
     main = read_claude_transcript(path)
     file = Path(path)
-    main_id = session_id or file.stem or uuid.uuid4().hex
+    main_id = session_id or file.stem or os.urandom(16).hex()
     sessions = {main_id: (main, {}), **_subagents_of(file, main_id)}
     done: list[str] = []
     try:

@@ -6,7 +6,7 @@ absent.
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -243,7 +243,7 @@ def fork_session(
     at_seq = last_seq if at_seq is None else at_seq
     if not 0 <= at_seq <= last_seq:
         raise OptionsError(f"session {source_id!r} has events 1 to {last_seq}: it cannot be forked at {at_seq}")
-    fork_id = session_id or uuid.uuid4().hex
+    fork_id = session_id or os.urandom(16).hex()
     marker = sign_fork(SessionForked(source_id, at_seq), fork_id, at_seq + 1, seal or Seal())
     tail = [marker, *_end_open_calls(store, source_id, at_seq)]
     parent = store.read_metadata(source_id)["metadata"]

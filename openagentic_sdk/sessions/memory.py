@@ -7,8 +7,8 @@ passed or got changes nothing in the store.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -62,7 +62,9 @@ class MemorySessionStore(SessionStore):
         self._writes = 0
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        return self._add(session_id or uuid.uuid4().hex, self._clock.now(), dumps_json(dict(metadata or {})), [], {})
+        return self._add(
+            session_id or os.urandom(16).hex(), self._clock.now(), dumps_json(dict(metadata or {})), [], {}
+        )
 
     def open_writer(self, session_id: str) -> SessionWriter:
         with self._guard:

@@ -15,7 +15,7 @@ writer and at the `seq` that it expects. A server may keep everything in memory 
 from __future__ import annotations
 
 import hashlib
-import uuid
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -296,7 +296,7 @@ class RedisSessionStore(RemoteStore):
 
     @contextmanager
     def _staged(self, session_id: str) -> Iterator[_Staged]:
-        name = uuid.uuid4().hex
+        name = os.urandom(16).hex()
         staged = _Staged(name, self._key("new-log", name), self._key("new-blobs", name))
         try:
             yield staged

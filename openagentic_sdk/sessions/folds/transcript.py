@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from ...events import AssistantMessage, Event, ToolResult, ToolUse, UserMessage
@@ -17,6 +15,10 @@ def transcript_entries(
     events: Sequence[Event], session_id: str, cwd: str, *, parent: str | None = None
 ) -> Iterator[dict[str, Any]]:
     """An entry for each message, call and result among the events; `parent` is the entry before the first of them."""
+    # Few runs write one, and these take long to import.
+    import uuid
+    from datetime import UTC, datetime
+
     for event in events:
         message: dict[str, Any]
         if isinstance(event, UserMessage):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -63,7 +63,7 @@ class DatabaseStore(SessionStore):
         """The heads of the sessions in the order of lists."""
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
-        return self.import_session(session_id or uuid.uuid4().hex, (), metadata=metadata)
+        return self.import_session(session_id or os.urandom(16).hex(), (), metadata=metadata)
 
     def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
         at, after_seq, count = self._position(session_id), max(0, after_seq), 0

@@ -14,7 +14,6 @@ import stat
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -35,7 +34,7 @@ class Holder:
     """
 
     def __init__(self, renew: Callable[[str], None]) -> None:
-        number = uuid.uuid4().hex
+        number = os.urandom(16).hex()
         self.name = f"{number} process {os.getpid()} on {socket.gethostname()}"
         self._renew = renew
         self._guard = threading.Condition()

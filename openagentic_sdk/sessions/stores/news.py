@@ -6,9 +6,9 @@ listener asks where all the followed sessions stand, in one question, and more o
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-import uuid
 from collections.abc import Collection
 from typing import Protocol
 
@@ -59,7 +59,7 @@ class News:
 
     def __init__(self, source: NewsSource) -> None:
         self._source = source
-        self._channel = f"openagentic_{uuid.uuid4().hex[:16]}"
+        self._channel = f"openagentic_{os.urandom(8).hex()}"
         self._changed = threading.Condition()
         self._followed: dict[str, _Followed] = {}
         self._running = False

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Iterable, Mapping
 
 from ...patterns import regex
 
-# Words of a name, between underscores, that say "secret"; and such as are written together with another word.
+# Words of a name in capitals, between underscores, that say "secret"; and such as are written together with another word.
 _SECRET = regex(
     r"(^|_)(API_?KEYS?|ACCESS_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS[A-Z0-9]*|PW|PWD_?HASH|JWTS?|CREDENTIALS?|CREDS?|AUTH"
     r"|AUTHORIZATION|COOKIES?|DSN|CONNECTION_?STRING|CONN_?STR|WEBHOOKS?|PAT)(_|\d*$)"
-    r"|APIKEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|SSHPASS|(^|_)[A-Z0-9]*PASS$|_PWD$|TOKENS?$",
-    re.IGNORECASE,
+    r"|APIKEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|SSHPASS|(^|_)[A-Z0-9]*PASS$|_PWD$|TOKENS?$"
 )
-_NO_SECRET = regex(r"(^|_)(COMPASS|BYPASS|PASSES|PASSIVE|PASSENGERS?|PASSTHROUGH)(_|$)|^(OLD)?PWD$", re.IGNORECASE)
+_NO_SECRET = regex(r"(^|_)(COMPASS|BYPASS|PASSES|PASSIVE|PASSENGERS?|PASSTHROUGH)(_|$)|^(OLD)?PWD$")
 # Each of these names makes some program load, run or read something that the command line does not show.
 _STEERING = regex(
     r"("
@@ -97,6 +95,7 @@ _QUIET: Mapping[str, str] = {"PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_P
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable's name says that its value is a secret."""
+    name = name.upper()
     return _SECRET.search(name) is not None and _NO_SECRET.search(name) is None
 
 
