@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -36,9 +37,9 @@ from .stores.database import DatabaseStore, Position, changed_metadata
 from .stores.lease_file import LeaseFile, living_holder
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
-from .stores.sqlite_file import SqliteFile
+from .stores.sqlite_file import MEMORY, SqliteFile
 from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
-from .stores.sqlite_search import forget_session, search_index
+from .stores.sqlite_search import SearchFile
 
 if TYPE_CHECKING:
     import sqlite3
@@ -63,6 +64,8 @@ _TOUCH = (
 class SqliteSessionStore(DatabaseStore):
     """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
 
+    The path `:memory:` is a database that ends with the store.
+
     `durability` is `flush` (survives the process), `barrier` (also on disk at each prompt, decision, effect and result) or
     `fsync` (every append).
     """
@@ -77,6 +80,10 @@ class SqliteSessionStore(DatabaseStore):
         self.path = Path(path).expanduser()
         self.durability = durability
         self._clock = clock or SystemClock()
+        self._beside: tempfile.TemporaryDirectory[str] | None = None
+        if str(path) == MEMORY:
+            self.path, self.durability = Path(MEMORY), "memory"
+        self._index = SearchFile(self.path)
         self._file = SqliteFile(self.path, always_syncs=durability == "fsync")
 
     # --- the core ----------------------------------------------------------------------------------------------------
@@ -116,9 +123,13 @@ class SqliteSessionStore(DatabaseStore):
 
     def delete_session(self, session_id: str) -> None:
         with self._file.transaction(session_id) as db:
+            self._refuse_if_held(db, session_id, self._position_in(db, session_id))
+        if not self._file.is_memory:
+            # Before the session goes: what it said must be known to be forgotten.
+            self._index.forget(session_id)
+        with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
             self._refuse_if_held(db, session_id, at)
-            forget_session(db, at.key)
             db.execute("DELETE FROM sessions WHERE key = ?", (at.key,))
 
     def put_blob(self, session_id: str, data: bytes) -> str:
@@ -135,6 +146,9 @@ class SqliteSessionStore(DatabaseStore):
 
     def close(self) -> None:
         self._file.close()
+        if self._beside is not None:
+            self._beside.cleanup()
+            self._beside = None
 
     def __del__(self) -> None:
         # A run that was given the store's name has nobody else who would close it.
@@ -159,11 +173,15 @@ class SqliteSessionStore(DatabaseStore):
     def search(self, query: str, *, limit: int = 50) -> list[SearchHit]:
         """Events that hold every word of `query`, newest session first.
 
-        Asks a full text index that is brought up to date first, so the first search reads every log and appends cost
-        nothing; an SQLite without FTS5 reads every log each time.
+        Asks a full text index in a file beside the database, which is brought up to date first: the first search reads every
+        log, and appends cost nothing and never wait for it. An SQLite without FTS5 reads every log each time.
         """
         words = search_words(query)
-        found = search_index(self, self._file, words, limit) if words else []
+        if self._file.is_memory or not words:
+            return super().search(query, limit=limit)
+        with self._file.reading():
+            pass  # the database is made before it is searched
+        found = self._index.search(words, limit)
         return super().search(query, limit=limit) if found is None else found
 
     def import_session(
@@ -302,7 +320,10 @@ class SqliteSessionStore(DatabaseStore):
             raise
 
     def _lease_path(self, key: int, epoch: int) -> Path:
-        return self.path.with_name(f"{self.path.name}-leases") / f"{key}-{epoch}"
+        if self._file.is_memory and self._beside is None:
+            self._beside = tempfile.TemporaryDirectory(prefix="openagentic-sdk-")
+        beside = Path(self._beside.name) if self._beside else self.path.with_name(f"{self.path.name}-leases")
+        return beside / f"{key}-{epoch}"
 
     def _append(self, writer: _SqliteWriter, events: Sequence[Event]) -> tuple[list[Event], Head]:
         with self._file.transaction(writer.session_id, durable=self._is_durable(events)) as db:

@@ -10,7 +10,7 @@ import unittest
 from contextlib import closing
 from pathlib import Path
 
-from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, StorageError
+from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, SessionLockedError, StorageError
 from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
@@ -195,20 +195,87 @@ class SqliteTest(unittest.TestCase):
         self.change("UPDATE events SET data = '{' WHERE place & 4294967295 = 1")
         self.assertEqual([hit.seq for hit in self.store.search("zebra")], [2])
 
-    def test_an_index_of_whole_texts_is_replaced(self) -> None:
-        self.store.append_event(self.store.create_session(), UserMessage("a zebra"))
-        self.ask("CREATE VIRTUAL TABLE found_text USING fts5 (text, tokenize = 'unicode61')")
-        self.ask("CREATE TABLE found_upto (session INTEGER PRIMARY KEY, seq INTEGER NOT NULL)")
-        self.assertEqual(len(self.store.search("zebra")), 1)
-        self.assertEqual(self.ask("SELECT name FROM sqlite_master WHERE name IN ('found_text', 'found_upto')"), [])
+    def test_an_index_of_whole_texts_inside_the_database_goes_when_it_is_opened(self) -> None:
+        self.path.parent.mkdir()
+        db = sqlite3.connect(self.path)
+        db.executescript((FIXTURES / "sqlite-version-2.sql").read_text())
+        db.execute("CREATE VIRTUAL TABLE found_text USING fts5 (text, tokenize = 'unicode61')")
+        db.execute("CREATE VIRTUAL TABLE found_words USING fts5 (text, tokenize = 'ascii')")
+        db.close()
+        self.assertEqual(len(self.store.search("prompt")), 1)
+        self.assertEqual(self.ask("SELECT name FROM sqlite_master WHERE name LIKE 'found%'"), [])
 
-    def test_what_is_deleted_cannot_be_found_in_the_file(self) -> None:
-        session_id = self.store.create_session()
-        self.store.append_event(session_id, UserMessage("a zebra"))
-        self.assertEqual(len(self.store.search("zebra")), 1)
+    def index(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path.with_name(self.path.name + "-search"), isolation_level=None)
+        self.addCleanup(db.close)
+        return db
+
+    def test_what_is_deleted_cannot_be_found_in_the_files(self) -> None:
+        session_id, other = self.store.create_session(), self.store.create_session()
+        self.store.append_events(session_id, [UserMessage("a zebra"), UserMessage("a horse")])
+        self.store.append_event(other, UserMessage("another zebra"))
+        self.assertEqual(len(self.store.search("zebra")), 2)
         self.store.delete_session(session_id)
-        self.assertEqual(self.ask("SELECT count(*) FROM found_words WHERE found_words MATCH 'zebra'"), [(0,)])
-        self.assertEqual(self.ask("SELECT count(*) FROM events"), [(0,)])
+        self.assertEqual(
+            self.index().execute("SELECT rowid >> 32 FROM found WHERE found MATCH 'zebra'").fetchall(), [(2,)]
+        )
+        self.assertEqual(self.index().execute("SELECT rowid FROM found WHERE found MATCH 'horse'").fetchall(), [])
+        self.assertEqual(self.ask("SELECT count(*) FROM events"), [(1,)])
+        self.assertEqual([hit.session_id for hit in self.store.search("zebra")], [other])
+
+    def test_an_append_does_not_wait_for_the_index(self) -> None:
+        session_id = self.session()
+        self.assertEqual(len(self.store.search("three")), 1)
+        busy = self.index()
+        busy.execute("BEGIN EXCLUSIVE")
+        self.store.append_event(session_id, UserMessage("another three"))
+        with self.store.open_writer(session_id) as writer:
+            writer.append([UserMessage("one more three")])
+        busy.execute("ROLLBACK")
+        self.assertEqual(len(self.store.search("three")), 3)
+
+    def test_an_index_that_is_damaged_or_of_another_database_begins_anew(self) -> None:
+        session_id = self.session()
+        for damage in (b"", b"no database" * 1000):
+            self.assertEqual([hit.seq for hit in self.store.search("three")], [3])
+            self.path.with_name(self.path.name + "-search").write_bytes(damage)
+        self.assertEqual([hit.seq for hit in self.store.search("three")], [3])
+        # Another program, which knows of no index, deletes and makes sessions.
+        self.change("DELETE FROM sessions")
+        self.store.create_session(session_id=session_id)
+        self.store.append_event(session_id, UserMessage("something new"))
+        self.assertEqual(self.store.search("three"), [])
+        self.assertEqual(len(self.store.search("new")), 1)
+
+    def test_no_event_or_blob_is_without_its_session_whoever_writes(self) -> None:
+        session_id = self.session()
+        self.store.put_blob(session_id, b"blob")
+        for command in (
+            "INSERT INTO events (place, updated, data) VALUES ((77 << 32) + 1, 1.0, '{}')",
+            "INSERT INTO blobs (session, sha256, data) VALUES (77, 'x', 'y')",
+        ):
+            with self.assertRaises(sqlite3.IntegrityError):
+                self.change(command)
+        self.change("DELETE FROM sessions")
+        self.assertEqual(self.ask("SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM blobs)"), [(0,)])
+
+    def test_a_database_in_memory_leaves_no_file_and_ends_with_the_store(self) -> None:
+        before = set(Path.cwd().iterdir())
+        for url in ("sqlite:///:memory:", "sqlite::memory:", "sqlite:///:memory:?durability=flush"):
+            store = open_store(url)
+            assert isinstance(store, SqliteSessionStore)
+            session_id = store.create_session()
+            with store.open_writer(session_id) as writer:
+                writer.append([UserMessage("a zebra")])
+                with self.assertRaises(SessionLockedError):
+                    store.open_writer(session_id)
+            self.assertEqual([hit.seq for hit in store.search("zebra")], [1])
+            self.assertEqual(store.durability, "memory")
+            store.close()
+            self.assertEqual(store.list_sessions(), [])
+            store.close()
+        self.assertEqual(set(Path.cwd().iterdir()), before)
+        self.assertFalse(Path("/:memory:").exists())
 
     @unittest.skipIf(sys.platform == "win32", "there is no fork")
     def test_a_forked_child_cannot_write_for_its_parent_and_can_read_on_its_own(self) -> None:

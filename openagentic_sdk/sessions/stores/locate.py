@@ -59,7 +59,8 @@ def _open_sqlite(url: str) -> SessionStore:
     from ..sqlite import SqliteSessionStore
 
     path, durability = _path_and_durability(url)
-    return SqliteSessionStore(path, durability=durability)
+    # As other programs write it, with the slashes of an absolute path.
+    return SqliteSessionStore(":memory:" if path.name == ":memory:" else path, durability=durability)
 
 
 def _open_postgres(url: str) -> SessionStore:

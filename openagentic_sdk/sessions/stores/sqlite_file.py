@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 BUSY_S = 30.0
+MEMORY = ":memory:"
 # The write-ahead log goes into the database, which waits for the disk twice, every 16 MB instead of every 4.
 CHECKPOINT_PAGES = 4000
 
@@ -26,11 +27,13 @@ CHECKPOINT_PAGES = 4000
 class SqliteFile:
     """The database at `path`, made with its folder when it is first used.
 
-    `always_syncs` puts every transaction on disk before it ends, otherwise only those that ask for it.
+    The path `:memory:` is a database of this object's own, which ends with `close`. `always_syncs` puts every transaction on
+    disk before it ends, otherwise only those that ask for it.
     """
 
     def __init__(self, path: Path, *, always_syncs: bool) -> None:
         self.path = path
+        self.is_memory = str(path) == MEMORY
         self._always_syncs = always_syncs
         self._opened = PerProcess(lambda: _Opened(self._connect()))
 
@@ -83,6 +86,11 @@ class SqliteFile:
     def _connect(self) -> sqlite3.Connection:
         import sqlite3
 
+        if self.is_memory:
+            db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA foreign_keys = ON")
+            migrate(db)
+            return db
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Sessions are nobody else's business; SQLite gives the files beside it the same permissions.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o600))

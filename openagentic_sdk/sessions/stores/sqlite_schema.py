@@ -55,7 +55,21 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             DELETE FROM events WHERE place > old.key << 32 AND place < (old.key + 1) << 32;
         END""",
     ),
+    # No event or blob without its session, also on connections that do not ask SQLite for foreign keys.
+    (
+        """CREATE TRIGGER events_sessions BEFORE INSERT ON events BEGIN
+            SELECT RAISE (ABORT, 'FOREIGN KEY constraint failed: there is no such session')
+            WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE key = new.place >> 32);
+        END""",
+        """CREATE TRIGGER blobs_sessions BEFORE INSERT ON blobs BEGIN
+            SELECT RAISE (ABORT, 'FOREIGN KEY constraint failed: there is no such session')
+            WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE key = new.session);
+        END""",
+        "CREATE TRIGGER sessions_blobs AFTER DELETE ON sessions BEGIN DELETE FROM blobs WHERE session = old.key; END",
+    ),
 )
+# The full text index of before stood in the database itself; now it has a file beside it.
+_OLD_INDEX = ("found_text", "found_upto", "found_words", "words_upto")
 # The place of an event in its table and in the full text index: session's key and seq in one number.
 SEQ_BITS = 32
 LAST_EVENT = (
@@ -85,4 +99,7 @@ def migrate(db: sqlite3.Connection) -> None:
         for step in MIGRATIONS[version:]:
             for command in step:
                 db.execute(command)
+        if db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone():
+            for name in _OLD_INDEX:
+                db.execute(f"DROP TABLE IF EXISTS {name}")
         db.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")

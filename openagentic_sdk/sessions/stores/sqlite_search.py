@@ -1,92 +1,152 @@
-"""A full text index over the events of an SQLite store, brought up to date when somebody searches."""
+"""A full text index over the events of an SQLite store, in a file beside it, brought up to date when somebody searches.
+
+Appends never wait for it: it has a file, a lock and connections of its own, and only reads the store. It keeps no texts,
+only in which events each word stands, and can be deleted at any time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ...errors import LogCorruptError
-from ...events import Event
-from ..base import SessionStore, loads_stored
+from ...disk import BINARY
+from ...errors import InvalidEventError, LogCorruptError
+from ..base import loads_stored
 from ..folds.search import SearchHit, context_of, event_text, search_words
-from .sqlite_file import SqliteFile
+from .per_process import PerProcess
 from .sqlite_schema import LAST_SEQ, place_of
 
 if TYPE_CHECKING:
     import sqlite3
 
-PAGE_EVENTS = 256
-# The words go in as the scan finds them: SQLite's own idea of letters is of another age than Python's. The tables of before
-# held whole texts.
-_INDEX = (
-    "DROP TABLE IF EXISTS found_text",
-    "DROP TABLE IF EXISTS found_upto",
-    "CREATE VIRTUAL TABLE IF NOT EXISTS found_words USING fts5 (text, tokenize = 'ascii')",
-    "CREATE TABLE IF NOT EXISTS words_upto "
-    "(session INTEGER PRIMARY KEY REFERENCES sessions (key) ON DELETE CASCADE, seq INTEGER NOT NULL)",
+STEP_EVENTS = 64
+STEP_BYTES = 1024 * 1024
+BUSY_S = 30.0
+# The words go in as the scan finds them: SQLite's own idea of letters is of another age than Python's.
+_TABLES = (
+    "CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5 (words, content = '', detail = 'none', tokenize = 'ascii')",
+    "CREATE TABLE IF NOT EXISTS upto (session INTEGER PRIMARY KEY, id TEXT NOT NULL, seq INTEGER NOT NULL)",
 )
-_BEHIND = (
-    "SELECT key, id, coalesce(seq, 0) FROM sessions LEFT JOIN words_upto ON session = key "
-    f"WHERE coalesce(seq, 0) < {LAST_SEQ}"
-)
+_BEHIND = f"SELECT key, sessions.id FROM sessions LEFT JOIN upto ON session = key WHERE coalesce(seq, 0) < {LAST_SEQ}"
+_ORPHANS = "SELECT 1 FROM upto LEFT JOIN sessions ON key = session AND sessions.id = upto.id WHERE key IS NULL LIMIT 1"
+_NEXT = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place <= ? ORDER BY place LIMIT ?"
 _FIND = (
-    "SELECT sessions.id, events.place & 4294967295, events.data FROM found_words "
-    "JOIN sessions ON sessions.key = found_words.rowid >> 32 "
-    "JOIN events ON events.place = found_words.rowid "
-    "WHERE found_words MATCH ? ORDER BY sessions.touched DESC, found_words.rowid LIMIT ?"
+    "SELECT sessions.id, place & 4294967295, data FROM found JOIN events ON place = found.rowid "
+    "JOIN sessions ON key = found.rowid >> 32 WHERE found MATCH ? ORDER BY touched DESC, found.rowid LIMIT ?"
 )
 
 
-def search_index(store: SessionStore, file: SqliteFile, words: Sequence[str], limit: int) -> list[SearchHit] | None:
-    """The events that hold every one of the words, newest session first; None when this SQLite has no full text search.
+class SearchFile:
+    """The index of the store at `path`."""
 
-    The index is brought up to date first, so the first search reads every log and appends cost nothing.
-    """
-    with file.transaction() as db:
-        if not _make_index(db):
-            return None
-    with file.reading() as db:
-        behind = db.execute(_BEHIND).fetchall()
-    for key, session_id, indexed_seq in behind:
-        # A damaged log hides what it holds, not what others hold; checking it is another command.
-        with suppress(LogCorruptError):
-            events = store.iter_events(session_id, after_seq=indexed_seq)
-            # One transaction per page: nobody who writes meanwhile waits long.
-            while batch := list(islice(events, PAGE_EVENTS)):
-                with file.transaction(session_id) as db:
-                    _index_events(db, key, batch)
-    with file.reading() as db:
-        rows = db.execute(_FIND, (" ".join(f'"{word}"*' for word in words), max(0, limit))).fetchall()
-    hits: list[SearchHit] = []
-    for session_id, seq, data in rows:
-        # What was damaged since it was indexed hides nothing but itself.
-        with suppress(LogCorruptError):
-            event = loads_stored(session_id, seq, data)
-            hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
-    return hits
+    def __init__(self, path: Path) -> None:
+        self._store_path = path
+        self._path = path.with_name(path.name + "-search")
+        self._lock = PerProcess(threading.RLock)
+
+    def search(self, words: Sequence[str], limit: int) -> list[SearchHit] | None:
+        """The events that hold every one of the words, newest session first; None when there can be no index."""
+        import sqlite3
+
+        for _ in range(2):
+            try:
+                with self._opened() as db:
+                    self._catch_up(db)
+                    rows = db.execute(_FIND, (" ".join(f'"{word}"*' for word in words), max(0, limit))).fetchall()
+            except sqlite3.OperationalError:
+                # Built without full text search, or the store's folder cannot be written.
+                return None
+            except sqlite3.DatabaseError:
+                # A cache that is damaged begins anew.
+                self.remove()
+                continue
+            hits: list[SearchHit] = []
+            for session_id, seq, data in rows:
+                # What was damaged since it was indexed hides nothing but itself.
+                with suppress(LogCorruptError):
+                    event = loads_stored(session_id, seq, data)
+                    hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))
+            return hits
+        return None
+
+    def forget(self, session_id: str) -> None:
+        """Take a session that is going to be deleted out of the index, or give up the index when that cannot be done."""
+        import sqlite3
+
+        if not self._path.exists():
+            return
+        try:
+            with self._opened() as db:
+                db.execute("BEGIN IMMEDIATE")
+                with db:
+                    row = db.execute("SELECT session, seq FROM upto WHERE id = ?", (session_id,)).fetchone()
+                    if row is None:
+                        return
+                    places = (place_of(row[0], 0), place_of(row[0], row[1]), -1)
+                    for seq, data in db.execute(_NEXT, places).fetchall():
+                        words = _words(session_id, seq, data)
+                        command = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
+                        db.execute(command, (place_of(row[0], seq), words))
+                    db.execute("DELETE FROM upto WHERE session = ?", (row[0],))
+        except (sqlite3.DatabaseError, LogCorruptError, InvalidEventError):
+            self.remove()
+
+    def remove(self) -> None:
+        """Delete the index."""
+        for suffix in ("", "-wal", "-shm"):
+            with suppress(OSError):
+                os.unlink(f"{self._path}{suffix}")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        import sqlite3
+
+        with self._lock.get():
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | BINARY, 0o600))
+            db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, uri=True)
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                db.execute("PRAGMA synchronous = OFF")
+                db.execute("ATTACH ? AS store", (f"{self._store_path.absolute().as_uri()}?mode=ro",))
+                for command in _TABLES:
+                    db.execute(command)
+                yield db
+            finally:
+                db.close()
+
+    def _catch_up(self, db: sqlite3.Connection) -> None:
+        if db.execute(_ORPHANS).fetchone():
+            # A session went that nobody took out of the index: its words are not known any more.
+            db.execute("DROP TABLE found")
+            db.execute("DELETE FROM upto")
+            db.execute(_TABLES[0])
+        for key, session_id in db.execute(_BEHIND).fetchall():
+            while self._step(db, key, session_id):
+                pass
+
+    def _step(self, db: sqlite3.Connection, key: int, session_id: str) -> bool:
+        """Index the next events of a session; says whether there may be more."""
+        db.execute("BEGIN IMMEDIATE")
+        with db:
+            row = db.execute("SELECT seq FROM upto WHERE session = ?", (key,)).fetchone()
+            began = done = row[0] if row else 0
+            size = 0
+            cursor: Any = db.execute(_NEXT, (place_of(key, began), place_of(key + 1, 0) - 1, STEP_EVENTS))
+            # A damaged log hides what it holds, not what others hold; checking it is another command.
+            with suppress(LogCorruptError):
+                for seq, data in cursor:
+                    words = _words(session_id, seq, data)
+                    db.execute("INSERT INTO found (rowid, words) VALUES (?, ?)", (place_of(key, seq), words))
+                    done, size = seq, size + len(data)
+                    if size > STEP_BYTES:
+                        break
+            db.execute("INSERT OR REPLACE INTO upto (session, id, seq) VALUES (?, ?, ?)", (key, session_id, done))
+        return bool(done > began)
 
 
-def forget_session(db: sqlite3.Connection, key: int) -> None:
-    """Take a session that is being deleted out of the index."""
-    names = "name IN ('found_text', 'found_words')"
-    if db.execute(f"SELECT 1 FROM sqlite_master WHERE {names}").fetchone() and _make_index(db):
-        places = (place_of(key, 0), place_of(key + 1, 0) - 1)
-        db.execute("DELETE FROM found_words WHERE rowid BETWEEN ? AND ?", places)
-
-
-def _make_index(db: sqlite3.Connection) -> bool:
-    """Make the tables of the full text index, a cache that may be dropped. False when SQLite was built without it."""
-    if not db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone():
-        return False
-    for command in _INDEX:
-        db.execute(command)
-    return True
-
-
-def _index_events(db: sqlite3.Connection, key: int, events: Sequence[Event]) -> None:
-    texts = [(place_of(key, event.seq or 0), " ".join(search_words(event_text(event)))) for event in events]
-    # Somebody else may have indexed the same page just now.
-    db.executemany("INSERT OR REPLACE INTO found_words (rowid, text) VALUES (?, ?)", [row for row in texts if row[1]])
-    db.execute("INSERT OR REPLACE INTO words_upto (session, seq) VALUES (?, ?)", (key, events[-1].seq))
+def _words(session_id: str, seq: int, data: str) -> str:
+    return " ".join(search_words(event_text(loads_stored(session_id, seq, data))))
