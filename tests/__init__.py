@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 import unittest
+from typing import Any
 
 from .parallel import spread
-
-if "OPENAGENTIC_SDK_KEY" not in os.environ:
-    # Runs make the key of their installation: not in the home folder of whoever tests.
-    _place = tempfile.mkdtemp(prefix="openagentic-test-key-")
-    atexit.register(shutil.rmtree, _place, ignore_errors=True)
-    os.environ["OPENAGENTIC_SDK_KEY"] = os.path.join(_place, "key")
+from .size import LARGE
 
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
     """unittest asks here when all of them are discovered."""
     here = os.path.dirname(__file__)
     return spread(loader.discover(here, pattern or "test*.py", os.path.dirname(here)))
+
+
+def _without_debug_mode(case: Any) -> None:
+    _set_up_runner(case)
+    case._asyncioRunner.get_loop().set_debug(False)
+
+
+_set_up_runner: Any = unittest.IsolatedAsyncioTestCase._setupAsyncioRunner  # type: ignore[attr-defined]
+if not LARGE:
+    # In debug mode asyncio keeps a traceback for every task and future: a third of the time of all coroutine tests.
+    unittest.IsolatedAsyncioTestCase._setupAsyncioRunner = _without_debug_mode  # type: ignore[attr-defined]

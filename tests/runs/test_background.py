@@ -140,7 +140,6 @@ class ParkedTest(unittest.IsolatedAsyncioTestCase):
 
 class ManyTest(unittest.IsolatedAsyncioTestCase):
     async def test_many_runs_at_once_complete_on_files_and_on_sqlite(self):
-        asyncio.get_running_loop().set_debug(False)  # many steps, of which each is thrice as slow in debug mode
         count, steps = (64, 20) if LARGE else (16, 4)
         files = partial(FileSessionStore, durability="flush")
         for make in (files, lambda folder: SqliteSessionStore(Path(folder) / "sessions.db")):

@@ -1,6 +1,5 @@
 """Recorded sessions, played again."""
 
-import asyncio
 import random
 import unittest
 from dataclasses import replace
@@ -163,7 +162,6 @@ class ReplayTest(unittest.IsolatedAsyncioTestCase):
                     await self.assert_replays(events)
 
     async def test_generated_sessions_replay(self):
-        asyncio.get_running_loop().set_debug(False)  # many steps, of which each is thrice as slow in debug mode
         rng = random.Random(20261121)
         for _ in range(40):
             turns = []

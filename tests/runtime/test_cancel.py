@@ -10,7 +10,6 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.task import TaskTool
 from tests.looptime import skip_time
-from tests.size import LARGE
 
 from .support import assert_closed, options_for
 
@@ -52,9 +51,6 @@ def long_run(store, **changes):
 
 
 class CancelTest(unittest.IsolatedAsyncioTestCase):
-    async def asyncSetUp(self):
-        asyncio.get_running_loop().set_debug(LARGE)  # hundreds of runs, of which each is thrice as slow in debug mode
-
     async def count_events(self):
         return len([event async for event in query(prompt="go", options=long_run(MemorySessionStore()))])
 
