@@ -324,6 +324,11 @@ _CHECKS: Mapping[str, Check] = {
     "bash_effects": _or_none(_one_of("preview", "commit")),
     "hooks": _or_none(_is_a(HookEngine, "a HookEngine(...)")),
     "agents": _is_a(Mapping, "a mapping of names to AgentDefinition(...)"),
+    "model_names": lambda value: (
+        None
+        if isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)
+        else "a mapping of words to models"
+    ),
     "session_store": _or_none(_is_a(str | SessionStore, "a session store, or its name for open_store()")),
     "resume": _or_none(_NAME),
     "continue_last": _BOOL,
@@ -358,4 +363,5 @@ _AGENT_CHECKS: Mapping[str, Check] = {
     "permission_mode": _or_none(_MODES),
     "skills": _TEXTS,
     "source": _or_none(_TEXT),
+    "isolation": _or_none(_TEXT),
 }

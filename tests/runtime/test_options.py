@@ -70,6 +70,8 @@ BAD = {
     "session_metadata": [{"a": object()}, [1], None],
     "on_storage_error": ["ignore", None],
     "redact": ["secret", None, 3],
+    "stream": [None, "yes", 1],
+    "model_names": [None, ["haiku"], {"haiku": 3}, {3: "m"}],
     "clock": [3, object()],
 }
 UNCHECKED = {"output_schema"}  # any type may be one; `read_output_schema` says which has none

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import unittest
-from dataclasses import replace
 from typing import Any
 
 from openagentic_sdk.api import RunResult
@@ -23,6 +22,7 @@ from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.project.trust import requests_of
 from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.sessions.lifecycle import fork_session
 from tests.skills.support import RunTestCase
 
 COMMAND = "---\ndescription: Makes it.\nallowed-tools: Bash(touch *), Bash\nmodel: big-1\n---\nMake $ARGUMENTS.\n"
@@ -237,9 +237,7 @@ class ApartTest(TurnTestCase):
         made = self.run_apart({"agent": "You make.", "text": "Made."}, "Done.")
         events = self.store.read_events(made.session_id)
         started = next(event.seq for event in events if isinstance(event, SubagentStarted))
-        crashed = self.store.create_session(metadata={"cwd": str(self.project)})
-        with self.store.open_writer(crashed) as writer:
-            writer.append([replace(event, seq=None) for event in events if (event.seq or 0) <= (started or 0)])
+        crashed = fork_session(self.store, made.session_id, at_seq=started)
         result = self.run_turns("Done.", resume=crashed, trust_project=True)
         (end,) = [event for event in result.events if isinstance(event, ToolResult)]
         self.assertIn("may or may not have been carried out", end.error_message or "")
