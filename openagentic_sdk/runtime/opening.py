@@ -13,6 +13,7 @@ from ..events import Event
 from ..sessions.authority import Authority
 from ..sessions.base import SessionWriter
 from ..sessions.folds.view import SessionView
+from ..sessions.follow import publish
 from ..sessions.resume import load_view
 from .agent import Agent, Run, RunRequest, Spawn, Stopping
 from .channel import EventChannel
@@ -68,6 +69,7 @@ async def open_run(
         parent_tool_use_id=parent_tool_use_id,
         agent_name=agent.name,
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
+        publish=partial(publish, agent.store, session_id),
     )
     budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
     agent.gate.restore(session_id, filter(view.is_ours, view.events))

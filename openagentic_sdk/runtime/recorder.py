@@ -40,6 +40,7 @@ class Recorder:
         parent_tool_use_id: str | None = None,
         agent_name: str | None = None,
         mask: Callable[[Event], Event] | None = None,
+        publish: Callable[[Sequence[Event]], None] = lambda events: None,
     ) -> None:
         self.channel = channel
         self.saved = True
@@ -52,6 +53,7 @@ class Recorder:
         self._parent_tool_use_id = parent_tool_use_id
         self._agent_name = agent_name
         self._mask = mask
+        self._publish = publish
         self._said_unsaved = self._said_unsigned = False
         self._is_closed = False
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
@@ -74,6 +76,7 @@ class Recorder:
             stored, cancelled = await self._write(batch)
             for event in stored:
                 self._view.apply(event, made_here=True)
+            self._publish(stored)
             if authority is not None and authority.problem is not None and not self._said_unsigned:
                 self._said_unsigned = True
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
@@ -89,7 +92,9 @@ class Recorder:
 
     async def show(self, event: Event) -> None:
         """Show an event that is never stored."""
-        await self.channel.send(self._stamp(event))
+        event = self._stamp(event)
+        self._publish([event])
+        await self.channel.send(event)
 
     async def close(self) -> None:
         """Give the session's lock back; closing twice is allowed. A store that hangs keeps it until it answers."""

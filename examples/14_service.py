@@ -1,0 +1,67 @@
+"""Runs in the background of a service: followed by many, answered from elsewhere, stopped without losing a question."""
+
+import asyncio
+
+from model import call, model
+
+from openagentic_sdk import (
+    MemorySessionStore,
+    OpenAgenticOptions,
+    PermissionGate,
+    answer_question,
+    follow,
+    submit,
+    tool,
+)
+from openagentic_sdk.events import AssistantDelta
+
+STORE = MemorySessionStore()  # a service takes open_store("sqlite:runs.db") or a server
+
+
+@tool
+def deploy(version: str) -> str:
+    """Put a version into production."""
+    return f"{version} is live"
+
+
+def options(*turns: object, **more: object) -> OpenAgenticOptions:
+    return OpenAgenticOptions(**model(*turns), tools=[deploy], session_store=STORE, **more)
+
+
+async def watch(name: str, session_id: str, after_seq: int, deltas: bool) -> str:
+    """What a browser is sent that has the events up to `after_seq`; deltas are the text as it comes."""
+    text, first = "", 0
+    async for event in follow(STORE, session_id, after_seq=after_seq, deltas=deltas, until_result=True):
+        first = first or event.seq or 0
+        text += event.text_delta if isinstance(event, AssistantDelta) else ""
+    return f"{name} began at event {first}" + (f" and read {text!r} as it came" if deltas else "")
+
+
+async def main() -> None:
+    deployment = {"tool_calls": [call("deploy", version="1.2")]}
+    run = submit("Deploy 1.2, please.", options(deployment))
+    parked = await run.wait()  # nobody is here to say yes; the process may end now
+    print(parked.state, "on:", parked.question.prompt)
+    print("in the list:", STORE.list_session_summaries()[0].open_questions == (parked.question.question_id,))
+    last = STORE.last_seq(run.session_id)
+
+    await answer_question(STORE, run.session_id, parked.question.question_id, "yes")  # from any process
+    run = submit(None, options("Version 1.2 is live.", resume=run.session_id))
+    first = asyncio.create_task(watch("a newcomer", run.session_id, last, True))
+    second = asyncio.create_task(watch("one who was away", run.session_id, last + 2, False))
+    print(await first, await second, (await run.wait()).state, sep="\n")
+
+    asked = asyncio.Event()
+
+    async def person(question: object) -> str:
+        asked.set()
+        return await asyncio.Future()  # thinks for ever
+
+    gate = PermissionGate(user_answerer=person)
+    late = submit("And 1.3?", options(deployment, permission_gate=gate))
+    await asked.wait()
+    await late.suspend()  # what a service does on SIGTERM
+    print("stopped:", (await late.wait()).stop_reason)
+
+
+asyncio.run(main())

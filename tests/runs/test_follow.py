@@ -1,0 +1,135 @@
+"""Following sessions: many followers, one watcher, deltas of a run in this process."""
+
+import asyncio
+import tempfile
+import threading
+import unittest
+
+from openagentic_sdk.errors import SessionNotFoundError
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookMatcher
+from openagentic_sdk.runs.background import submit
+from openagentic_sdk.sessions.follow import MAX_WAITING_EVENTS, follow
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
+from tests.runtime.support import options_for
+
+
+class Counted(MemorySessionStore):
+    """A store that knows how many threads were in it at the same time."""
+
+    def __init__(self):
+        super().__init__()
+        self.now, self.most, self._counting = 0, 0, threading.Lock()
+
+    def _counted(self, call, *args, **kwargs):
+        with self._counting:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            with self._counting:
+                self.now -= 1
+
+    def read_events(self, *args, **kwargs):
+        return self._counted(super().read_events, *args, **kwargs)
+
+    def wait_for_events(self, *args, **kwargs):
+        return self._counted(super().wait_for_events, *args, **kwargs)
+
+
+async def take(events, count):
+    taken = []
+    async for event in events:
+        taken.append(event)
+        if len(taken) == count:
+            await events.aclose()
+    return taken
+
+
+class FollowTest(unittest.IsolatedAsyncioTestCase):
+    async def test_fifty_followers_of_five_sessions_keep_one_thread_waiting(self):
+        store = Counted()
+        ids = [store.create_session() for _ in range(5)]
+        followers = [asyncio.create_task(take(follow(store, ids[n % 5]), 3)) for n in range(50)]
+        for text in ("one", "two", "three"):
+            for session_id in ids:
+                store.append_event(session_id, UserMessage(text))
+            await asyncio.sleep(0)
+        taken = await asyncio.wait_for(asyncio.gather(*followers), 30)
+        self.assertEqual({tuple(event.text for event in events) for events in taken}, {("one", "two", "three")})
+        self.assertLessEqual(store.most, 2, "one waits for news, one reads for who begins")
+
+    async def test_followers_from_different_cursors_each_see_every_event_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for store in (MemorySessionStore(), FileSessionStore(folder), SqliteSessionStore(f"{folder}/s.db")):
+                session_id = store.create_session()
+                store.append_events(session_id, [UserMessage(str(n)) for n in range(1, 8)])
+                tasks = [asyncio.create_task(take(follow(store, session_id, after_seq=n), 10 - n)) for n in (0, 3, 7)]
+                for n in range(8, 11):
+                    await asyncio.sleep(0.01)
+                    store.append_event(session_id, UserMessage(str(n)))
+                for after, events in zip((0, 3, 7), await asyncio.wait_for(asyncio.gather(*tasks), 30), strict=True):
+                    self.assertEqual([event.seq for event in events], list(range(after + 1, 11)))
+                store.close()
+
+    async def test_deltas_come_in_their_place_to_who_asks_for_them(self):
+        store, asked, release = MemorySessionStore(), asyncio.Event(), asyncio.Event()
+
+        async def before_model_call(payload):
+            asked.set()
+            await release.wait()
+
+        hooks = HookEngine(before_model_call=[HookMatcher("wait", hook=before_model_call)])
+        options = options_for([{"text": "one two three", "deltas": 3}], session_store=store, hooks=hooks)
+        background = submit("go", options)
+        async for _ in background.events():
+            break
+        with_deltas, without = (
+            asyncio.create_task(self.all_of(follow(store, background.session_id, deltas=deltas, until_result=True)))
+            for deltas in (True, False)
+        )
+        await asked.wait()
+        await asyncio.sleep(0.05)  # the followers have read what is there, or read it when they have come so far
+        release.set()
+        seen, stored = await asyncio.wait_for(asyncio.gather(with_deltas, without), 30)
+        self.assertEqual("".join(event.text_delta for event in seen if event.seq is None), "one two three")
+        kinds = [event.type for event in seen]
+        self.assertLess(kinds.index("model.request"), kinds.index("assistant.delta"))
+        self.assertLess(kinds.index("assistant.delta"), kinds.index("assistant.message"))
+        self.assertEqual([event.seq for event in stored], list(range(1, len(stored) + 1)))
+
+    async def all_of(self, events):
+        return [event async for event in events]
+
+    async def test_a_slow_follower_misses_no_stored_event(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        events = follow(store, session_id)
+        first = asyncio.create_task(anext(events))
+        await asyncio.sleep(0.05)
+        store.append_event(session_id, UserMessage("first"))
+        await first
+        count = MAX_WAITING_EVENTS * 2
+        store.append_events(session_id, [UserMessage(str(n)) for n in range(count)])
+        await asyncio.sleep(0.3)
+        rest = await take(events, count)
+        self.assertEqual([event.seq for event in rest], list(range(2, count + 2)))
+
+    async def test_following_what_is_deleted_or_not_there_says_so(self):
+        store = MemorySessionStore()
+        with self.assertRaises(SessionNotFoundError):
+            await anext(follow(store, "none"))
+        session_id = store.create_session()
+        waiting = asyncio.create_task(anext(follow(store, session_id)))
+        await asyncio.sleep(0.05)
+        store.delete_session(session_id)
+        with self.assertRaises(SessionNotFoundError):
+            await asyncio.wait_for(waiting, 30)
+
+
+if __name__ == "__main__":
+    unittest.main()
