@@ -383,7 +383,7 @@ def _choose(
         raise OptionsError(f"the Messages API has no seed: leave seed={settings.seed} out")
     model, notices = payload["model"], list[str]()
     config: dict[str, Any] = {}
-    if settings.response_format is not None:
+    if settings.response_format is not None and settings.response_format.get("type") != "text":
         config["format"] = _format(settings.response_format, model, family)
     thinks = _choose_thinking(payload, settings.reasoning_effort, thinking, family, config, notices)
     sampling = {"temperature": settings.temperature, "top_p": settings.top_p}

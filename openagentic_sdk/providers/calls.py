@@ -11,10 +11,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from ..frozen import mutable
-from .base import ToolCall
+from .base import ModelOutput, ToolCall, read_tool_call
 
 # The words in which endpoints say that an answer ended before the model was done with it: OpenAI, Anthropic, Mistral,
 # OpenRouter, DeepSeek, z.ai and Gemini. A reason without any of them (`stop`, `tool_calls`, `eos`, one nobody knows) ends
@@ -58,6 +59,16 @@ def finish_calls(
         arguments, raw = ({}, call.text) if cut or not call.ended else read_arguments(call.text)
         calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras))
     return calls
+
+
+def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
+    """The same rule for an answer of any provider, also one that was written elsewhere."""
+    if not output.tool_calls or not (output.refusal or is_unfinished(output.finish_reason)):
+        return output
+    calls = [read_tool_call(call) for call in output.tool_calls]
+    texts = [json.dumps(dict(call.arguments)) if call.raw_arguments is None else call.raw_arguments for call in calls]
+    kept = [replace(call, arguments={}, raw_arguments=text) for call, text in zip(calls, texts, strict=True)]
+    return replace(output, tool_calls=kept)
 
 
 def new_call_id() -> str:

@@ -71,8 +71,9 @@ class Reading(ABC):
                 self._count += 1
                 return self._checked_whole(batch.data)
             shown: list[StreamEvent] = []
+            is_last = isinstance(batch, LastEvents)
             for event in batch:
-                shown += self._take_event(event, is_last=isinstance(batch, LastEvents))
+                shown += self._take_event(event, is_last)
             return shown
 
     def finish(self) -> tuple[list[StreamEvent], ModelOutput]:
@@ -93,17 +94,18 @@ class Reading(ABC):
             self.raw = data
         return self.take_whole(data)
 
-    def _take_event(self, event: SSEEvent, *, is_last: bool) -> list[StreamEvent]:
-        if not event.data.strip():
+    def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
+        data = event.data.strip()
+        if not data:
             return []  # it keeps the connection open
         self._count += 1
-        if event.data.strip() == "[DONE]":
+        if data == "[DONE]":
             self.take_marker()
             return []
         try:
-            chunk = json.loads(event.data)
+            chunk = json.loads(data)
         except (ValueError, RecursionError):
-            return self._take_unreadable(event, is_last=is_last)
+            return self._take_unreadable(event, is_last)
         if self.raw is not None:
             self.raw.append(chunk)
         _raise_error_in(chunk)
@@ -111,12 +113,12 @@ class Reading(ABC):
             _raise_error_in({"error": chunk})
         return self.take_chunk(chunk) if isinstance(chunk, Mapping) else []
 
-    def _take_unreadable(self, event: SSEEvent, *, is_last: bool) -> list[StreamEvent]:
+    def _take_unreadable(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
         if event.event == "error":
             _raise_error_in({"error": event.data})
         lines = event.data.split("\n")
         if len(lines) > 1:  # a server that forgets the blank lines between its events
-            taken = [self._take_event(SSEEvent(line), is_last=is_last) for line in lines if line.strip()]
+            taken = [self._take_event(SSEEvent(line), is_last) for line in lines if line.strip()]
             return [shown for events in taken for shown in events]
         if not is_last:  # then it was cut, and the answer's missing end will tell
             raise GarbledResponseError(f"the endpoint sent an event that is no JSON: {event.data[:200]!r}")

@@ -171,15 +171,11 @@ class ChatAssembler:
         """What of this chunk can be shown."""
         self._take_usage(chunk)
         chunk_id, choices = chunk.get("id"), chunk.get("choices")
-        if chunk_id != self._id and isinstance(chunk_id, str) and chunk_id:
-            self._check_same_answer(choices)
-            self._id = chunk_id
-        for name in _FACTS:
-            value = chunk.get(name)
-            if value and name not in self._facts and isinstance(value, str):
-                self._facts[name] = value
-        if chunk.get("citations"):
-            self._take_citations(chunk["citations"])
+        if chunk_id != self._id:
+            self._take_facts(chunk)
+            if isinstance(chunk_id, str) and chunk_id:
+                self._check_same_answer(choices)
+                self._id = chunk_id
         events: list[StreamEvent] = []
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, Mapping) and not choice.get("index"):
@@ -252,6 +248,16 @@ class ChatAssembler:
             usage = chunk["x_groq"].get("usage")
         if isinstance(usage, Mapping) and usage:
             self._usage = usage
+            self._take_facts(chunk)
+
+    def _take_facts(self, chunk: Mapping[str, Any]) -> None:
+        """Keep what a chunk says of the answer as a whole: the first one says it, or the one with the usage."""
+        for name in _FACTS:
+            value = chunk.get(name)
+            if value and name not in self._facts and isinstance(value, str):
+                self._facts[name] = value
+        if chunk.get("citations"):
+            self._take_citations(chunk["citations"])
 
     def _take_choice(self, choice: Mapping[str, Any], events: list[StreamEvent]) -> None:
         delta = choice.get("delta")

@@ -23,6 +23,7 @@ from ..events import (
 )
 from ..frozen import frozen
 from ..providers import base as wire
+from ..providers.calls import without_unfinished_calls
 from ..providers.wrap import ask
 from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
@@ -274,7 +275,7 @@ class _Answer:
                 f"the model's answer was cut (finish reason {output.finish_reason!r}): send the prompt again",
                 partial_text=output.assistant_text or "",
             )
-        return output
+        return without_unfinished_calls(output)
 
     async def record(self, output: wire.ModelOutput) -> tuple[ToolUse, ...]:
         """The complete answer as one batch; returns its calls."""

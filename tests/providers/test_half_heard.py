@@ -133,6 +133,27 @@ class RunsThatHearHalf(unittest.IsolatedAsyncioTestCase):
                 if name not in ("refusal",):
                     self.assertEqual(len(of(events, ToolResult)), 1)
 
+    async def test_a_provider_written_elsewhere_is_held_to_the_same_rule(self) -> None:
+        class Elsewhere:
+            name = "elsewhere"
+
+            def __init__(self) -> None:
+                self.asked = 0
+
+            async def stream(self, **request: Any) -> Any:
+                self.asked += 1
+                if self.asked == 1:
+                    call = {"tool_use_id": "a", "name": "wipe", "arguments": {"path": "/"}}
+                    yield {"type": "tool_call", "tool_call": call}
+                    yield {"type": "done", "finish_reason": "length"}
+                else:
+                    yield {"type": "text_delta", "delta": "Fine."}
+                    yield {"type": "done"}
+
+        events = await self.run_with(Elsewhere())
+        self.assertEqual(self.wiped, [])
+        self.assertIn('{"path": "/"}', of(events, ToolResult)[0].error_message)
+
     async def test_a_break_in_the_middle_is_recorded_as_incomplete_and_the_answer_begins_again(self) -> None:
         answers = [sse(delta("Half an ans"), done=False), sse(delta("Half an answer."), delta(finish="stop"))]
         with Server(lambda c, r: c.stream(answers.pop(0))) as server:
