@@ -22,7 +22,6 @@ from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.project.trust import requests_of
 from openagentic_sdk.runs.replay import replay_events
-from openagentic_sdk.sessions.lifecycle import fork_session
 from tests.skills.support import RunTestCase
 
 COMMAND = "---\ndescription: Makes it.\nallowed-tools: Bash(touch *), Bash\nmodel: big-1\n---\nMake $ARGUMENTS.\n"
@@ -237,8 +236,10 @@ class ApartTest(TurnTestCase):
         made = self.run_apart({"agent": "You make.", "text": "Made."}, "Done.")
         events = self.store.read_events(made.session_id)
         started = next(event.seq for event in events if isinstance(event, SubagentStarted))
-        crashed = fork_session(self.store, made.session_id, at_seq=started)
-        result = self.run_turns("Done.", resume=crashed, trust_project=True)
+        log = self.store.session_dir(made.session_id) / "events.jsonl"
+        log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:started]))
+        (log.parent / "summary.json").unlink(missing_ok=True)
+        result = self.run_turns("Done.", resume=made.session_id, trust_project=True)
         (end,) = [event for event in result.events if isinstance(event, ToolResult)]
         self.assertIn("may or may not have been carried out", end.error_message or "")
         self.assertEqual([event for event in result.events if isinstance(event, SubagentStarted)], [])
