@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidEventError, StorageError
 from ..events import Event
 from ..serialization import dumps_event, dumps_json, loads_event, loads_json
-from .base import SessionStore
+from .base import SessionStore, check_expected_seq
 from .folds.summary import LAST_TIME
-from .lifecycle import delete_session, descendants, take_back
+from .lifecycle import descendants, take_back
 
 if TYPE_CHECKING:
     from zipfile import ZipFile
@@ -40,8 +40,8 @@ def archive_session(
 ) -> list[str]:
     """Write the session and those of its subagents to a new file at `path`; returns the ids.
 
-    With `remove` they are deleted from the store once the file is complete and was read back. Raises `FileExistsError`,
-    `SessionNotFoundError`, `StorageError`.
+    With `remove` they are deleted from the store once the file is complete and was read back, each only if nothing was added
+    to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
     """
     from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -68,8 +68,21 @@ def archive_session(
     finally:
         unfinished.unlink(missing_ok=True)
     if remove:
-        delete_session(store, session_id)
+        _remove_archived(store, session_id, sessions)
     return names
+
+
+def _remove_archived(store: SessionStore, session_id: str, sessions: Sequence[Mapping[str, Any]]) -> None:
+    """Delete what is in the archive as it is there; raise `ConcurrencyError` for what went on meanwhile, which stays."""
+    if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
+        raise StorageError(
+            f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
+            session_id=session_id,
+        )
+    for entry in sessions:
+        check_expected_seq(entry["id"], entry["events"], store.last_seq(entry["id"]))
+    for entry in reversed(sessions):
+        store.delete_session(entry["id"], expected_seq=entry["events"])
 
 
 def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[str]:

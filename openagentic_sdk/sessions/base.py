@@ -120,8 +120,11 @@ class SessionStore(ABC):
         """The ids of all sessions, the one last written to first."""
 
     @abstractmethod
-    def delete_session(self, session_id: str) -> None:
-        """Remove the session and its blobs. Raises `SessionNotFoundError`, or `SessionLockedError` while a run uses it."""
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        """Remove the session and its blobs. Raises `SessionNotFoundError`, or `SessionLockedError` while a run uses it.
+
+        With `expected_seq`, raises `ConcurrencyError` and removes nothing unless the log's last event has that `seq`.
+        """
 
     @abstractmethod
     def put_blob(self, session_id: str, data: bytes) -> str:
@@ -155,8 +158,7 @@ class SessionStore(ABC):
         With `expected_seq`, raises `ConcurrencyError` and writes nothing unless the log's last event has that `seq`.
         """
         with self.open_writer(session_id) as writer:
-            if expected_seq is not None and writer.last_seq != expected_seq:
-                raise ConcurrencyError(session_id, expected_seq, writer.last_seq)
+            check_expected_seq(session_id, expected_seq, writer.last_seq)
             return writer.append(events)
 
     def append_event(self, session_id: str, event: Event) -> Event:
@@ -372,6 +374,12 @@ def check_sequence(events: Iterable[Event]) -> Iterator[Event]:
         if event.seq != expected:
             raise InvalidEventError(f"event {expected} of the session has seq {event.seq}: a log has no holes")
         yield event
+
+
+def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int) -> None:
+    """Raise `ConcurrencyError` when another event is the last one than was expected; None expects nothing."""
+    if expected_seq is not None and last_seq != expected_seq:
+        raise ConcurrencyError(session_id, expected_seq, last_seq)
 
 
 def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:

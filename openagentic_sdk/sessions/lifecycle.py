@@ -7,12 +7,13 @@ absent.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
 
-from ..errors import OptionsError, SessionError, SessionNotFoundError
+from ..errors import ConcurrencyError, OptionsError, SessionError, SessionLockedError, SessionNotFoundError
 from ..events import (
     Event,
     ModelRequest,
@@ -181,15 +182,30 @@ def rename_session(store: SessionStore, session_id: str, title: str) -> SessionS
     return store.read_summary(session_id)
 
 
+TAG_PATIENCE_S = 1.0
+
+
 def tag_session(
     store: SessionStore, session_id: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()
 ) -> SessionSummary:
     """Add and remove tags, in the order of their addition. Raises like `rename_session`."""
-    before = store.read_summary(session_id).tags
+    added = [plain_line(tag) for tag in add]
     removed = {plain_line(tag) for tag in remove}
-    wanted = dict.fromkeys((*before, *(plain_line(tag) for tag in add)))
-    store.append_event(session_id, SessionMeta(tags=[tag for tag in wanted if tag and tag not in removed]))
-    return store.read_summary(session_id)
+    deadline = time.monotonic() + TAG_PATIENCE_S
+    while True:
+        before = store.read_summary(session_id)
+        wanted = [tag for tag in dict.fromkeys((*before.tags, *added)) if tag and tag not in removed]
+        try:
+            store.append_events(session_id, [SessionMeta(tags=wanted)], expected_seq=before.events)
+            return store.read_summary(session_id)
+        except ConcurrencyError:
+            # Somebody else wrote in between, tags perhaps: they are kept too.
+            continue
+        except SessionLockedError:
+            # Another one who tags is done in a moment; a run is not.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
 
 
 def rewind_session(

@@ -28,6 +28,7 @@ from ..serialization import dumps_json, loads_json
 from .base import (
     SessionStore,
     SessionWriter,
+    check_expected_seq,
     check_sequence,
     check_session_id,
     dumps_stored,
@@ -106,8 +107,9 @@ class MemorySessionStore(SessionStore):
     def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions
 
-    def delete_session(self, session_id: str) -> None:
-        with self._guard, self.open_writer(session_id):
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        with self._guard, self.open_writer(session_id) as writer:
+            check_expected_seq(session_id, expected_seq, writer.last_seq)
             del self._sessions[session_id]
 
     def put_blob(self, session_id: str, data: bytes) -> str:

@@ -57,7 +57,7 @@ _CHANGE = """
     WHERE key = %(key)s AND revision = %(revision)s AND last_seq = %(last_seq)s
 """
 _CLAIM = "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s"
-_DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s"
+_DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s AND last_seq = %s"
 
 
 class PostgresSessionStore(RemoteStore):
@@ -125,7 +125,7 @@ class PostgresSessionStore(RemoteStore):
         return bool(db.execute(_CLAIM, (holder, at.key, at.epoch)).rowcount)
 
     def _delete(self, db: Any, at: Position) -> bool:
-        return bool(db.execute(_DELETE, (at.key, at.epoch, at.holder)).rowcount)
+        return bool(db.execute(_DELETE, (at.key, at.epoch, at.holder, at.head.last_seq)).rowcount)
 
     def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
         values = {"key": at.key, "revision": at.revision, "metadata": metadata, **_columns(head)}

@@ -114,7 +114,7 @@ class RedisSessionStore(RemoteStore):
 
     def _delete(self, db: Any, at: Position) -> bool:
         keys = [*self._own(at.id), self._key("followers", at.id), *self._indexes(at.head)]
-        return bool(run(DELETE, keys, [at.id, at.key, at.epoch, at.holder], db))
+        return bool(run(DELETE, keys, [at.id, at.key, at.epoch, at.holder, at.head.last_seq], db))
 
     def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
         indexes = self._indexes(head)
@@ -128,14 +128,14 @@ class RedisSessionStore(RemoteStore):
     def list_sessions(self) -> list[str]:
         return self._ids("all", 0, None)
 
-    def delete_session(self, session_id: str) -> None:
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         try:
-            super().delete_session(session_id)
+            super().delete_session(session_id, expected_seq=expected_seq)
         except LogCorruptError:
             # The server forgot the session's row: what is left of it goes too.
             start = Head(start_summary(session_id, 0.0, {}))
             keys = [*self._own(session_id), self._key("followers", session_id), *self._indexes(start)]
-            self._call(session_id, partial(run, DELETE, keys, [session_id, "", "", ""]))
+            self._call(session_id, partial(run, DELETE, keys, [session_id, "", "", "", 0]))
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()

@@ -29,7 +29,15 @@ from ..errors import (
 )
 from ..events import Event
 from ..serialization import dumps_json, loads_json
-from .base import SessionWriter, check_copied_part, check_sequence, check_session_id, dumps_stored, stamp_events
+from .base import (
+    SessionWriter,
+    check_copied_part,
+    check_expected_seq,
+    check_sequence,
+    check_session_id,
+    dumps_stored,
+    stamp_events,
+)
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .log.line import is_barrier, stamp_event
@@ -104,8 +112,7 @@ class SqliteSessionStore(DatabaseStore):
         with self._file.transaction(session_id, durable=self._is_durable(events)) as db:
             at = self._position_in(db, session_id)
             self._refuse_if_held(db, session_id, at)
-            if expected_seq is not None and at.head.last_seq != expected_seq:
-                raise ConcurrencyError(session_id, expected_seq, at.head.last_seq)
+            check_expected_seq(session_id, expected_seq, at.head.last_seq)
             return self._insert(db, at.key, at.head, events)[0]
 
     def update_metadata(self, session_id: str, changes: Mapping[str, Any]) -> None:
@@ -121,15 +128,18 @@ class SqliteSessionStore(DatabaseStore):
         with self._file.reading() as db:
             return [row[0] for row in db.execute("SELECT id FROM sessions ORDER BY touched DESC")]
 
-    def delete_session(self, session_id: str) -> None:
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         with self._file.transaction(session_id) as db:
-            self._refuse_if_held(db, session_id, self._position_in(db, session_id))
+            at = self._position_in(db, session_id)
+            self._refuse_if_held(db, session_id, at)
+            check_expected_seq(session_id, expected_seq, at.head.last_seq)
         if not self._file.is_memory:
             # Before the session goes: what it said must be known to be forgotten.
             self._index.forget(session_id)
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
             self._refuse_if_held(db, session_id, at)
+            check_expected_seq(session_id, expected_seq, at.head.last_seq)
             db.execute("DELETE FROM sessions WHERE key = ?", (at.key,))
 
     def put_blob(self, session_id: str, data: bytes) -> str:

@@ -35,7 +35,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from .base import SessionStore, check_copied_part, check_sequence, stamp_events
+from .base import SessionStore, check_copied_part, check_expected_seq, check_sequence, stamp_events
 from .folds.summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
 from .folds.view import KeptView
 from .log.checkpoint import Checkpoint, stands_at
@@ -263,13 +263,15 @@ class FileSessionStore(SessionStore):
     def session_exists(self, session_id: str) -> bool:
         return is_session_id(session_id) and is_session_folder(self._folder(session_id))
 
-    def delete_session(self, session_id: str) -> None:
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self._refuse_when_read_only(session_id)
         folder = self.session_dir(session_id)
         doomed = folder.with_name(f".deleted-{os.urandom(16).hex()}")
         with storage_errors(session_id, "cannot be deleted"), self._opened(session_id, folder / LOG_NAME) as fd:
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
+            if expected_seq is not None:
+                check_expected_seq(session_id, expected_seq, self.last_seq(session_id))
             self._disk.rename(str(folder), str(doomed))
             self._sync_folder(folder.parent)
             # Ours, and what processes that were killed while deleting have left; another one may be at it as well.

@@ -276,7 +276,7 @@ class TheListKeepsTheOldFolder(Wrapped):
 
 @caught_by(CLEAN)
 class ADeletedIdStaysDead(Wrapped):
-    def delete_session(self, session_id):
+    def delete_session(self, session_id, *, expected_seq=None):
         self.__dict__.setdefault("dead", set()).add(session_id)
         self.inner.delete_session(session_id)
 
@@ -288,7 +288,7 @@ class ADeletedIdStaysDead(Wrapped):
 
 @caught_by(CLEAN)
 class WritesAfterARebirthAreDropped(Wrapped):
-    def delete_session(self, session_id):
+    def delete_session(self, session_id, *, expected_seq=None):
         self.__dict__.setdefault("dead", set()).add(session_id)
         self.inner.delete_session(session_id)
 
@@ -311,7 +311,7 @@ class DeletingKeepsBlobs(Wrapped):
 
 @caught_by(CLEAN)
 class DeletingKeepsTheRow(Wrapped):
-    def delete_session(self, session_id):
+    def delete_session(self, session_id, *, expected_seq=None):
         self.row = self.inner.read_summary(session_id)
         self.inner.delete_session(session_id)
 
@@ -403,6 +403,12 @@ for _cls in (RowsAreCached, EventsAreCached, MetadataAreCached):
     caught_by("what_another_process_wrote_is_seen_at_once")(_cls)
     caught_by("what_another_store_wrote_is_seen_at_once")(type(f"{_cls.__name__}InOneProcess", (_cls,), {}))
 caught_by("what_another_store_wrote_is_seen_at_once")(ThePlaceIsCached)
+
+
+@caught_by("a_session_that_went_on_is_not_deleted")
+class DeletingForgetsWhatIsExpected(Wrapped):
+    def delete_session(self, session_id, *, expected_seq=None):
+        self.inner.delete_session(session_id)
 
 
 # --- appending -------------------------------------------------------------------------------------------------------
@@ -657,7 +663,7 @@ class TwoWritersAreAccepted(Wrapped):
 
 @caught_by(SECOND)
 class ALockedSessionCanBeDeleted(Wrapped):
-    def delete_session(self, session_id):
+    def delete_session(self, session_id, *, expected_seq=None):
         with contextlib.suppress(SessionLockedError):
             self.inner.delete_session(session_id)
 

@@ -15,6 +15,7 @@ from openagentic_sdk.events import Event
 from openagentic_sdk.sessions.base import (
     SessionStore,
     SessionWriter,
+    check_expected_seq,
     check_session_id,
     dumps_stored,
     loads_stored,
@@ -63,8 +64,9 @@ class MinimalStore(SessionStore):
     def list_sessions(self) -> list[str]:
         return sorted(self.sessions, key=self.touched.__getitem__, reverse=True)
 
-    def delete_session(self, session_id: str) -> None:
-        with self.open_writer(session_id):
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        with self.open_writer(session_id) as writer:
+            check_expected_seq(session_id, expected_seq, writer.last_seq)
             del self.sessions[session_id]
 
     def put_blob(self, session_id: str, data: bytes) -> str:

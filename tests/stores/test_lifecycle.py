@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+import threading
 import unittest
 import zipfile
 from collections.abc import Callable, Sequence
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from openagentic_sdk.errors import (
+    ConcurrencyError,
     OptionsError,
     SessionExistsError,
     SessionLockedError,
@@ -146,6 +149,47 @@ class LifecycleTest(unittest.TestCase):
             with self.assertRaises(SessionNotFoundError):
                 lifecycle.rename_session(store, "nobody", "ghost")
             self.assertEqual(store.list_sessions(), [session_id])
+
+        self.on_every_store(check)
+
+    def test_tags_of_many_at_once_are_all_kept(self) -> None:
+        def check(store: SessionStore) -> None:
+            session_id = self.session(store, [UserMessage("go")])
+            tags = [f"tag{number}" for number in range(8)]
+            threads = [
+                threading.Thread(target=lifecycle.tag_session, args=(store, session_id), kwargs={"add": [tag]})
+                for tag in tags
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(sorted(store.read_summary(session_id).tags), tags)
+
+        self.on_every_store(check)
+
+    def test_an_event_that_came_after_the_archive_was_written_is_not_removed_with_the_session(self) -> None:
+        def check(store: SessionStore) -> None:
+            session_id = self.session(store, [UserMessage("go")])
+            child = self.session(store, [UserMessage("help")], parent_session_id=session_id, parent_tool_use_id="c")
+            path = self.place / f"{type(store).__name__}.zip"
+
+            def late(name: str, *, change: str = child) -> None:
+                store.append_event(change, UserMessage("late"))
+                self.assertEqual(name, path.name)
+
+            publish = os.link
+            try:
+                os.link = lambda source, target: (publish(source, target), late(Path(target).name))[0]  # type: ignore[assignment]
+                with self.assertRaises(ConcurrencyError):
+                    archive.archive_session(store, session_id, path, remove=True)
+            finally:
+                os.link = publish
+            self.assertEqual((len(store.read_events(child)), store.session_exists(session_id)), (2, True))
+            self.assertEqual(archive.check_archive(path), [session_id, child])
+            path.unlink()
+            archive.archive_session(store, session_id, path, remove=True)
+            self.assertEqual(store.list_sessions(), [])
 
         self.on_every_store(check)
 

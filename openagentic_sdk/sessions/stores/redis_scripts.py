@@ -97,11 +97,14 @@ CLAIM = """
     redis.call('HINCRBY', KEYS[1], 'epoch', 1)
     return 1
 """
-# KEYS: head, log, blobs, followers, indexes.  ARGV: id, key, epoch, holder
+# KEYS: head, log, blobs, followers, indexes.  ARGV: id, key, epoch, holder, last seq
 DELETE = """
     local key, epoch, holder = unpack(redis.call('HMGET', KEYS[1], 'key', 'epoch', 'holder'))
-    if redis.call('EXISTS', KEYS[1]) == 1 and
-       ((key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4]) then return 0 end
+    if redis.call('EXISTS', KEYS[1]) == 1 then
+        if (key or '') ~= ARGV[2] or epoch ~= ARGV[3] or holder ~= ARGV[4] then return 0 end
+        local stored = redis.call('HGET', KEYS[1], 'last_seq') or redis.call('LLEN', KEYS[2])
+        if tonumber(stored) ~= tonumber(ARGV[5]) then return 0 end
+    end
     redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
     for place = 5, #KEYS do redis.call('ZREM', KEYS[place], ARGV[1]) end
     return 1

@@ -24,7 +24,7 @@ from ...errors import (
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import loads_json
-from ..base import SessionWriter, dumps_stored, stamp_events
+from ..base import SessionWriter, check_expected_seq, dumps_stored, stamp_events
 from ..folds.summary import start_summary
 from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
@@ -96,7 +96,7 @@ class RemoteStore(DatabaseStore):
 
     @abstractmethod
     def _delete(self, db: Any, at: Position) -> bool:
-        """Delete the session, if epoch and holder still are those of `at`."""
+        """Delete the session, if epoch, holder and last `seq` still are those of `at`."""
 
     @abstractmethod
     def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
@@ -170,8 +170,7 @@ class RemoteStore(DatabaseStore):
         while True:
             at = self._position(session_id)
             self._refuse_if_held(at)
-            if expected_seq is not None and at.head.last_seq != expected_seq:
-                raise ConcurrencyError(session_id, expected_seq, at.head.last_seq)
+            check_expected_seq(session_id, expected_seq, at.head.last_seq)
             stamped = stamp_events(events, first_seq=at.head.last_seq + 1, now=self._clock.now())
             # A holder that is thought dead must not append behind us should it wake up.
             epoch = at.epoch + 1 if at.holder else at.epoch
@@ -216,7 +215,7 @@ class RemoteStore(DatabaseStore):
             if head.last_seq == at.head.last_seq and self._call(session_id, change):
                 return
 
-    def delete_session(self, session_id: str) -> None:
+    def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         sent: Position | None = None
         while True:
             try:
@@ -229,6 +228,7 @@ class RemoteStore(DatabaseStore):
             if sent is not None and sent.key != at.key:
                 return
             self._refuse_if_held(at)
+            check_expected_seq(session_id, expected_seq, at.head.last_seq)
             sent = at
             if self._call(session_id, partial(self._delete, at=at)):
                 return

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import (
+    ConcurrencyError,
     OptionsError,
     SessionExistsError,
     SessionNotFoundError,
@@ -193,6 +194,15 @@ class Sessions(StoreTest):
         self.assertEqual(texts, ["one", "two", "three"])
         self.assertEqual(self.store.read_metadata("left")["metadata"], {"a": 1, "b": 2})
         self.assertEqual(self.store.read_blob("left", hashlib.sha256(b"blob").hexdigest()), b"blob")
+
+    def test_a_session_that_went_on_is_not_deleted(self) -> None:
+        session_id = self.filled(3)
+        for expected_seq in (0, 2, 4):
+            with self.assertRaises(ConcurrencyError):
+                self.store.delete_session(session_id, expected_seq=expected_seq)
+        self.assertEqual(len(self.store.read_events(session_id)), 3)
+        self.store.delete_session(session_id, expected_seq=3)
+        self.assertFalse(self.store.session_exists(session_id))
 
     def test_a_deleted_session_is_gone_and_its_id_starts_clean(self) -> None:
         self.store.create_session(session_id="again", metadata={"old": True})
