@@ -20,7 +20,7 @@ from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
-from typing import Any, TypeVar, dataclass_transform, overload
+from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, overload
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
@@ -125,14 +125,17 @@ def _is_ordinary(cls: type, is_frozen: bool, kw_only: bool) -> bool:
         if value.__class__ is Field and name not in annotations:
             return False
     for name, annotation in annotations.items():
-        if annotation.__class__ is not str and _is_mark(annotation):
+        words, meant = _read_annotation(cls, annotation)
+        is_class_var = meant is ClassVar
+        if meant is InitVar or meant is KW_ONLY or "InitVar" in words or "KW_ONLY" in words:
             return False
-        words = annotation if annotation.__class__ is str else repr(annotation)
-        if "InitVar" in words or "KW_ONLY" in words:
+        if not is_class_var and "ClassVar" in words:
             return False
         default = own[name] if name in own else getattr(cls, name, MISSING)
         by_name, is_required = kw_only, default is MISSING
         if isinstance(default, Field):
+            if is_class_var:
+                return False
             by_name = kw_only if default.kw_only is MISSING else default.kw_only
             is_required = _is_required(default)
             default = default.default
@@ -140,14 +143,18 @@ def _is_ordinary(cls: type, is_frozen: bool, kw_only: bool) -> bool:
             return False
         if name not in own and not is_required and _has_setter(cls, name):
             return False
-        if not by_name and "ClassVar" not in words:
+        if not by_name and not is_class_var:
             required[name] = is_required
     orders = tuple(required.values())
     return True not in orders[orders.index(False) :] if False in orders else True
 
 
-def _is_mark(annotation: object) -> bool:
-    return annotation is KW_ONLY or annotation is InitVar or isinstance(annotation, InitVar)
+def _read_annotation(cls: type, annotation: Any) -> tuple[str, object]:
+    """An annotation's text, empty for one that is none, and what it or its first name means, in the class's module."""
+    if not isinstance(annotation, str):
+        return "", InitVar if isinstance(annotation, InitVar) else get_origin(annotation) or annotation
+    module = sys.modules.get(cls.__module__)
+    return annotation, None if module is None else vars(module).get(annotation.partition("[")[0])
 
 
 def _has_setter(cls: type, name: str) -> bool:
@@ -160,18 +167,28 @@ def _is_required(known: Field[Any]) -> bool:
 
 
 def _field_table(cls: type, own: dict[str, Any], kw_only: bool) -> dict[str, Field[Any]]:
-    """All fields, the inherited ones first. The standard decorator makes the own ones, in a class of nothing else."""
-    annotations = vars(cls).get("__annotations__", {})
-    bare = type(cls.__name__, (), {"__module__": cls.__module__, "__doc__": ".", "__annotations__": annotations})
-    for name, default in own.items():
-        if default is not MISSING:
-            setattr(bare, name, default)
-    if own:
-        dataclass(init=False, repr=False, eq=False, match_args=False, kw_only=kw_only)(bare)
+    """All fields, the inherited ones first."""
     table: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         table.update(getattr(base, "__dataclass_fields__", {}))
-    return {**table, **getattr(bare, "__dataclass_fields__", {})}
+    plain, class_var = _field_kinds()
+    for name, annotation in vars(cls).get("__annotations__", {}).items():
+        default = own[name]
+        made: Any = default if isinstance(default, Field) else field(default=default)
+        is_class_var = _read_annotation(cls, annotation)[1] is ClassVar
+        made.name, made.type, made._field_type = name, annotation, class_var if is_class_var else plain
+        if made.kw_only is MISSING and not is_class_var:
+            made.kw_only = kw_only
+        table[name] = made
+    return table
+
+
+@cache
+def _field_kinds() -> tuple[Any, Any]:
+    """What the standard decorator writes on a field, and on a ClassVar, to tell them apart."""
+    bare = type("Bare", (), {"__annotations__": {"plain": int, "class_var": ClassVar[int]}})
+    table: Any = vars(dataclass(init=False, repr=False, eq=False)(bare))["__dataclass_fields__"]
+    return table["plain"]._field_type, table["class_var"]._field_type
 
 
 @cache

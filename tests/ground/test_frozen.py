@@ -280,6 +280,35 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
         " '__post_init__': lambda self, x: object.__setattr__(self, 'seen', x)}))\n",
         ("A(1).seen", "A(1)"),
     ),
+    "class variables in every spelling": (
+        "import typing as t\nfrom typing import ClassVar as CV\nclass Own: pass\n@value\nclass A:\n    x: int\n"
+        "    a: ClassVar = 1\n    b: 'ClassVar[int]' = 2\n    c: typing.ClassVar[int] = 3\n    d: t.ClassVar[int] = 4\n"
+        "    e: CV[int] = 5\n    f: dict[str, 'ClassVar'] = 6\n    g: ClassVarious = 7\n"
+        "    h: Callable[[ClassVar], int] = 8\n",
+        ("A(1)", "shown(A)", "list(A.__dataclass_fields__)", "A.a", "replace(A(1), x=2)"),
+    ),
+    "class variables alone": (
+        "@value\nclass A:\n    x: int\n    a: ClassVar[int] = 1\n    b: ClassVar = 2\n    c: 'ClassVar[list]' = (1,)\n",
+        ("A(1)", "shown(A)", "[(f.name, f.kw_only) for f in A.__dataclass_fields__.values()]", "A.c", "A(1, 2)"),
+    ),
+    "names of another module's": (
+        "from typing import ClassVar as CV\nfrom dataclasses import InitVar as IV\n@value\nclass A:\n    x: int\n"
+        "    a: CV[int] = 1\n    b: CV = 2\n@value\nclass B:\n    x: int\n    y: IV[int] = 1\n"
+        "    def __post_init__(self, y): ...\n",
+        ("A(1)", "A(1, 2)", "shown(A)", "B(1, 2)", "shown(B)", "inspect.signature(B)"),
+    ),
+    "another mark": (
+        "from dataclasses import KW_ONLY as KO\n@value\nclass A:\n    x: int\n    _: KO\n    y: int = 1\n    z: int\n",
+        ("A(1, z=2)", "A(1, 2)", "inspect.signature(A)"),
+    ),
+    "another ClassVar": (
+        "ClassVar = dict\n@value\nclass A:\n    x: ClassVar[str, int] = None\n",
+        ("A({1: 2})", "shown(A)"),
+    ),
+    "a class variable that is a field": (
+        "@value\nclass A:\n    x: ClassVar[int] = field(default=3)\n    y: int = 1\n",
+        ("A()", "A.x", "shown(A)"),
+    ),
     "a class inside a class": (
         "class Outer:\n    @value\n    class Inner:\n        x: int\n",
         ("Outer.Inner(1)", "Outer.Inner()", "again(Outer.Inner(1))", "Outer.Inner.__init__.__qualname__"),
@@ -301,6 +330,8 @@ REFUSED = {
     "a base that can change": "@dataclass\nclass A:\n    x: int\n@value\nclass B(A):\n    y: int\n",
     "an extension that can change": "@value\nclass A:\n    x: int\n@dataclass\nclass B(A):\n    y: int\n",
     "a made default for the constructor alone": "@value\nclass A:\n    x: InitVar[list] = field(default_factory=list)\n",
+    "a made default for a class variable": "@value\nclass A:\n    x: ClassVar[list] = field(default_factory=list)\n",
+    "a class variable by name only": "@value\nclass A:\n    x: ClassVar[int] = field(default=1, kw_only=True)\n",
     "slots with a default in the class": "@value(slots=True)\nclass A:\n    __slots__ = ('x',)\n    x: int\n",
     "an order without a comparison": "@value(order=True, eq=False)\nclass A:\n    x: int\n",
 }
