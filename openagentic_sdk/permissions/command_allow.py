@@ -18,8 +18,8 @@ from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF
 from .programs import Reads, hazard, read_only
 from .reach import Reach, first_met
 from .rules import Rule, RuleBook
-from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand, words
-from .subject import MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
+from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand
+from .subject import HARMLESS_DEVICES, MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
 
 
 @frozen
@@ -70,11 +70,6 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
 
 # Between these, a program that takes more than plain texts may find the name of a file in an argument.
 _PARTS = regex(r"[\s'\"(){}]+")
-
-# What can be read and written anywhere without telling or changing anything.
-_HARMLESS_DEVICES = frozenset(
-    words("/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/stdin /dev/stdout /dev/stderr /dev/tty")
-)
 
 # An option with its value, whatever a wildcard in the value may become.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
@@ -174,14 +169,21 @@ class _Part:
     def reaches_outside(self, named: int) -> str | None:
         """Every word may be a file: what is there, outside of the workspace, needs a rule of its own."""
         name = self.command.argv[0].rpartition("/")[2]
+        kind = self.subject.workspace.kind
         takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
         for index, word in enumerate(self.command.argv[named:], named):
-            inner = () if takes_texts else _PARTS.split(word)[1:]
-            for text in (*path_like(word), *inner):
+            texts = () if self.subject.stays_inside else path_like(word)
+            if not takes_texts and _PARTS.search(word):
+                texts += tuple(_PARTS.split(word))
+            for text in texts:
                 is_glob = index in self.command.globs
-                for access in self.accesses(text, write=False) if is_glob or self.may_lead_out(text) else ():
+                # A name without a slash leads out of its folder only as a link.
+                may_leave = is_glob or "/" in text or text in ("..", "~")
+                if not may_leave and all(kind(f"{cwd}/{text}") != "link" for cwd in self.cwds):
+                    continue
+                for access in self.accesses(text, write=False):
                     real = access.places.real
-                    if is_inside(real, self.subject.workspace.roots) or real in _HARMLESS_DEVICES:
+                    if is_inside(real, self.subject.workspace.roots) or real in HARMLESS_DEVICES:
                         continue
                     there = os.path.lexists(real) or (
                         os.path.dirname(real) != "/" and os.path.isdir(os.path.dirname(real))
@@ -189,14 +191,6 @@ class _Part:
                     if there and permits_access(self.policy, access, self.subject).outcome != "allow":
                         return f"{access.places.written} is outside of the workspace"
         return None
-
-    def may_lead_out(self, text: str) -> bool:
-        """Whether a text can lead out of the folder that it is looked up in, by itself or as a link."""
-        return (
-            "/" in text
-            or text in ("..", "~")
-            or any(self.subject.workspace.kind(f"{cwd}/{text}") == "link" for cwd in self.cwds)
-        )
 
     def reads_forbidden_tree(self, reads: Reads | None) -> str | None:
         if reads is None or not reads.recursive:

@@ -96,19 +96,23 @@ _RUNNING_OPTION = regex(
 )
 # curl reads `file:` with wildcards and coded letters, and takes wildcards for the scheme too.
 _CURL_ELSEWHERE = regex(r"[\[{][^/]*://|file:.*[\[{%]", re.I | re.S)
-_PARTS = regex(r"[^\w./+-]+")
+_SHELL_NAMED = regex(rf"(?:^|[^\w.+-])(?:{'|'.join(sorted(SHELLS))})(?:$|[^\w.+/-])")
 
 
 def _unknown_hazard(argv: Sequence[str], named: int) -> str | None:
     """For programs that no table knows: an argument that names a shell or holds code, an option that takes a program."""
     for word in argv[named:]:
-        if any(part.rpartition("/")[2] in SHELLS for part in _PARTS.split(word)):
+        if _SHELL_NAMED.search(word):
             return f"{word!r} names a shell"
         if _CODE.search(word):
             return f"{word!r} holds code that {argv[0]} may run"
-        if _RUNNING_OPTION.fullmatch(word):
+        if word[:1] == "-" and _RUNNING_OPTION.fullmatch(word):
             return f"{argv[0]} {word} may run a program"
     return None
+
+
+_COMPILERS = frozenset(("cc", "gcc", "clang", "g++", "c++", "clang++", "gfortran"))
+_MAKES = frozenset(("make", "gmake", "bmake", "pmake", "remake"))
 
 
 def _option_hazard(argv: Sequence[str], named: int) -> str | None:
@@ -119,11 +123,10 @@ def _option_hazard(argv: Sequence[str], named: int) -> str | None:
         return f"{name} {writes}"
     if program == "printf" and _sets_variable(argv):
         return "printf sets a variable"
-    for word in argv[named:]:
-        if program in ("cc", "gcc", "clang") and word.startswith("@"):
-            return f"{name} takes options from a file"
-        is_variable = program in ("make", "gmake") and "=" in word and not word.startswith("-")
-        if is_variable and not _PLAIN_VARIABLE.fullmatch(word):
+    if program in _COMPILERS and any(word.startswith("@") for word in argv[named:]):
+        return f"{name} takes options from a file"
+    for word in argv[named:] if program in _MAKES else ():
+        if "=" in word and not word.startswith("-") and not _PLAIN_VARIABLE.fullmatch(word):
             return f"make {word} can put a command into a recipe"
     if program in ("test", "[") and not {"-v", "-R"}.isdisjoint(argv):
         return f"{name} works out what stands in the brackets of a variable's name"

@@ -54,6 +54,9 @@ class Met:
 
 def reach_of(subject: Subject) -> Reach:
     """What the command of a call may reach beside the paths that it names."""
+    line = subject.line
+    if isinstance(line, CommandLine) and not subject.runs_text and not any(_may_reach(c.argv) for c in line.commands):
+        return Reach()
     folders: dict[tuple[str, bool], None] = {}
     endings: dict[tuple[str, bool], None] = {}
     for argv, cwds in _rows(subject):
@@ -81,9 +84,7 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
     line, cwd = subject.line, subject.workspace.cwd
     todo: list[tuple[tuple[str, ...], tuple[str, ...], int]]
     if isinstance(line, CommandLine) and not subject.runs_text:
-        # Every word of such a line is known: only what takes folders, or runs its arguments, is of interest.
-        found = with_folders(line, cwd)
-        todo = [(command.argv, folders, 0) for command, folders in found if _may_reach(command.argv[0])]
+        todo = [(command.argv, folders, 0) for command, folders in with_folders(line, cwd) if _may_reach(command.argv)]
     else:
         todo = [(argv, (cwd,), 0) for argv in loose_commands(subject.command or "")]
     while todo:
@@ -98,9 +99,12 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
             todo += [(found, cwds, depth + 1) for text in texts for found in loose_commands(text)]
 
 
-def _may_reach(word: str) -> bool:
-    name = word.rpartition("/")[2]
-    return name in TREE_PROGRAMS or name in LAUNCHERS or name in FETCHERS
+def _may_reach(argv: Sequence[str]) -> bool:
+    """Whether a command whose words are all known takes folders, or runs its arguments."""
+    name = argv[0].rpartition("/")[2]
+    if name in LAUNCHERS and name != "git":
+        return not LAUNCHERS[name].isdisjoint(argv) and name not in ("npm", "yarn", "pnpm")
+    return name in TREE_PROGRAMS or name in FETCHERS or name == "git"
 
 
 def _is_program(word: str) -> bool:

@@ -81,6 +81,8 @@ class SimpleCommand:
     @property
     def open_assignments(self) -> tuple[str, ...]:
         """The assignments that can make a program do something else."""
+        if not self.assignments:
+            return ()
         return tuple(
             each
             for each in self.assignments
@@ -235,7 +237,7 @@ class _Reader:
             if run:
                 self.at = run.end()
                 forms = _SIMPLE.findall(run[0])
-                while forms and not argv and _SETS.match(forms[0][0]):
+                while forms and not argv and "=" in forms[0][0] and _SETS.match(forms[0][0]):
                     assignments.append(forms.pop(0)[0])
                 words = ["".join(form) for form in forms]
                 if words and not argv:

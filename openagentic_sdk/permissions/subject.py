@@ -16,11 +16,11 @@ from typing import Any
 from ..frozen import frozen
 from ..patterns import regex
 from .guess import loose_words
-from .paths import TOO_MANY_PATHS, Places
+from .paths import TOO_MANY_PATHS, Places, is_inside
 from .program_tables import GIT_WRITES, WRITERS
 from .programs import hazard, read_only, takes_code
 from .rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS, host_of
-from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, parse_command
+from .shell import IS_GLOB, CommandLine, NotUnderstood, SimpleCommand, parse_command, words
 
 Follow = Callable[[str, str], Places]
 NamesOf = Callable[[Mapping[str, Any]], Sequence[str]]
@@ -36,6 +36,12 @@ NETWORK_TOOLS = frozenset({"WebFetch", "WebSearch"})
 
 # Where a tool that we do not know may name a path.
 _PATH_KEYS = ("file_path", "path", "root", "notebook_path", "directory", "project_dir")
+
+
+# What can be read and written anywhere without telling or changing anything.
+HARMLESS_DEVICES = frozenset(
+    words("/dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/stdin /dev/stdout /dev/stderr /dev/tty")
+)
 
 
 @frozen
@@ -118,6 +124,12 @@ class Subject:
         )
 
     @functools.cached_property
+    def stays_inside(self) -> bool:
+        """Whether no word of a command leads out of the workspace."""
+        reals = (access.places.real for access in self.possible_accesses)
+        return all(is_inside(real, self.workspace.roots) or real in HARMLESS_DEVICES for real in reals)
+
+    @functools.cached_property
     def possible_accesses(self) -> tuple[Access, ...]:
         """Every path that something in a command line could be; used to forbid, so guessed widely."""
         workspace, text_of_line = self.workspace, self.command or ""
@@ -125,7 +137,7 @@ class Subject:
         texts: dict[tuple[str, bool, str], None] = {}
         for text, write, cwd in _possible_paths(self):
             texts[text, write, cwd] = None
-            here = _HERE.match(text)
+            here = _HERE.match(text) if text[:1] in ("/", "~", "$") else None
             if here:
                 texts[f".{text[here.end() :]}", write, cwd] = None
             if has_substitution and text.startswith("/"):
