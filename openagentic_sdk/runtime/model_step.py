@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from ..errors import IncompleteResponseError
@@ -27,7 +28,7 @@ from ..providers.calls import without_unfinished_calls
 from ..providers.wrap import ask
 from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
-from ..threads import Guest, error_words
+from ..threads import Guest, error_words, run_in_thread
 from .agent import Run, RunStopped
 from .channel import EventChannel
 from .masking import mask_event, mask_messages
@@ -64,6 +65,10 @@ async def ask_model(run: Run) -> Reply:
     return Reply(output.assistant_text or "", calls, output)
 
 
+# Reading that many messages for the first time, after a resume, holds the event loop for longer than others may wait.
+_MANY_MESSAGES = 500
+
+
 @frozen
 class _Request:
     step: int
@@ -92,11 +97,13 @@ async def _record_request(run: Run) -> _Request:
     if sent is not messages and agent.redact is not None:
         sent = mask_messages(sent, agent.redact)
     step = run.view.steps + 1
+    digest = partial(run.digest.of, context.model, sent, context.tools)
+    request_sha256 = await run_in_thread(digest) if len(sent) - run.digest.known > _MANY_MESSAGES else digest()
     await run.record(
         ModelRequest(
             step=step,
             attempt=1,
-            request_sha256=run.digest.of(context.model, sent, context.tools),
+            request_sha256=request_sha256,
             message_count=len(sent),
             messages=None if sent is messages else sent,
         )

@@ -82,13 +82,16 @@ class Recorder:
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
                 await self.show(SystemNotice("unsigned", text))
             if self.saved and stored and isinstance(stored[-1], SessionCompacted):
-                kept = self._view.kept()
-                self._view.forget(kept)
-                _, late = await self._ask(partial(self._writer.keep_view, kept))
+                _, late = await self._ask(self._let_go)
                 cancelled = cancelled or late
         if cancelled is not None:
             raise cancelled
         return stored
+
+    def _let_go(self) -> None:
+        kept = self._view.kept()
+        self._writer.keep_view(kept)
+        self._view.forget(kept)
 
     async def show(self, event: Event) -> None:
         """Show an event that is never stored."""

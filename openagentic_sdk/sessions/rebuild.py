@@ -34,6 +34,7 @@ from ..events import (
 from ..frozen import frozen, mutable
 
 Message = dict[str, Any]
+_FREED_AT_ONCE = 200
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 SUMMARY_INTRO = "The conversation so far was summarised to save space. Summary:\n\n"
@@ -158,6 +159,15 @@ class Conversation:
         fold = _FOLDS.get(event.type)
         if fold is not None:
             fold(self, event)
+
+    def clear(self) -> None:
+        """Forget everything, a little at a time: it holds up no other thread for long."""
+        lists: list[list[Any]] = [self._settled, *(view for _, view in self._views)]
+        for each in lists:
+            while each:
+                del each[-_FREED_AT_ONCE:]
+        self._by_call = {}
+        self._views = [(0, [])]
 
     def blocks(self) -> list[list[int]]:
         """What is in view, as the `seq` of the events that each block was made of."""

@@ -43,6 +43,11 @@ class RequestDigest:
         self._tools: Sequence[Mapping[str, Any]] | None = None
         self._tail = (b"", "")
 
+    @property
+    def known(self) -> int:
+        """How many messages of the last request need not be read again while they stay."""
+        return len(self._seen)
+
     def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         known = len(self._seen)
         if known > len(messages) or not all(map(is_, self._seen, messages)):

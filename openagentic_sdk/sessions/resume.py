@@ -38,6 +38,8 @@ def load_view(
                 found = view.kept()
                 view.forget(found)
         else:
+            # Rendered here, where a thread may take its time: the first request asks for all of them.
+            view.conversation.messages()
             return view, found
         authority = None if seal is None else Authority(session_id, seal)
         view, found = SessionView(provider=provider, authority=authority), None

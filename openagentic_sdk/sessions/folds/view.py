@@ -61,6 +61,7 @@ class CallRecord:
 
 
 KEPT_VERSION = 2
+_FREED_AT_ONCE = 200
 
 
 @frozen
@@ -173,14 +174,19 @@ class SessionView:
         )
 
     def forget(self, kept: KeptView) -> None:
-        """Let go of all but `kept`, which was just taken of this view."""
-        changes = self.skill_changes + 1
+        """Let go of all but `kept`, which was just taken of this view. Another thread may do it while nothing is applied."""
         if self.authority is not None:
             self.authority.restore(kept.authority)
-        self.__dict__.update(
-            vars(SessionView.restored(kept, provider=self.conversation.provider, authority=self.authority))
-        )
-        self.skill_changes = changes
+        old = dict(vars(self))
+        fresh = SessionView.restored(kept, provider=self.conversation.provider, authority=self.authority)
+        fresh.skill_changes = self.skill_changes + 1
+        self.__dict__.update(vars(fresh))
+        # In slices, since all that is freed at once holds up every thread for as long.
+        old["conversation"].clear()
+        while old["calls"]:
+            old["calls"].popitem()
+        while old["events"]:
+            del old["events"][-_FREED_AT_ONCE:]
 
     def _in_force(self, waiting: Container[str]) -> Iterator[int]:
         """The `seq` of what counts though the model does not see it; `waiting` are the ids of open calls."""
