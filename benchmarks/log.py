@@ -32,7 +32,7 @@ _BATCH = 100
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=os.environ.get("OPENAGENTIC_BENCH_DIR")) as place:
         root = Path(place)
-        return [*_flush_rows(root), *_sync_rows(root), *_read_rows(root)]
+        return [*_flush_rows(root), *_open_rows(root), *_sync_rows(root), *_read_rows(root)]
 
 
 def _event(number: int) -> AssistantMessage:
@@ -66,6 +66,24 @@ def _flush_rows(root: Path) -> list[Row]:
         Row(f"{floor_name} of a 1.3 KB event, p50", floor, "us"),
         Row("append 1.3 KB, flush, p50", at_100, "us", at_100 / floor, floor_name, bar),
         Row("... at 100,000 events", at_100_000, "us", at_100_000 / at_100, "the same at 100", "ratio <= 1.2"),
+    ]
+
+
+def _open_rows(root: Path) -> list[Row]:
+    """Appends outside of a run, each of which opens the log and lets it go again."""
+    store = FileSessionStore(root, "flush")
+    event = _event(0)
+    works = []
+    for name, events in (("opened", 100), ("long", 0)):
+        if events:
+            store.create_session(session_id=name)
+            store.append_events(name, [event] * events)
+        store.append_event(name, event)
+        works.append(lambda name=name: store.append_event(name, event))
+    at_100, at_100_000 = _medians_us(works, rounds=400)
+    return [
+        Row("append_event outside of a run, at 100 events, p50", at_100, "us"),
+        Row("... at 100,000 events", at_100_000, "us", at_100_000 / at_100, "the same at 100", "ratio <= 1.3"),
     ]
 
 

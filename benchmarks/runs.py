@@ -1,4 +1,4 @@
-"""What the log gives back: replaying a session, many runs in the background, following a session as it grows.
+"""What the log gives back: replaying a session, many runs in the background, following one as it grows, and a long one.
 
 The floor of a replayed step is a step of the run that recorded it; memory and pauses are measured in a process of their own.
 """
@@ -24,7 +24,7 @@ from openagentic_sdk.sessions.follow import follow
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
-from . import Row
+from . import Row, _long
 
 STEPS = 1000
 RUNS = 64
@@ -61,7 +61,7 @@ def rows() -> list[Row]:
         delays_ms = asyncio.run(_follow(FileSessionStore(folder, durability="flush")))
     p95 = statistics.quantiles(delays_ms, n=20)[18]
     result.append(Row("a follower sees an event after, p95, files", p95, "ms", bar="value <= 50"))
-    return result
+    return [*result, *_long.rows()]
 
 
 def _options(steps: int, store: SessionStore) -> OpenAgenticOptions:

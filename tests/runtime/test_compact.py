@@ -1,13 +1,24 @@
 """Conversations that grow too long."""
 
+import tempfile
 import unittest
 from dataclasses import replace
 
-from openagentic_sdk.api import compact_session, run
+from openagentic_sdk.api import compact_session, query, run
 from openagentic_sdk.errors import ContextLengthError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.providers.base import ModelOutput, ToolCall
+from openagentic_sdk.sessions.folds.audit import find_mismatches
+from openagentic_sdk.sessions.folds.view import SessionView
+from openagentic_sdk.sessions.log.verify import verify_session
+from openagentic_sdk.sessions.resume import load_view
+from openagentic_sdk.sessions.seal import Seal
+from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.base import Tool
+from tests.durability.scenes import CountingDisk
+from tests.size import IN_MEMORY, LARGE
 
 from .support import assert_closed, events_of, options_for, result_of
 
@@ -100,3 +111,56 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+
+class Working:
+    """A model that calls a tool for so many steps."""
+
+    name = "scripted"
+
+    def __init__(self, steps):
+        self.steps, self.step = steps, 0
+
+    async def complete(self, *, model, messages, tools=(), api_key=None):
+        self.step += bool(tools)
+        if not tools or self.step > self.steps:
+            return ModelOutput("All that was done.", ())
+        return ModelOutput("", (ToolCall(f"c{self.step}", "work", {}),))
+
+
+class LongSessionTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_run_holds_what_its_model_still_sees_and_a_resume_reads_that(self):
+        steps = 10_000 if LARGE else 250
+        held = []
+
+        class WorkTool(Tool):
+            name = "work"
+            description = "Work."
+            input_schema = {"type": "object", "properties": {}}  # noqa: RUF012
+            effect = "read"
+
+            async def run(self, tool_input, ctx):
+                held.append(len(ctx.history()))
+                return f"{len(held)} " + "x" * 300
+
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            store = FileSessionStore(folder, seal=Seal(f"{folder}/key"))
+            options = options_for(
+                [], tools=[WorkTool()], session_store=store, max_steps=steps + 1, max_context_bytes=30_000
+            )
+            async for event in query(prompt="go", options=replace(options, provider=Working(steps))):
+                result = event
+            self.assertEqual((result.stop_reason, len(held)), ("end", steps), result.error_message)
+            self.assertGreater(result.seq, steps * 5)
+            self.assertLess(max(held), 600, "what a run holds is bounded by what its model sees")
+            whole = SessionView(provider="scripted").extend(store.iter_events(result.session_id))
+            disk = CountingDisk()
+            reader = FileSessionStore(folder, seal=Seal(f"{folder}/key"), disk=disk)
+            with reader.open_writer(result.session_id):
+                disk.read_bytes = 0
+                view, _ = load_view(reader, result.session_id, provider="scripted")
+            self.assertLess(disk.read_bytes, 600_000)
+            self.assertEqual(view.conversation.messages(), whole.conversation.messages())
+            self.assertEqual((view.steps, view.usage, len(view.events) < 600), (whole.steps, whole.usage, True))
+            self.assertEqual(find_mismatches(whole.events), [])
+            self.assertTrue(verify_session(store, result.session_id).ok)

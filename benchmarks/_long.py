@@ -1,0 +1,129 @@
+"""A session that goes on and on: what its ten-thousandth step costs beside its first thousand, with compactions in between.
+
+The whole run is one process of its own, so that its memory is the run's. The floors are the same run at its beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk import FileSessionStore, OpenAgenticOptions, PermissionGate, query, tool
+from openagentic_sdk.events import ModelRequest, SessionCompacted
+from openagentic_sdk.providers.base import ModelOutput, ToolCall
+from openagentic_sdk.sessions.folds.view import SessionView
+from openagentic_sdk.sessions.resume import load_view
+
+from . import Row, best_s
+
+STEPS = 10_000
+FIRST, LAST = range(200, 1_000), range(STEPS - 800, STEPS)
+WINDOW_BYTES = 60_000
+
+
+@tool(effect="read")
+async def look(number: int) -> str:
+    """Look at a number."""
+    return f"{number} " + "It is a number like others. " * 15
+
+
+class Looking:
+    """A model that looks at one number after the other."""
+
+    name = "looking"
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    async def complete(
+        self,
+        *,
+        model: str,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+        api_key: str | None = None,
+    ) -> ModelOutput:
+        if not tools:
+            return ModelOutput("They looked at numbers. " * 40, ())
+        self.step += 1
+        if self.step > STEPS:
+            return ModelOutput("That was all.", ())
+        return ModelOutput("", (ToolCall(f"call-{self.step}", "look", {"number": self.step}),))
+
+
+def rows() -> list[Row]:
+    command = [sys.executable, "-c", "from benchmarks._long import main; main()"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    it: dict[str, float] = json.loads(done.stdout)
+    name = f"{STEPS:,} steps, {it['events']:,.0f} events, {it['compactions']:.0f} compactions"
+    cpu, memory, resumed = it["last_ms"] / it["first_ms"], it["last_mb"] / it["first_mb"], it["resume_s"] / it["fold_s"]
+    return [
+        Row(f"{name}: processor time of a step at its end", it["last_ms"], "ms", cpu, "at 1,000 steps", "ratio <= 1.3"),
+        Row("... peak memory of query()", it["last_mb"], "MB", memory, "at 1,000 steps", "ratio <= 1.2"),
+        Row("... longest pause of the event loop", it["pause_ms"], "ms", bar="value <= 50"),
+        Row("... folding it for a resume", it["resume_s"] * 1e3, "ms", resumed, "folding all of it", "ratio <= 0.05"),
+    ]
+
+
+def main() -> None:
+    """Run the session and print what it took as JSON."""
+    with tempfile.TemporaryDirectory() as place:
+        print(json.dumps(asyncio.run(_run(Path(place)))))
+
+
+async def _run(place: Path) -> dict[str, float]:
+    store = FileSessionStore(place)
+    options = OpenAgenticOptions(
+        provider=Looking(),
+        model="m",
+        tools=[look],
+        permission_gate=PermissionGate(permission_mode="bypass"),
+        session_store=store,
+        max_steps=STEPS + 1,
+        max_context_bytes=WINDOW_BYTES,
+    )
+    pauses: list[float] = [0.0]
+    watching = asyncio.create_task(_watch(pauses))
+    spent: dict[int, float] = {}
+    memory: dict[int, float] = {}
+    step = compactions = 0
+    async for event in query(prompt="Look at all numbers.", options=options):
+        compactions += isinstance(event, SessionCompacted)
+        if isinstance(event, ModelRequest) and event.purpose == "turn":
+            step += 1
+            if step in (FIRST.start, FIRST.stop, LAST.start, LAST.stop):
+                spent[step] = time.process_time()
+                memory[step] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    watching.cancel()
+    session_id = store.list_sessions()[0]
+    return {
+        "events": store.last_seq(session_id),
+        "compactions": compactions,
+        "first_ms": (spent[FIRST.stop] - spent[FIRST.start]) / len(FIRST) * 1e3,
+        "last_ms": (spent[LAST.stop] - spent[LAST.start]) / len(LAST) * 1e3,
+        "first_mb": memory[FIRST.stop],
+        "last_mb": memory[LAST.stop],
+        "pause_ms": max(pauses) * 1e3,
+        "resume_s": best_s(lambda: load_view(store, session_id)),
+        "fold_s": best_s(lambda: SessionView().extend(store.iter_events(session_id)), 1),
+    }
+
+
+async def _watch(pauses: list[float]) -> None:
+    """The longest time by which the event loop came back later than it was asked to, as far as this process was at work.
+
+    What another process had the processor for is no pause of ours.
+    """
+    while True:
+        before, worked = time.monotonic(), time.process_time()
+        await asyncio.sleep(0.001)
+        late = time.monotonic() - before - 0.001
+        pauses[0] = max(pauses[0], min(late, time.process_time() - worked))
