@@ -8,7 +8,9 @@ same way again, so prompt caches keep working.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
@@ -27,6 +29,7 @@ BETWEEN = "I have read the result."
 
 _USABLE_NAME = r"[a-zA-Z0-9_-]{1,64}"
 _MAX_NAME = 64
+_LONG = 64 * 1024
 _ROLE_FIELDS = {
     "system": ("role", "content", "name"),
     "developer": ("role", "content", "name"),
@@ -335,13 +338,41 @@ def sendable(value: Any) -> Any:
 
 
 def encode_request(payload: Mapping[str, Any]) -> bytes:
-    """The body as it goes over the wire. Raises `OptionsError` for what JSON cannot say."""
+    """The body as it goes over the wire. Raises `OptionsError` for what JSON cannot say.
+
+    Pictures and files, long words that need no escapes, are written around the JSON encoder: it would hold three copies.
+    """
+    mark, long = os.urandom(12).hex(), list[str]()
     try:
-        return _dumps(payload).encode()
-    except UnicodeEncodeError:
-        return _dumps(_without_surrogates(payload)).encode()
+        text = _dumps(_set_aside(payload, mark, long))
     except (TypeError, ValueError) as error:
         raise OptionsError(f"the request cannot be written as JSON: {error}") from error
+    try:
+        if not long:
+            return text.encode()
+        body = io.BytesIO()
+        for place, piece in enumerate(text.split(mark)):
+            body.write(piece.encode())
+            data = long[place] if place < len(long) else ""
+            for start in range(0, len(data), _LONG):
+                body.write(data[start : start + _LONG].encode())
+        return body.getvalue()
+    except UnicodeEncodeError:
+        return _dumps(_without_surrogates(payload)).encode()
+
+
+def _set_aside(value: Any, mark: str, long: list[str]) -> Any:
+    """The value with a mark in the place of each long string, which are put into the list in their order."""
+    if isinstance(value, str):
+        if len(value) <= _LONG or not value.isascii() or not value.isprintable() or '"' in value or "\\" in value:
+            return value
+        long.append(value)
+        return mark
+    if isinstance(value, dict):
+        return {key: _set_aside(item, mark, long) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_set_aside(item, mark, long) for item in value]
+    return value
 
 
 def _dumps(payload: Mapping[str, Any]) -> str:

@@ -336,6 +336,8 @@ class EndpointProvider(ABC):
             return self._key
         if isinstance(api_key, str):
             return KeySource(api_key)
+        if len(self._call_keys) > 16:  # somebody makes a new callable for each call
+            self._call_keys.clear()
         return self._call_keys.setdefault(api_key, KeySource(api_key))
 
     async def _open(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import tracemalloc
 import unittest
 from dataclasses import replace
 from typing import Any
@@ -364,6 +366,35 @@ class ResponsesRequests(unittest.TestCase):
         assert formatted is not None
         self.assertEqual(prepared(formatted, [user()])["text"]["format"]["name"], "n")
         self.assertIsNone(AnthropicProvider(api_key="k").with_response_format(response_format))
+
+
+class BigBodies(unittest.TestCase):
+    def test_a_body_with_pictures_is_the_one_that_json_would_write(self) -> None:
+        picture = "A" * 200_000
+        for text in ("short", "ü" * 90_000, 'with "quotes" ' * 9_000, "\ud800" * 90_000, picture, picture + "\n"):
+            content = [{"type": "text", "text": text}, {"type": "x", "data": picture}, {"data": "B" * 70_000}]
+            body = {"model": "m", "messages": [{"role": "user", "content": content}]}
+            expected = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
+            self.assertEqual(
+                encode_request(body).decode(), expected.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            )
+
+    def test_a_picture_costs_at_most_four_times_its_size(self) -> None:
+        size = 2_000_000
+        data = base64.b64encode(bytes(size)).decode()
+        part = {"type": "image", "media_type": "image/png", "data": data}
+        for provider in (
+            OpenAICompatibleProvider(base_url="http://h"),
+            AnthropicProvider(api_key="k"),
+            OpenAIResponsesProvider(api_key="k"),
+        ):
+            tracemalloc.start()
+            self.addCleanup(tracemalloc.stop)
+            payload, _, _ = provider.prepare("m", [{"role": "user", "content": [part]}], (), stream=True)
+            encode_request(payload)
+            _, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            self.assertLess(peak + len(data), 4.3 * size, provider.name)
 
 
 class Constructors(unittest.TestCase):
