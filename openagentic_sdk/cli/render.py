@@ -96,6 +96,8 @@ class EventPrinter:
         printer = _PRINTERS.get(event.type)
         if printer is not None:
             printer(self, shown(event))
+        elif (note := note_of(event)) is not None:
+            self._line(f"  {note[0]}", note[1], self._depth(event))
 
     def learn(self, event: Event) -> None:
         """Remember what later lines refer to, without printing."""
@@ -219,82 +221,54 @@ class EventPrinter:
             rows.append(f"    {_MARKS.get(str(todo.get('status')), '[ ]')} {on_one_line(str(todo.get('content', '')))}")
         self._line("\n".join(rows), depth=self._depth(event))
 
-    def _note(self, event: Event, text: str, style: str = "dim") -> None:
-        self._line(f"  {text}", style, self._depth(event))
-
-    def _command(self, event: CommandExpanded) -> None:
-        self._note(event, f"command /{on_one_line(event.name)}{_brought(event)}")
-
-    def _skill(self, event: SkillActivated) -> None:
-        self._note(event, f"skill {on_one_line(event.name)} is active{_brought(event)}")
-
-    def _text_command(self, event: TextCommandStarted) -> None:
-        self._note(event, f"{on_one_line(event.name)} runs {on_one_line(event.command, _MAX_ARGUMENT_CHARS)}")
-
-    def _text_command_end(self, event: TextCommandFinished) -> None:
-        if event.error_message is not None:
-            self._note(event, f"which {on_one_line(event.error_message)}", "yellow")
-
-    def _skill_off(self, event: SkillDeactivated) -> None:
-        self._note(event, f"skill {on_one_line(event.name)} is no longer active")
-
-    def _skill_drift(self, event: SkillDrifted) -> None:
-        self._note(event, f"the file of skill {on_one_line(event.name)} has changed; its stored text stays", "yellow")
-
-    def _subagent(self, event: SubagentStarted) -> None:
-        prompt = on_one_line(event.prompt, _MAX_ARGUMENT_CHARS)
-        self._note(
-            event,
-            f"subagent {on_one_line(event.name)} begins in session {on_one_line(event.child_session_id)}: {prompt}",
-        )
-
-    def _subagent_end(self, event: SubagentFinished) -> None:
-        stop = "" if event.stop_reason == "end" else f" ({on_one_line(event.stop_reason)})"
-        self._note(event, f"subagent {on_one_line(event.name)} ends{stop}")
-
-    # --- the session -------------------------------------------------------------------------------------------------
-
-    def _hook(self, event: HookEvent) -> None:
-        if event.action == "block" or event.error_message:
-            what = event.error_message or str(event.details.get("block_reason") or "blocked")
-            self._note(
-                event,
-                f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {on_one_line(what)}",
-                "yellow",
-            )
-
-    def _notice(self, event: SystemNotice) -> None:
-        self._note(event, f"note: {on_one_line(event.message, _MAX_ERROR_CHARS)}", "yellow")
-
-    def _compacted(self, event: SessionCompacted) -> None:
-        self._note(
-            event, f"the conversation up to event {event.up_to_seq} was summarised ({on_one_line(event.method)})"
-        )
-
-    def _recovered(self, event: LogRecovered) -> None:
-        self._note(event, f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow")
-
-    def _salvaged(self, event: LogSalvaged) -> None:
-        what = f"{event.events} events saved of the damaged session {on_one_line(event.source_session_id)}"
-        self._note(event, f"{what}: {on_one_line(event.damage, _MAX_ERROR_CHARS)}", "yellow")
-
-    def _fragment(self, event: LogFragment) -> None:
-        kind = on_one_line(str(event.event.get("type")))
-        self._note(event, f"kept from behind the damage, no part of the conversation: event {event.source_seq}, {kind}")
-
-    def _forked(self, event: SessionForked) -> None:
-        self._note(event, f"forked from session {on_one_line(event.parent_session_id)} at event {event.parent_seq}")
-
-    def _rewound(self, event: SessionRewound) -> None:
-        self._note(event, f"everything after event {event.to_seq} was taken back")
-
-    def _meta(self, event: SessionMeta) -> None:
-        if event.title is not None:
-            self._note(event, f"titled {on_one_line(event.title)!r}")
-
     def _end(self, event: Result) -> None:
         if event.parent_tool_use_id is None:
             self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
+
+
+def note_of(event: Event) -> tuple[str, str] | None:
+    """What a reader is told beside the conversation, on one line, and its style; None for kinds that say nothing there."""
+    match event:
+        case CommandExpanded():
+            return f"command /{on_one_line(event.name)}{_brought(event)}", "dim"
+        case SkillActivated():
+            return f"skill {on_one_line(event.name)} is active{_brought(event)}", "dim"
+        case SkillDeactivated():
+            return f"skill {on_one_line(event.name)} is no longer active", "dim"
+        case SkillDrifted():
+            return f"the file of skill {on_one_line(event.name)} has changed; its stored text stays", "yellow"
+        case TextCommandStarted():
+            return f"{on_one_line(event.name)} runs {on_one_line(event.command, _MAX_ARGUMENT_CHARS)}", "dim"
+        case TextCommandFinished() if event.error_message is not None:
+            return f"which {on_one_line(event.error_message)}", "yellow"
+        case SubagentStarted():
+            session, prompt = on_one_line(event.child_session_id), on_one_line(event.prompt, _MAX_ARGUMENT_CHARS)
+            return f"subagent {on_one_line(event.name)} begins in session {session}: {prompt}", "dim"
+        case SubagentFinished():
+            stop = "" if event.stop_reason == "end" else f" ({on_one_line(event.stop_reason)})"
+            return f"subagent {on_one_line(event.name)} ends{stop}", "dim"
+        case HookEvent() if event.action == "block" or event.error_message:
+            what = on_one_line(event.error_message or str(event.details.get("block_reason") or "blocked"))
+            return f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {what}", "yellow"
+        case SystemNotice():
+            return f"note: {on_one_line(event.message, _MAX_ERROR_CHARS)}", "yellow"
+        case SessionCompacted():
+            return f"the conversation up to event {event.up_to_seq} was summarised ({on_one_line(event.method)})", "dim"
+        case LogRecovered():
+            return f"the log's unfinished last line ({event.bytes} bytes) was moved aside", "yellow"
+        case LogSalvaged():
+            what = f"{event.events} events saved of the damaged session {on_one_line(event.source_session_id)}"
+            return f"{what}: {on_one_line(event.damage, _MAX_ERROR_CHARS)}", "yellow"
+        case LogFragment():
+            kind = on_one_line(str(event.event.get("type")))
+            return f"kept from behind the damage, no part of the conversation: event {event.source_seq}, {kind}", "dim"
+        case SessionForked():
+            return f"forked from session {on_one_line(event.parent_session_id)} at event {event.parent_seq}", "dim"
+        case SessionRewound():
+            return f"everything after event {event.to_seq} was taken back", "dim"
+        case SessionMeta() if event.title is not None:
+            return f"titled {on_one_line(event.title)!r}", "dim"
+    return None
 
 
 def closing_line(event: Result) -> str:
@@ -359,28 +333,11 @@ def _indent(text: str, depth: int) -> str:
 _PRINTERS: Mapping[str, Callable[[EventPrinter, Any], None]] = {
     AssistantDelta.type: EventPrinter._delta,
     AssistantMessage.type: EventPrinter._message,
-    HookEvent.type: EventPrinter._hook,
-    LogFragment.type: EventPrinter._fragment,
-    LogRecovered.type: EventPrinter._recovered,
-    LogSalvaged.type: EventPrinter._salvaged,
     ModelResponse.type: EventPrinter._response,
     ModelRetry.type: EventPrinter._retry,
     ReasoningDelta.type: EventPrinter._thought,
     Result.type: EventPrinter._end,
-    SessionCompacted.type: EventPrinter._compacted,
-    SessionForked.type: EventPrinter._forked,
-    SessionMeta.type: EventPrinter._meta,
-    SessionRewound.type: EventPrinter._rewound,
-    CommandExpanded.type: EventPrinter._command,
-    SkillActivated.type: EventPrinter._skill,
-    SkillDeactivated.type: EventPrinter._skill_off,
-    SkillDrifted.type: EventPrinter._skill_drift,
-    TextCommandFinished.type: EventPrinter._text_command_end,
-    TextCommandStarted.type: EventPrinter._text_command,
-    SubagentFinished.type: EventPrinter._subagent_end,
-    SubagentStarted.type: EventPrinter._subagent,
     SystemInit.type: EventPrinter._init,
-    SystemNotice.type: EventPrinter._notice,
     TodoUpdated.type: EventPrinter._todos,
     ToolResult.type: EventPrinter._result,
     ToolStarted.type: EventPrinter._started,
