@@ -26,6 +26,7 @@ from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .project.agents import AgentFile
 from .project.granting import files_named
+from .project.plugins import PluginRegistry
 from .project.project import Project, read_project
 from .project.prompt import DEFAULT_BASE
 from .project.settings import Settings
@@ -90,6 +91,7 @@ def open_project(options: OpenAgenticOptions) -> Project:
         additional_dirs=options.additional_dirs,
         run_text_commands=options.run_text_commands,
         model_names=options.model_names,
+        registry=plugin_registry() if "user" in options.setting_sources else None,
     )
 
 
@@ -146,6 +148,11 @@ def sdk_home() -> Path:
     """Where this library keeps what outlives a run."""
     home = os.environ.get("OPENAGENTIC_SDK_HOME")
     return Path(home) if home else Path.home() / ".openagentic-sdk"
+
+
+def plugin_registry() -> PluginRegistry:
+    """The plugins that this machine's user added."""
+    return PluginRegistry(sdk_home() / "plugins.json")
 
 
 def trust_store() -> TrustStore:

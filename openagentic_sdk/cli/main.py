@@ -25,6 +25,7 @@ COMMANDS = {
     "export": "write a session for other programs: OpenTelemetry, messages, Markdown, JSON",
     "bundle": "write everything into one file that a bare Python runs",
     "skills": "list, read and check skills",
+    "plugins": "list, add and check plugins",
     "trust": "say whether a project's own files may grant anything",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }

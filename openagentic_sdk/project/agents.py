@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..frozen import frozen
 from ..skills.fields import Fields
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.names import name_key
+from ..skills.render import fill_variables
 from ..text import one_line, without_hidden
 from .claude import ClaudeFolders, MarkdownFile, markdown_files
 
@@ -41,14 +44,14 @@ class AgentSet:
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-def read_agents(folders: ClaudeFolders) -> AgentSet:
+def read_agents(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> AgentSet:
     """The subagents of the project and its user, the project's first where both have one name.
 
     A file without a name is documentation and no subagent.
     """
     problems: list[Diagnostic] = []
     found: dict[str, AgentFile] = {}
-    for file in markdown_files(folders, "agents", problems):
+    for file in (*markdown_files(folders, "agents", problems), *more):
         try:
             text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_AGENT_BYTES)
         except OSError as error:
@@ -70,9 +73,11 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
     name = one_line(fields.text("name"))
     turns = fields.text("maxTurns")
     agent = AgentFile(
-        name=name,
+        name=file.prefix + name,
         description=one_line(fields.text("description")),
-        prompt=without_hidden(front.body).strip(),
+        prompt=fill_variables(
+            without_hidden(front.body).strip(), {"CLAUDE_PLUGIN_ROOT": file.plugin_root or "${CLAUDE_PLUGIN_ROOT}"}
+        ),
         path=file.path,
         scope=file.scope,
         tools=fields.rules("tools"),
@@ -80,7 +85,7 @@ def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[D
         model=fields.text("model"),
         skills=fields.words("skills"),
         max_turns=(int(turns) or None) if turns.isascii() and turns.isdigit() and len(turns) < 10 else None,
-        permission_mode=fields.text("permissionMode"),
+        permission_mode="" if file.plugin_root else fields.text("permissionMode"),
         isolation=fields.text("isolation"),
     )
     notes = [*front.diagnostics, *fields.diagnostics]

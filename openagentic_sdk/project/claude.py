@@ -65,12 +65,17 @@ def claude_folders(
 
 @frozen
 class MarkdownFile:
-    """A Markdown file below one of the folders; `relative` is its path below it, `boundary` what links may not leave."""
+    """A Markdown file below one of the folders; `relative` is its path below it, `boundary` what links may not leave.
+
+    That of a plugin has the plugin's folder, and the `prefix` that its name gets.
+    """
 
     path: str
     relative: str
     scope: str
     boundary: str
+    prefix: str = ""
+    plugin_root: str = ""
 
 
 def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:

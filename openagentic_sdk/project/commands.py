@@ -81,11 +81,11 @@ class Expansion:
     draft: Draft | None = None
 
 
-def read_commands(folders: ClaudeFolders) -> CommandSet:
-    """The commands of the project and its user, the project's first where both have one name."""
+def read_commands(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> CommandSet:
+    """The commands of the project and its user, the project's first where both have one name, and `more` behind them."""
     problems: list[Diagnostic] = []
     found: dict[str, Command] = {}
-    for file in markdown_files(folders, "commands", problems):
+    for file in (*markdown_files(folders, "commands", problems), *more):
         try:
             text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_COMMAND_BYTES)
         except OSError as error:
@@ -105,7 +105,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
     front = read_frontmatter(text)
     fields = Fields(front)
     command = Command(
-        name=one_line(file.relative.removesuffix(".md").replace(os.sep, ":")),
+        name=file.prefix + one_line(file.relative.removesuffix(".md").replace(os.sep, ":")),
         description=one_line(fields.text("description") or read_outline(front.body).paragraph),
         body=without_hidden(front.body).strip("\n"),
         path=file.path,
@@ -115,6 +115,7 @@ def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnost
         allowed_tools=fields.rules("allowed-tools"),
         model=fields.text("model"),
         model_invocable=not fields.flag("disable-model-invocation", False),
+        variables={"CLAUDE_PLUGIN_ROOT": file.plugin_root} if file.plugin_root else {},
     )
     notes = [*front.diagnostics, *fields.diagnostics, *fields.without_effect(_FIELDS)]
     return command, [Diagnostic(n.code, n.message, n.line, file.path, n.is_error) for n in notes]

@@ -31,6 +31,7 @@ GRANTING = (
     ".claude/plugins",
     ".agents/skills",
 )
+MARKETPLACE = os.path.join(".claude-plugin", "marketplace.json")
 MAX_FILES = 5000
 MAX_BYTES = 64 * 1024 * 1024
 _MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -61,7 +62,7 @@ def granting_files(root: str, more: Sequence[str] = ()) -> GrantingFiles:
     Raises `OSError` when they cannot all be read, `FileRefusedError` when they are too many or lead out of the project.
     """
     reading = _Reading(root)
-    for name in (*GRANTING, *more, *_named_by_hooks(root)):
+    for name in (*GRANTING, *more, *_named_by_settings(root)):
         reading.add(name)
     if reading.compiled:
         for name in reading.compiled.keys() - _that_their_sources_compile_to(reading.compiled):
@@ -162,15 +163,22 @@ def _that_their_sources_compile_to(compiled: Mapping[str, tuple[str, str]]) -> s
     return {json.loads(line) for line in done.stdout.splitlines()}
 
 
-def _named_by_hooks(root: str) -> Iterator[str]:
-    """The project's files that the commands of its hooks name: who can change one of them changes what the hook runs."""
+def _named_by_settings(root: str) -> Iterator[str]:
+    """The project's files that its settings name: the scripts of hooks, the folders of marketplaces."""
     for name in GRANTING[:2]:
         try:
             data = json.loads(read_bytes(os.path.join(root, name), boundary=root, max_bytes=_MAX_FILE_BYTES))
         except (OSError, ValueError, RecursionError):
             continue
-        for command in _commands(data.get("hooks") if isinstance(data, dict) else None):
+        if not isinstance(data, dict):
+            continue
+        for command in _commands(data.get("hooks")):
             yield from files_named(command, root)
+        markets = data.get("extraKnownMarketplaces")
+        for source in markets.values() if isinstance(markets, dict) else ():
+            folder = marketplace_folder(source, root)
+            if folder is not None and folder != root and is_within(folder, root):
+                yield os.path.relpath(folder, root)
 
 
 def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterator[str]:
@@ -182,6 +190,17 @@ def files_named(command: str, root: str, *, or_missing: bool = False) -> Iterato
         is_missing = or_missing and "/" in word and not os.path.lexists(path)
         if path != root and is_within(path, root) and (is_missing or os.path.isfile(path)):
             yield os.path.relpath(path, root)
+
+
+def marketplace_folder(source: Any, project_dir: str) -> str | None:
+    """The folder of a marketplace that settings name by a path."""
+    inner = source.get("source") if isinstance(source, dict) else None
+    inner = inner if isinstance(inner, dict) else source
+    path = inner.get("path") if isinstance(inner, dict) and inner.get("source") in ("directory", "file") else None
+    if not isinstance(path, str):
+        return None
+    place = os.path.realpath(os.path.join(project_dir, os.path.expanduser(path)))
+    return os.path.dirname(os.path.dirname(place)) if place.endswith(MARKETPLACE) else place
 
 
 def _commands(hooks: Any) -> Iterator[str]:

@@ -19,6 +19,7 @@ from .claude import MANAGED_DIR, ClaudeFolders, claude_folders
 from .commands import CommandSet, expand_prompt, read_commands
 from .memory import Memory, read_memory
 from .output_style import OutputStyle, read_output_style
+from .plugins import PluginRegistry, PluginSet, read_plugins
 from .settings import CommandHook, Entries, Settings, as_json_values, read_settings
 from .trust import GrantingFile, TrustAnswer, skill_trust
 
@@ -51,6 +52,7 @@ class Project:
     commands: CommandSet
     agents: AgentSet
     output_style: OutputStyle
+    plugins: PluginSet
     library: SkillLibrary
     lists_skills: bool
     workspace_roots: tuple[str, ...]
@@ -77,6 +79,7 @@ class Project:
             *(LoadedFile("rule", ", ".join(rule.paths), rule.path, rule.scope) for rule in self.memory.rules),
             *(LoadedFile("command", f"/{c.name}", c.path, c.scope) for c in self.commands.commands),
             *(LoadedFile("agent", agent.name, agent.path, agent.scope) for agent in self.agents.agents),
+            *(LoadedFile("plugin", plugin.id, plugin.root, plugin.scope) for plugin in self.plugins.plugins),
             *(LoadedFile("skill", skill.name, skill.path, skill.scope) for skill in self.skills().skills),
         )
 
@@ -95,6 +98,7 @@ class Project:
             "commands": self.commands.diagnostics,
             "agents": self.agents.diagnostics,
             "style": self.output_style.diagnostics,
+            "plugins": self.plugins.diagnostics,
             "mcp": (unread,) if self.folders.reads_project and os.path.isfile(servers) else (),
             "skills": self.skills().diagnostics,
         }
@@ -121,6 +125,7 @@ def read_project(
     additional_dirs: Sequence[str | os.PathLike[str]] = (),
     run_text_commands: bool = False,
     model_names: Mapping[str, str] | None = None,
+    registry: PluginRegistry | None = None,
     managed_dir: str | None = MANAGED_DIR,
 ) -> Project:
     """Read everything that `setting_sources` (`user`, `project`, `local`) open; what is damaged is left out with a finding.
@@ -134,10 +139,13 @@ def read_project(
     settings = replace(
         settings, model_names={**_models_of(settings.env), **settings.model_names, **(model_names or {})}
     )
+    plugins = read_plugins(settings, registry, root)
+    if not (settings.hooks_disabled or settings.managed_hooks_only):
+        settings = replace(settings, hooks=(*settings.hooks, *plugins.hooks))
     # What was trusted goes on forbidding while the project waits to be trusted again.
     settings = replace(settings, hooks=(*settings.hooks, *trust.hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
-    commands = read_commands(folders)
+    commands = read_commands(folders, plugins.commands)
 
     def command_text(name: str, arguments: str) -> str | None:
         command = commands.find(name)
@@ -163,8 +171,9 @@ def read_project(
             excludes=settings.memory_excludes,
         ),
         commands=commands,
-        agents=read_agents(folders),
-        output_style=read_output_style(folders, settings.output_style),
+        agents=read_agents(folders, plugins.agents),
+        output_style=read_output_style(folders, settings.output_style, plugins.styles),
+        plugins=plugins,
         library=SkillLibrary(
             precedence=settings.skill_precedence or "project",
             enforce=settings.enforce_allowed_tools,
@@ -176,7 +185,8 @@ def read_project(
             reads_project="project" in setting_sources,
             commands=command_text,
             model_names=settings.model_names,
+            plugins=[place for plugin in plugins.plugins for place in plugin.skill_roots()],
         ),
-        lists_skills=bool(skill_paths) or bool({"user", "project"} & set(setting_sources)),
+        lists_skills=bool(skill_paths) or bool(plugins.plugins) or bool({"user", "project"} & set(setting_sources)),
         workspace_roots=tuple(dict.fromkeys([cwd, *map(str, more)])),
     )

@@ -89,6 +89,7 @@ def requests_of(project_dir: str | os.PathLike[str], skills: Sequence[SkillInfo]
     lines += [f"use the folder {rule.text} ({rule.source})" for rule in settings.additional_dirs]
     lines += [f"at {h.event} run: {' '.join((h.command, *(h.args or ())))} ({h.source})" for h in settings.hooks]
     lines += [f"set {name} to {value}" for name, value in settings.env.items()]
+    lines += [f"use the plugin {name}" for name, is_wanted in settings.plugins.items() if is_wanted]
     lines += ["import memory from outside of the project"] if settings.outside_imports else []
     lines += [f"work in mode {settings.default_mode}"] if settings.default_mode in LOOSE_MODES else []
     commands = read_commands(folders).commands

@@ -196,7 +196,8 @@ def filled_rules(info: SkillInfo, rules: Sequence[str], variables: Mapping[str, 
 
 def skill_variables(info: SkillInfo, variables: Mapping[str, str]) -> dict[str, str]:
     """What `${...}` may stand for in this skill's text."""
-    return {**variables, "CLAUDE_SKILL_DIR": os.path.dirname(info.path)}
+    plugin = {"CLAUDE_PLUGIN_ROOT": info.plugin_root} if info.plugin_root else {}
+    return {**variables, **plugin, "CLAUDE_SKILL_DIR": os.path.dirname(info.path)}
 
 
 def sha256_text(text: str) -> str:

@@ -49,6 +49,7 @@ class SkillInfo:
     paths: tuple[str, ...] = ()
     allowed_tools: tuple[str, ...] = ()
     hooks: Any = None
+    plugin_root: str = ""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property
@@ -79,6 +80,8 @@ class SkillRoot:
     scope: str
     boundary: str
     rank: tuple[int, int]
+    prefix: str = ""
+    plugin_root: str = ""
 
 
 @frozen
@@ -144,6 +147,7 @@ def skill_roots(
     home: str | os.PathLike[str] | None = None,
     precedence: str = "project",
     below: Sequence[str] = (),
+    plugins: Sequence[SkillRoot] = (),
 ) -> list[SkillRoot]:
     """Where skills are looked for, the winner of a clash first: explicit paths, then project and user as `precedence` says.
 
@@ -166,7 +170,7 @@ def skill_roots(
         for i, place in enumerate(places):
             boundary = os.path.realpath(base if os.path.dirname(own) == base or i else own)
             roots.append(SkillRoot(place, "user", boundary, (order[1], i)))
-    return sorted(roots, key=lambda root: root.rank)
+    return sorted([*roots, *plugins], key=lambda root: root.rank)
 
 
 def claude_home(home: str | os.PathLike[str] | None = None) -> str:
@@ -208,6 +212,7 @@ class SkillIndex:
         home: str | os.PathLike[str] | None = None,
         precedence: str = "project",
         below: Sequence[str] = (),
+        plugins: Sequence[SkillRoot] = (),
         bounds: Bounds | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -219,6 +224,7 @@ class SkillIndex:
             home=home,
             precedence=precedence,
             below=below,
+            plugins=plugins,
         )
         self._bounds = bounds or Bounds()
         self._clock = clock or SystemClock()
@@ -293,11 +299,12 @@ class SkillIndex:
 def describe_skill(doc: SkillDoc, path: str, root: SkillRoot) -> SkillInfo:
     """What the index keeps of a skill's text."""
     return SkillInfo(
-        name=doc.name,
+        name=root.prefix + doc.name,
         summary=f"{doc.summary} {one_line(doc.when_to_use)}".strip(),
         path=path,
         scope=root.scope,
-        folder=_folder_of(path),
+        folder=root.prefix + _folder_of(path),
+        plugin_root=root.plugin_root,
         root=root.folder,
         boundary=root.boundary,
         argument_hint=doc.argument_hint,
@@ -318,7 +325,7 @@ def _folder_of(path: str) -> str:
 def load_skill(info: SkillInfo) -> SkillDoc:
     """The text of a skill as its file stands now. Raises `OSError` when it cannot be read any more."""
     text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
-    return parse_skill_markdown(text, folder=info.folder)
+    return parse_skill_markdown(text, folder=_folder_of(info.path))
 
 
 def _skill_file(files: Sequence[FoundFile]) -> FoundFile | None:

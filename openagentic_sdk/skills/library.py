@@ -13,7 +13,7 @@ from ..events import Event, SkillActivated, SkillDrifted, SystemNotice, UserMess
 from ..frozen import frozen
 from .activation import activation_event, active_skills, drift_event, render_body, skill_policy
 from .files import tree_sha256
-from .index import PROJECT_FOLDERS, SkillIndex, SkillInfo, load_skill
+from .index import PROJECT_FOLDERS, SkillIndex, SkillInfo, SkillRoot, load_skill
 from .names import name_key
 from .parse import SkillDoc
 from .text_commands import Draft, draft_of
@@ -68,7 +68,9 @@ class SkillLibrary:
         reads_project: bool = True,
         commands: Callable[[str, str], str | None] = lambda name, arguments: None,
         model_names: Mapping[str, str] | None = None,
+        plugins: Sequence[SkillRoot] = (),
     ) -> None:
+        self._plugins = tuple(plugins)
         self.model_names = model_names or {}
         self.setting_sources = tuple(setting_sources)
         self.trusts = trusts
@@ -94,6 +96,7 @@ class SkillLibrary:
                 home=self._home,
                 precedence=self._precedence,
                 below=self._below,
+                plugins=self._plugins,
             )
         return self._indexes[key]
 

@@ -71,5 +71,5 @@ class RunTestCase(ProjectTestCase):
             **self.defaults,
             **options,
         }
-        made = OpenAgenticOptions(provider=self.provider, model="m", **settings)
+        made = OpenAgenticOptions(provider=self.provider, **{"model": "m", **settings})
         return asyncio.run(run(prompt=prompt, options=made))

@@ -1,0 +1,277 @@
+"""Plugins: folders with skills, commands, agents, hooks and output styles of their own, named `plugin:name`.
+
+Nothing is downloaded. A plugin in the project counts while the project is trusted, as a part of what is trusted; one from
+elsewhere counts when a person has added it, and as long as its files are what they were then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..disk import SystemDisk, write_durably
+from ..errors import OptionsError, StorageError
+from ..frozen import frozen
+from ..skills.files import is_within, read_bytes, tree_sha256
+from ..skills.frontmatter import Diagnostic
+from ..skills.index import SkillRoot
+from .claude import MarkdownFile, markdown_below
+from .granting import MARKETPLACE, marketplace_folder
+from .settings import CommandHook, Entries, Settings
+
+MAX_MANIFEST_BYTES = 1024 * 1024
+MANIFEST = os.path.join(".claude-plugin", "plugin.json")
+_ABOUT = {
+    "$schema",
+    "name",
+    "version",
+    "description",
+    "author",
+    "homepage",
+    "repository",
+    "license",
+    "keywords",
+    "metadata",
+}
+_KEYS = _ABOUT | {"displayName", "skills", "commands", "agents", "hooks", "outputStyles"}
+# What a plugin may hold besides that has no effect here.
+_UNUSED = (".mcp.json", ".lsp.json", "bin", "workflows", "monitors", "settings.json", "themes")
+
+
+@frozen
+class Plugin:
+    """A plugin. `id` is `name@marketplace`, `root` its real folder, `scope` is `plugin`, or `project` if a part of one."""
+
+    id: str
+    name: str
+    root: str
+    scope: str
+    manifest: Mapping[str, Any]
+
+    def places(self, key: str, usual: str) -> list[str]:
+        """The files and folders of one kind: those that the manifest names, else the usual one; for skills both."""
+        named = self.manifest.get(key)
+        given = [named] if isinstance(named, str) else [each for each in named or () if isinstance(each, str)]
+        if key == "skills" or not given:
+            given = [usual, *given]
+        paths = [os.path.realpath(os.path.join(self.root, each)) for each in given]
+        return [path for path in paths if is_within(path, self.root) and os.path.exists(path)]
+
+    def markdown(self, key: str, usual: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
+        """Its `.md` files of one kind."""
+        for place in self.places(key, usual):
+            if os.path.isfile(place):
+                yield MarkdownFile(place, os.path.basename(place), self.scope, self.root, f"{self.name}:", self.root)
+                continue
+            for file in markdown_below(place, self.scope, self.root, problems):
+                yield MarkdownFile(file.path, file.relative, self.scope, self.root, f"{self.name}:", self.root)
+
+    def skill_roots(self) -> list[SkillRoot]:
+        """Where its skills are."""
+        single = [self.root] if os.path.isfile(os.path.join(self.root, "SKILL.md")) else []
+        folders = [*self.places("skills", "skills"), *single]
+        return [
+            SkillRoot(each, self.scope, self.root, (3, at), f"{self.name}:", self.root)
+            for at, each in enumerate(folders)
+        ]
+
+    def hooks(self, problems: list[Diagnostic]) -> list[CommandHook]:
+        """Its hooks, from `hooks/hooks.json`, the files that the manifest names, or the manifest itself."""
+        inline = self.manifest.get("hooks")
+        found: list[CommandHook] = []
+        sources: list[tuple[str, Any]] = []
+        if isinstance(inline, dict):
+            sources.append((os.path.join(self.root, MANIFEST), inline))
+        usual = os.path.join(self.root, "hooks", "hooks.json")
+        named = {"hooks": None if isinstance(inline, dict) else inline}
+        paths = Plugin(self.id, self.name, self.root, self.scope, named).places(
+            "hooks", os.path.join("hooks", "hooks.json")
+        )
+        for path in dict.fromkeys([*paths, *([usual] if os.path.isfile(usual) else [])]):
+            sources.append((path, _read_json(path, self.root, problems)))
+        for path, data in sources:
+            entries = Entries(path, self.scope)
+            inner = data.get("hooks", data) if isinstance(data, dict) else {}
+            found += entries.hooks({k: v for k, v in inner.items() if k != "description"}, self.root)
+            problems += entries.notes
+        return found
+
+
+@frozen
+class PluginSet:
+    """The plugins that count with what they bring, and what is wrong with them and with those that do not."""
+
+    plugins: tuple[Plugin, ...] = ()
+    hooks: tuple[CommandHook, ...] = ()
+    commands: tuple[MarkdownFile, ...] = ()
+    agents: tuple[MarkdownFile, ...] = ()
+    styles: tuple[MarkdownFile, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+class PluginRegistry:
+    """The plugins that the person at this machine added, in one file, each with the digest of its files."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+
+    def entries(self) -> dict[str, dict[str, str]]:
+        """Folder and digest by id. Raises `StorageError` when the file is damaged."""
+        if not os.path.lexists(self.path):
+            return {}
+        try:
+            data = json.loads(read_bytes(self.path, boundary=None, max_bytes=MAX_MANIFEST_BYTES))
+            return {key: {"root": entry["root"], "digest": entry["digest"]} for key, entry in data["plugins"].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(f"{self.path} cannot be read: {error}; move it aside to begin anew") from error
+
+    def add(self, folder: str) -> list[str]:
+        """Trust the plugin in a folder, or all of a marketplace's, with the files that it has now; gives their ids.
+
+        Raises `OptionsError` when there is none, or when one cannot be loaded.
+        """
+        root = os.path.realpath(folder)
+        market = _read_json(os.path.join(root, MARKETPLACE), root, None) if _has(root, MARKETPLACE) else None
+        found = dict(plugins_of(root, market)) if isinstance(market, dict) else {f"{_name_of(root)}@local": root}
+        entries = self.entries()
+        for key, place in found.items():
+            problems: list[Diagnostic] = []
+            if load_plugin(key, place, "plugin", problems) is None:
+                raise OptionsError(f"{place} is no plugin: {problems[-1].message}")
+            try:
+                entries[key] = {"root": place, "digest": tree_sha256(place)}
+            except OSError as error:
+                raise OptionsError(f"{place} cannot be added: {error}") from error
+        if not found:
+            raise OptionsError(f"{root} names no plugin: give a folder with {MANIFEST}, or with {MARKETPLACE}")
+        self._write(entries)
+        return sorted(found)
+
+    def remove(self, name: str) -> bool:
+        """Forget a plugin by its id or name; False when there is none."""
+        entries = self.entries()
+        kept = {key: entry for key, entry in entries.items() if name not in (key, key.partition("@")[0])}
+        if len(kept) != len(entries):
+            self._write(kept)
+        return len(kept) != len(entries)
+
+    def _write(self, entries: Mapping[str, Any]) -> None:
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        text = json.dumps({"version": 1, "plugins": entries}, indent=1, sort_keys=True)
+        write_durably(SystemDisk(), Path(self.path), text.encode("ascii") + b"\n")
+
+
+def read_plugins(settings: Settings, registry: PluginRegistry | None, project_dir: str) -> PluginSet:
+    """The plugins that settings switch on, and those that a person added by themselves and nothing switches off."""
+    problems: list[Diagnostic] = []
+    added: Mapping[str, Mapping[str, str]] = {}
+    try:
+        added = registry.entries() if registry is not None else {}
+    except StorageError as error:
+        problems.append(Diagnostic("plugin-left-out", str(error), is_error=True))
+    wanted = {key: True for key in added if key.endswith("@local")} | dict(settings.plugins)
+    found: list[Plugin] = []
+    for key in (key for key, is_wanted in wanted.items() if is_wanted):
+        scope = "plugin" if key in added else "project"
+        place = added[key]["root"] if key in added else _in_project(key, settings, project_dir)
+        if place is None:
+            advice = f"the plugin {key[:80]!r} is not here: get its folder, and run `openagentic-sdk plugins add DIR`"
+            problems.append(Diagnostic("plugin-missing", advice))
+            continue
+        if scope == "plugin" and _digest_of(place) != added[key]["digest"]:
+            text = f"the files of the plugin {key} changed since it was added: look at them and add it again"
+            problems.append(Diagnostic("plugin-changed", text, path=place, is_error=True))
+            continue
+        plugin = load_plugin(key, place, scope, problems)
+        if plugin is not None:
+            found.append(plugin)
+    commands, agents, styles = (
+        tuple(file for plugin in found for file in plugin.markdown(kind, usual, problems))
+        for kind, usual in (("commands", "commands"), ("agents", "agents"), ("outputStyles", "output-styles"))
+    )
+    hooks = tuple(hook for plugin in found for hook in plugin.hooks(problems))
+    return PluginSet(tuple(found), hooks, commands, agents, styles, tuple(problems))
+
+
+def load_plugin(key: str, folder: str, scope: str, problems: list[Diagnostic]) -> Plugin | None:
+    """The plugin in a folder; None, and a finding, when its manifest cannot be used."""
+    root = os.path.realpath(folder)
+    path = os.path.join(root, MANIFEST)
+    manifest = _read_json(path, root, problems) if _has(root, MANIFEST) else {"name": os.path.basename(root)}
+    if not isinstance(manifest, dict):
+        return None
+    name = manifest.get("name")
+    wrong = next((k for k in ("skills", "commands", "agents") if not isinstance(manifest.get(k, []), str | list)), None)
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or wrong:
+        what = (
+            f"{wrong} is neither a path nor a list of paths"
+            if wrong
+            else "it has no name of letters, digits and hyphens"
+        )
+        problems.append(Diagnostic("plugin-left-out", what, path=path, is_error=True))
+        return None
+    notes = [f"{each} has no effect here" for each in manifest if each not in _KEYS]
+    notes += [
+        f"{each} of the plugin {name} has no effect here"
+        for each in _UNUSED
+        if os.path.lexists(os.path.join(root, each))
+    ]
+    problems += [Diagnostic("plugin-part", note, path=path) for note in notes]
+    return Plugin(key, name, root, scope, manifest)
+
+
+def plugins_of(root: str, market: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The plugins of a marketplace that stand in its own folder: id and folder."""
+    meta = market.get("metadata")
+    base = meta.get("pluginRoot") if isinstance(meta, dict) else None
+    entries = market.get("plugins")
+    for entry in entries if isinstance(entries, list) else ():
+        source, name = (entry.get("source"), entry.get("name")) if isinstance(entry, dict) else (None, None)
+        if not isinstance(source, str) or not isinstance(name, str):
+            continue
+        within = os.path.join(root, base) if isinstance(base, str) and not source.startswith("./") else root
+        place = os.path.realpath(os.path.join(within, source))
+        if is_within(place, root) and os.path.isdir(place):
+            yield f"{name}@{market.get('name')}", place
+
+
+def _in_project(key: str, settings: Settings, project_dir: str) -> str | None:
+    """The folder of a plugin of a marketplace that is part of the project, whose trust covers it."""
+    root = os.path.realpath(project_dir)
+    folder = marketplace_folder(settings.marketplaces.get(key.partition("@")[2]), root)
+    if folder is None or not is_within(folder, root):
+        return None
+    market = _read_json(os.path.join(folder, MARKETPLACE), root, [])
+    return dict(plugins_of(folder, market)).get(key) if isinstance(market, dict) else None
+
+
+def _has(root: str, name: str) -> bool:
+    return os.path.lexists(os.path.join(root, name))
+
+
+def _name_of(root: str) -> str:
+    manifest = _read_json(os.path.join(root, MANIFEST), root, None) if _has(root, MANIFEST) else {}
+    name = manifest.get("name") if isinstance(manifest, dict) else None
+    return name if isinstance(name, str) else os.path.basename(root)
+
+
+def _digest_of(root: str) -> str | None:
+    try:
+        return tree_sha256(root)
+    except OSError:
+        return None
+
+
+def _read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:
+    """A JSON file below a real folder; None, and a finding or an `OptionsError`, when it cannot be read."""
+    try:
+        return json.loads(read_bytes(path, boundary=boundary, max_bytes=MAX_MANIFEST_BYTES))
+    except (OSError, ValueError, RecursionError) as error:
+        if problems is None:
+            raise OptionsError(f"{path} cannot be read: {error}") from error
+        problems.append(Diagnostic("plugin-left-out", f"left out: {error}", path=path, is_error=True))
+        return None
