@@ -5,11 +5,13 @@
                         AzureOpenAIProvider        a deployment on Azure
     openai_responses    OpenAIResponsesProvider    OpenAI's Responses API
     anthropic           AnthropicProvider          Anthropic's Messages API
+    clouds                                         Bedrock, Vertex AI, Gemini
     retry, breaker, fallback                       providers around a provider; `guarded` puts them in the order that works
 
 `base` says what a provider is, so that one can be written elsewhere; `openagentic_sdk.testing.provider_contract` tests it.
 What requests ask for besides messages and tools stands in `chat_request.RequestSettings`, how long to wait in
-`timeouts.Timeouts`, how an endpoint differs from the others in `quirks.Quirks`.
+`timeouts.Timeouts`, how an endpoint differs from the others in `quirks.Quirks`, what a family of Claude models takes in
+`claude_models`, where keys come from in `keys`, the parts of a message in `content`, which calls may run in `calls`.
 
     provider = guarded(
         OpenAICompatibleProvider(
@@ -20,6 +22,6 @@ What requests ask for besides messages and tools stands in `chat_request.Request
         fallback=["a-smaller-model"],
     )
 
-Below them: `exchange` is one request and its answer, `http` the one file that opens a socket, `sse` and
+Below them: `exchange` is one request and its answer, `http` and `connect` the files that open a socket, `sse` and
 `openai_stream_assembler` make events and calls of bytes without any I/O.
 """
