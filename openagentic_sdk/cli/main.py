@@ -27,8 +27,12 @@ COMMANDS = {
     "skills": "list, read and check skills",
     "plugins": "list, add and check plugins",
     "trust": "say whether a project's own files may grant anything",
+    "import": "bring in the conversations of other programs",
+    "store": "make the tables of a store",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
+# No module can have the name of a statement.
+_MODULES = {"import": "importing"}
 _EPILOG = "exit codes: 0 ended, 1 failed or refused, 2 wrong usage, 130 interrupted, 128 + n stopped by signal n"
 
 
@@ -90,7 +94,7 @@ class _Version(argparse.Action):
 
 
 def _load(name: str) -> Subcommand:
-    return cast(Subcommand, importlib.import_module(f".{name}", __package__))
+    return cast(Subcommand, importlib.import_module(f".{_MODULES.get(name, name)}", __package__))
 
 
 def _run(command: Subcommand, args: argparse.Namespace) -> int:

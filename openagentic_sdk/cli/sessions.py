@@ -13,7 +13,7 @@ from ..runtime.masking import shown
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import SessionSummary, summary_to_dict
-from . import sessions_change, sessions_check, sessions_compare
+from . import sessions_change, sessions_check, sessions_compare, sessions_copy
 from .exits import FAILED, OK
 from .render import EventPrinter
 from .stores import NEWEST, ActionList, add_id, find_session, open_session_store
@@ -33,6 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     sessions_compare.add_actions(actions)
     sessions_check.add_actions(actions)
     sessions_change.add_actions(actions)
+    sessions_copy.add_actions(actions)
 
 
 def _add_list(actions: ActionList) -> None:

@@ -313,6 +313,10 @@ class SessionStore(ABC):
         """A sentence for people when search is slower than it could be; None when it is not."""
         return None
 
+    def migrate(self) -> None:
+        """Make what the store needs to keep sessions in, or bring it to this version; most stores do so when first used."""
+        self.list_session_summaries(limit=0)
+
     def close(self) -> None:
         """Let go of connections and handles; the store can be opened again."""
 

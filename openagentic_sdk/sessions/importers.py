@@ -52,6 +52,13 @@ class ImportedSession:
     left_out: int = 0
 
 
+class ImportedIds(list[str]):
+    """The ids of the sessions that an import made, and how many lines of its files are damaged or no part of them."""
+
+    unreadable = 0
+    left_out = 0
+
+
 # --- message lists ---------------------------------------------------------------------------------------------------
 
 
@@ -161,7 +168,7 @@ def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> Import
 
 def import_claude_transcript(
     store: SessionStore, path: str | os.PathLike[str], *, session_id: str | None = None
-) -> list[str]:
+) -> ImportedIds:
     """Bring a transcript into a store, with those of its subagents as children; returns the ids, the main one first.
 
     The id is that of the transcript unless another is given. All of them arrive or none. Raises `StorageError`,
@@ -171,9 +178,11 @@ def import_claude_transcript(
     file = Path(path)
     main_id = session_id or file.stem or os.urandom(16).hex()
     sessions = {main_id: (main, {}), **_subagents_of(file, main_id)}
-    done: list[str] = []
+    done = ImportedIds()
     try:
         for name, (session, parent) in sessions.items():
+            done.unreadable += session.unreadable
+            done.left_out += session.left_out
             known = {**session.metadata, **parent}
             done.append(store.import_session(name, session.events, metadata=known, created_at=session.created_at))
     except BaseException:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import Any
 
-from ..errors import ConcurrencyError, OptionsError, SessionError, SessionLockedError, SessionNotFoundError
+from ..errors import (
+    ConcurrencyError,
+    OptionsError,
+    SessionError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+)
 from ..events import (
     Event,
     ModelRequest,
@@ -304,19 +311,40 @@ def export_session(source: SessionStore, target: SessionStore, session_id: str) 
     done: list[str] = []
     try:
         for name in names:
-            known = source.read_metadata(name)
-            target.import_session(
-                name,
-                source.iter_events(name),
-                metadata=known["metadata"],
-                created_at=known["created_at"],
-                blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
-            )
+            _copy_to(source, target, name)
             done.append(name)
     except BaseException:
         take_back(target, done)
         raise
     return done
+
+
+def copy_missing(source: SessionStore, target: SessionStore, session_id: str) -> Iterator[tuple[str, bool]]:
+    """Like `export_session`, one session after the other: each id, and whether it was copied or was there as it is.
+
+    What an interrupted call brought over stays and is not copied again. Raises `SessionExistsError` when the target has
+    another session of an id, or one that ends elsewhere.
+    """
+    for name in (session_id, *descendants(source, session_id)):
+        if not target.session_exists(name):
+            _copy_to(source, target, name)
+            yield name, True
+            continue
+        ends = [(store.last_seq(name), store.read_metadata(name)["created_at"]) for store in (source, target)]
+        if ends[0] != ends[1]:
+            raise SessionExistsError(name)
+        yield name, False
+
+
+def _copy_to(source: SessionStore, target: SessionStore, name: str) -> None:
+    known = source.read_metadata(name)
+    target.import_session(
+        name,
+        source.iter_events(name),
+        metadata=known["metadata"],
+        created_at=known["created_at"],
+        blobs=map(partial(source.read_blob, name), source.list_blobs(name)),
+    )
 
 
 def import_session(target: SessionStore, source: SessionStore, session_id: str) -> list[str]:

@@ -169,6 +169,9 @@ class PostgresSessionStore(RemoteStore):
         found = search_index(self, self._call, words, limit) if words else []
         return super().search(query, limit=limit) if found is None else found
 
+    def migrate(self) -> None:
+        self._server.migrate()
+
     def search_notice(self) -> str | None:
         if self._call(None, has_index):
             return None

@@ -15,7 +15,7 @@ from ...errors import OptionsError, SessionNotFoundError, StorageError
 from .holders import LEASE_S, Holder
 from .news import News
 from .per_process import PerProcess
-from .postgres_schema import require_schema
+from .postgres_schema import migrate, require_schema
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
@@ -119,6 +119,15 @@ class PostgresServer:
                 raise
             self.is_ready = True
         return db
+
+    def migrate(self) -> None:
+        """Make the tables and the index, or bring them to this version."""
+        with translated(None, self.where):
+            db = driver().connect(self.url, 10.0)
+            try:
+                migrate(db)
+            finally:
+                db.close()
 
     def _give_back(self, db: Any) -> None:
         is_idle = not db.closed and db.info.transaction_status == driver().psycopg.pq.TransactionStatus.IDLE

@@ -1,0 +1,57 @@
+"""`openagentic-sdk import ...`: bring the conversations of other programs into a store."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..errors import OpenAgentSdkError, OptionsError, SessionExistsError
+from ..sessions.importers import import_claude_transcript
+from .exits import FAILED, OK
+from .stores import add_store_flag, open_session_store
+from .terminal import Screen, on_one_line
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("import", description="Bring the conversations of other programs into a store.")
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    claude = kinds.add_parser(
+        "claude",
+        help="transcripts of Claude Code",
+        description="Bring transcripts of Claude Code into a store, with those of their subagents, under the ids that they "
+        "have. What is there already is left alone, so a command that was interrupted can be given again.",
+    )
+    claude.add_argument("path", metavar="PATH", help="a transcript (.jsonl), or a folder: all transcripts below it")
+    add_store_flag(claude)
+
+
+def run(args: argparse.Namespace) -> int:
+    path = Path(args.path).expanduser()
+    if not path.exists():
+        raise OptionsError(f"{path} is not there: name a transcript or a folder of them, such as ~/.claude/projects")
+    # What lies below a folder named like a transcript belongs to its subagents.
+    found = (
+        [path] if path.is_file() else [file for file in sorted(path.rglob("*.jsonl")) if "subagents" not in file.parts]
+    )
+    store = open_session_store(args.store)
+    screen, failed, made = Screen(sys.stdout), 0, 0
+    try:
+        for file in found:
+            try:
+                done = import_claude_transcript(store, file)
+            except SessionExistsError:
+                screen.line(f"{on_one_line(file.stem)}  is there already")
+                continue
+            except OpenAgentSdkError as error:
+                failed += 1
+                screen.line(f"{on_one_line(str(file))}: {on_one_line(str(error), 500)}")
+                continue
+            made += len(done)
+            unreadable = f", {done.unreadable} of its lines are damaged" if done.unreadable else ""
+            subagents = f", {len(done) - 1} of subagents" if len(done) > 1 else ""
+            screen.line(f"{on_one_line(done[0])}  {store.last_seq(done[0])} events{subagents}{unreadable}")
+    finally:
+        store.close()
+    screen.line(f"{made} sessions were brought in" + (f", {failed} transcripts could not be" if failed else ""))
+    return FAILED if failed else OK

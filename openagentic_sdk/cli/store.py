@@ -1,0 +1,41 @@
+"""`openagentic-sdk store ...`: make or bring up to date what a store on a server needs, and say what it keeps."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ..sessions.base import SessionStore
+from ..sessions.stores.locate import open_store
+from .exits import OK
+from .terminal import Screen, on_one_line
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("store", description="Make the tables of a store, and say what it keeps.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    migrate = actions.add_parser(
+        "migrate",
+        help="make the tables of a store, or bring them to this version",
+        description="Make the tables of a store, or bring them to this version. Afterwards a role that may only read and "
+        "write rows is enough; grant it SELECT, INSERT, UPDATE and DELETE on the tables, and USAGE on the sequences.",
+    )
+    migrate.add_argument("url", metavar="URL", help="for instance postgresql://owner@host/database or sqlite:///path")
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_store(args.url)
+    try:
+        store.migrate()
+        return _say(store)
+    finally:
+        store.close()
+
+
+def _say(store: SessionStore) -> int:
+    screen = Screen(sys.stdout)
+    screen.line("the store is ready")
+    for notice in (store.durability_notice(), store.search_notice()):
+        if notice:
+            screen.line(f"note: {on_one_line(notice, 500)}")
+    return OK
