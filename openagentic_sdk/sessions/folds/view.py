@@ -296,8 +296,19 @@ class SessionView:
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
-    def _init(self, event: SystemInit) -> None:
-        self.last_text = ""
+    def _turn(self, event: Event) -> None:
+        """What frames a turn, and what the model said last."""
+        match event:
+            case SystemInit():
+                self.last_text = ""
+            case ModelContext():
+                self.context = event
+            case ModelRequest():
+                self.steps = max(self.steps, event.step)
+            case AssistantMessage():
+                self.last_text = event.text
+            case SessionCompacted():
+                self.last_request_tokens = None  # it was the size of what is gone
 
     def _forked(self, event: SessionForked) -> None:
         """What the copied events cost was paid by the session that they came from; what was ours in it is ours here."""
@@ -311,19 +322,10 @@ class SessionView:
         if event.request_id is not None:
             self.prompts.setdefault(event.request_id, event.seq or 0)
 
-    def _model_context(self, event: ModelContext) -> None:
-        self.context = event
-
-    def _request(self, event: ModelRequest) -> None:
-        self.steps = max(self.steps, event.step)
-
     def _response(self, event: ModelResponse) -> None:
         self.last_request_tokens = (event.usage or {}).get("input_tokens") or None
         if event.complete or event.usage is not None:
             self._spend(event.usage, event.cost_usd)
-
-    def _message(self, event: AssistantMessage) -> None:
-        self.last_text = event.text
 
     def _use(self, event: ToolUse) -> None:
         # A call of an earlier time may have had the same id: what was answered then was about another call.
@@ -331,14 +333,12 @@ class SessionView:
             self._questions.pop(question_id, None)
         self.calls[event.tool_use_id] = CallRecord(event)
 
-    def _decision(self, event: PermissionDecision) -> None:
-        if event.tool_use_id in self.calls:
-            self.calls[event.tool_use_id].decision = event
-
-    def _started(self, event: ToolStarted) -> None:
-        if event.tool_use_id in self.calls:
-            self.calls[event.tool_use_id].started = event
-            self.calls[event.tool_use_id].attempts = event.attempt
+    def _progress(self, event: PermissionDecision | ToolStarted) -> None:
+        record = self.calls.get(event.tool_use_id)
+        if record is not None and isinstance(event, ToolStarted):
+            record.started, record.attempts = event, event.attempt
+        elif record is not None and isinstance(event, PermissionDecision):
+            record.decision = event
 
     def _tool_result(self, event: ToolResult) -> None:
         if event.tool_use_id in self.calls:
@@ -347,16 +347,13 @@ class SessionView:
         if isinstance(files, Mapping):
             self.observed_files.update({str(path): str(digest) for path, digest in files.items()})
 
-    def _text_command_started(self, event: TextCommandStarted) -> None:
-        self.text_commands[event.command_id] = None
+    def _text_command(self, event: TextCommandStarted | TextCommandFinished) -> None:
+        self.text_commands[event.command_id] = event if isinstance(event, TextCommandFinished) else None
 
-    def _text_command_finished(self, event: TextCommandFinished) -> None:
-        self.text_commands[event.command_id] = event
-
-    def _subagent_started(self, event: SubagentStarted) -> None:
-        self.open_subagents[event.child_session_id] = event
-
-    def _subagent_finished(self, event: SubagentFinished) -> None:
+    def _subagent(self, event: SubagentStarted | SubagentFinished) -> None:
+        if isinstance(event, SubagentStarted):
+            self.open_subagents[event.child_session_id] = event
+            return
         self.open_subagents.pop(event.child_session_id, None)
         self._spend(event.usage, event.cost_usd)
 
@@ -368,9 +365,6 @@ class SessionView:
     def _answer(self, event: UserAnswer) -> None:
         if self.is_ours(event):
             self.answers[event.question_id] = event.answer
-
-    def _compacted(self, event: SessionCompacted) -> None:
-        self.last_request_tokens = None  # it was the size of what is gone
 
     def _skill(self, event: Event) -> None:
         self.skill_events.append(self._as_allowed(event))
@@ -408,25 +402,25 @@ def _without_idle_turns(events: Sequence[Event]) -> list[Event]:
 
 
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
-    SystemInit.type: SessionView._init,
+    SystemInit.type: SessionView._turn,
     UserMessage.type: SessionView._prompt,
-    ModelContext.type: SessionView._model_context,
-    ModelRequest.type: SessionView._request,
+    ModelContext.type: SessionView._turn,
+    ModelRequest.type: SessionView._turn,
     ModelResponse.type: SessionView._response,
-    AssistantMessage.type: SessionView._message,
+    AssistantMessage.type: SessionView._turn,
     ToolUse.type: SessionView._use,
-    PermissionDecision.type: SessionView._decision,
-    ToolStarted.type: SessionView._started,
+    PermissionDecision.type: SessionView._progress,
+    ToolStarted.type: SessionView._progress,
     ToolResult.type: SessionView._tool_result,
-    TextCommandStarted.type: SessionView._text_command_started,
-    TextCommandFinished.type: SessionView._text_command_finished,
-    SubagentStarted.type: SessionView._subagent_started,
-    SubagentFinished.type: SessionView._subagent_finished,
+    TextCommandStarted.type: SessionView._text_command,
+    TextCommandFinished.type: SessionView._text_command,
+    SubagentStarted.type: SessionView._subagent,
+    SubagentFinished.type: SessionView._subagent,
     Result.type: SessionView._result,
     SessionForked.type: SessionView._forked,
     UserQuestion.type: SessionView._question,
     UserAnswer.type: SessionView._answer,
-    SessionCompacted.type: SessionView._compacted,
+    SessionCompacted.type: SessionView._turn,
     CommandExpanded.type: SessionView._skill,
     SkillActivated.type: SessionView._skill,
     SkillDeactivated.type: SessionView._skill,
