@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, Literal
 
 from ..clock import Clock
-from ..events import Event, HookEvent, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
+from ..events import Event, HookEvent, ModelContext, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen, mutable
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
+from ..project.prompt import SystemPrompt
 from ..providers.base import Provider
 from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import ContextLimits
@@ -188,6 +189,8 @@ class Run:
     parked_children: dict[str, str] = field(default_factory=dict)
     children: int = 0
     left: list[str] = field(default_factory=list)
+    asked: tuple[tuple[str, SystemPrompt, Sequence[Any]], ModelContext] | None = None
+    read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
 
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""

@@ -38,16 +38,16 @@ def mask_event(event: E, redact: Redact) -> E:
     if isinstance(event, UserAnswer) and event.answer.startswith("edit "):
         return event  # it holds the input of a call
     before = dict(redact.counts) if isinstance(redact, Redactor) else {}
-    exact = EXACT | _EXACT_OF.get(event.type, frozenset())
     changes: dict[str, Any] = {}
-    for field in fields(event):
-        value = getattr(event, field.name)
-        if field.name in exact or value is None or isinstance(value, int | float):
+    kind: Any = event.__class__
+    for name in _masked_fields(kind):
+        value = getattr(event, name)
+        if value is None or isinstance(value, int | float):
             continue
         masked = mask_value(value, redact)
         if masked != value:
             # What a vendor signed fits no longer once a letter of it has changed: it does not go back at all.
-            changes[field.name] = None if field.name == "extras" else masked
+            changes[name] = None if name == "extras" else masked
     if isinstance(event, PermissionDecision) and "details" in changes:
         # A rule that was kept and holds a secret is kept no longer: with a mask in it, it would be another rule.
         rules = event.details.get("remembered")
@@ -58,6 +58,13 @@ def mask_event(event: E, redact: Redact) -> E:
         if counts:
             changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": counts}
     return replace(event, **changes) if changes else event
+
+
+@cache
+def _masked_fields(kind: Any) -> tuple[str, ...]:
+    """The fields of a class of events that are masked."""
+    exact = EXACT | _EXACT_OF.get(kind.type, frozenset())
+    return tuple(field.name for field in fields(kind) if field.name not in exact)
 
 
 def mask_messages(messages: Sequence[Mapping[str, Any]], redact: Redact) -> list[Mapping[str, Any]]:

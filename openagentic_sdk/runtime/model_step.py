@@ -80,12 +80,16 @@ class _Request:
 async def _record_request(run: Run) -> _Request:
     agent = run.agent
     prompt = agent.guidance.system_prompt(run.view.skill_events)
-    context = ModelContext(
-        run.model, agent.provider.name, prompt.text, agent.tools.specs(), [vars(part) for part in prompt.parts]
-    )
-    if agent.redact is not None:  # what is sent is what is stored
-        context = mask_event(context, agent.redact)
-    known, asked = run.view.context, (context.model, context.provider, context.system_prompt, list(context.tools))
+    facts = (run.model, prompt, agent.tools.specs())
+    if run.asked is None or any(old is not new for old, new in zip(run.asked[0], facts, strict=True)):
+        context = ModelContext(
+            run.model, agent.provider.name, prompt.text, facts[2], [vars(part) for part in prompt.parts]
+        )
+        if agent.redact is not None:  # what is sent is what is stored
+            context = mask_event(context, agent.redact)
+        run.asked = (facts, context)
+    context, known = run.asked[1], run.view.context
+    asked = (context.model, context.provider, context.system_prompt, list(context.tools))
     if known is None or (known.model, known.provider, known.system_prompt, list(known.tools)) != asked:
         await run.record(context)
     system = run.system_message(context.system_prompt)
@@ -128,9 +132,11 @@ class AnswerRoom:
             bytes_left = int(max(0, budget.max_tokens - budget.tokens) * BYTES_PER_TOKEN)
             why = f"with the answer that was coming about {budget.max_tokens} tokens are spent, which is max_tokens"
             self._limits.append((bytes_left, why))
+        if budget.max_cost_usd is None or budget.cost_usd is None:
+            return
         # The price of a million tokens: one alone may be too little for a price to tell.
         price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model)
-        if budget.max_cost_usd is not None and budget.cost_usd is not None and price:
+        if price:
             tokens_left = max(0.0, budget.max_cost_usd - budget.cost_usd) / price * 1_000_000
             why = f"with the answer that was coming about {budget.max_cost_usd} USD are spent, which is max_cost_usd"
             self._limits.append((int(tokens_left * BYTES_PER_TOKEN), why))

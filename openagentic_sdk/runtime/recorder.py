@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
-from ..events import Event, SessionCompacted, SystemNotice
+from ..events import Event, SessionCompacted, SystemNotice, changed
 from ..sessions.base import SessionStore, SessionWriter
 from ..sessions.folds.view import SessionView
 from ..threads import error_words, note_left, start_thread
@@ -116,7 +115,7 @@ class Recorder:
             event = self._mask(event)
         if self._parent_tool_use_id is None and self._agent_name is None:
             return event
-        return replace(event, parent_tool_use_id=self._parent_tool_use_id, agent_name=self._agent_name)
+        return changed(event, parent_tool_use_id=self._parent_tool_use_id, agent_name=self._agent_name)
 
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
         """Append, in a thread when the store makes its caller wait; a cancellation is given back, to be raised."""

@@ -37,6 +37,9 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
     async def fill_text(draft: Draft) -> str:
         return await run.fill_text(run, draft, use.tool_use_id)
 
+    gate = run.gate
+    if run.read_filter is None or run.read_filter[0] is not gate:
+        run.read_filter = gate, gate.read_filter(agent.cwd, agent.workspace_roots) or may_read_all
     return ToolContext(
         cwd=agent.cwd,
         project_dir=agent.project_dir,
@@ -52,7 +55,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         ask_user=ask if run.can_ask else None,
         spawn=spawn,
         permits_path=permits_path,
-        may_read=run.gate.read_filter(agent.cwd, agent.workspace_roots) or may_read_all,
+        may_read=run.read_filter[1],
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
         redact=agent.redact,
         fill_text=fill_text,

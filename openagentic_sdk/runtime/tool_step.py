@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import StorageError, ToolError
-from ..events import HookEvent, Outcome, ToolResult, ToolUse, UserMessage
+from ..events import HookEvent, Outcome, ToolResult, ToolUse, UserMessage, changed
 from ..threads import Guest, collect_left
 from ..tools.base import REPEATABLE, ToolOutput
 from .agent import Run, RunStopped
@@ -82,7 +82,7 @@ class Job:
             if isinstance(output, ToolOutput):
                 outcome: Outcome = "error" if output.is_error else "ok"
                 result = ToolResult(use_id, output.output, is_error=output.is_error, outcome=outcome, meta=output.meta)
-        return replace(result, duration_s=self._seconds)
+        return changed(result, duration_s=self._seconds)
 
 
 async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:

@@ -15,7 +15,6 @@ A fork begins with events of its parent, under the parent's id. Its `session.for
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -31,6 +30,7 @@ from ..events import (
     ToolUse,
     UserAnswer,
     UserQuestion,
+    changed,
 )
 from ..patterns import regex
 from .log.line import encode_event
@@ -102,7 +102,7 @@ class Authority:
             chain = sha256(chain + body).digest()
             mac = self._mac(event, seq, body, chain) if isinstance(event, _CARRIERS) else None
             self._signed[seq] = chain
-            signed.append(event if mac is event.mac else replace(event, mac=mac))
+            signed.append(event if mac is event.mac else changed(event, mac=mac))
         return signed
 
     def _mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:

@@ -42,6 +42,7 @@ class RequestDigest:
         self._hash = hashlib.sha256()
         self._tools: Sequence[Mapping[str, Any]] | None = None
         self._tail = (b"", "")
+        self.has_parts = False  # whether the last request had messages that are more than text
 
     @property
     def known(self) -> int:
@@ -51,8 +52,9 @@ class RequestDigest:
     def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         known = len(self._seen)
         if known > len(messages) or not all(map(is_, self._seen, messages)):
-            known, self._hash = 0, hashlib.sha256()
+            known, self._hash, self.has_parts = 0, hashlib.sha256(), False
         for message in messages[known:]:
+            self.has_parts = self.has_parts or isinstance(message.get("content"), list)
             self._hash.update(canonical_json(message) + b"\n")
         self._seen = list(messages)
         whole = self._hash.copy()

@@ -26,6 +26,7 @@ from ...events import (
     ToolStarted,
     UnknownEvent,
     UserMessage,
+    changed,
 )
 from ...frozen import frozen
 from ...serialization import DECODER, dumps_fields, dumps_values, event_from_dict
@@ -172,7 +173,4 @@ def stamp_event(event: Event, seq: int, ts: float) -> Event:
     """The event with its place in the log."""
     if isinstance(event, UnknownEvent):
         return UnknownEvent({**event.data, "seq": seq, "ts": ts})
-    # What dataclasses.replace does, at a tenth of its price: this runs for every append.
-    stamped = object.__new__(event.__class__)
-    stamped.__dict__.update(event.__dict__, seq=seq, ts=ts)
-    return stamped
+    return changed(event, seq=seq, ts=ts)
