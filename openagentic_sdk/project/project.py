@@ -61,11 +61,16 @@ class Project:
         """The skills that the model is told about."""
         return self.library.index(self.root, self.cwd).read() if self.lists_skills else IndexResult(())
 
+    @property
+    def lets_hooks_run(self) -> bool:
+        """Whether hooks count that are not of managed settings."""
+        return not (self.settings.hooks_disabled or self.settings.managed_hooks_only)
+
     def skill_hooks(self) -> tuple[CommandHook, ...]:
         """The hooks of skills that may bring them; each runs while its skill is active."""
         found: list[CommandHook] = []
         for skill in self.skills().skills:
-            if isinstance(skill.hooks, dict) and not self.settings.hooks_disabled and self.trusts(skill):
+            if isinstance(skill.hooks, dict) and self.lets_hooks_run and self.trusts(skill):
                 hooks = Entries(skill.path, skill.scope).hooks(as_json_values(skill.hooks), os.path.dirname(skill.path))
                 found += [replace(hook, skill=skill.name) for hook in hooks]
         return tuple(found)
@@ -141,9 +146,8 @@ def read_project(
     )
     plugins = read_plugins(settings, registry, root)
     if not (settings.hooks_disabled or settings.managed_hooks_only):
-        settings = replace(settings, hooks=(*settings.hooks, *plugins.hooks))
-    # What was trusted goes on forbidding while the project waits to be trusted again.
-    settings = replace(settings, hooks=(*settings.hooks, *trust.hooks))
+        # What was trusted goes on forbidding while the project waits to be trusted again.
+        settings = replace(settings, hooks=(*settings.hooks, *plugins.hooks, *trust.hooks))
     trusts = skill_trust(root, is_trusted=trust.is_trusted)
     commands = read_commands(folders, plugins.commands)
 
