@@ -28,6 +28,16 @@ def read_surroundings(cwd: Path) -> Surroundings:
     return Surroundings(probe_sandbox(), open_project(options))
 
 
+def sandbox_advice(around: Surroundings) -> str | None:
+    """What to switch on where rules let commands run: a rule says which command starts, not what it does then."""
+    rules = [rule.text for rule in around.project.settings.allow if rule.text.startswith("Bash")]
+    if not rules:
+        return None
+    if around.sandbox.level == "none":
+        return f"{len(rules)} rules allow commands, and nothing confines them here: run in a container or a virtual machine"
+    return f"{len(rules)} rules allow commands ({rules[0]}), but confine nothing: add --sandbox auto or require"
+
+
 def as_json(around: Surroundings) -> dict[str, Any]:
     """Keys `sandbox`, `project` and `prices`."""
     rungs = [{"name": name, "works": works, "detail": detail} for name, works, detail in around.sandbox.rungs()]
@@ -40,7 +50,7 @@ def as_json(around: Surroundings) -> dict[str, Any]:
         for note in project_findings(around.project)
     ]
     project = {"root": around.project.root, "trusted": around.project.trust.is_trusted, "files": files, "notes": notes}
-    sandbox = {"level": around.sandbox.level, "rungs": rungs}
+    sandbox = {"level": around.sandbox.level, "rungs": rungs, "advice": sandbox_advice(around)}
     return {"sandbox": sandbox, "project": project, "prices": {"as_of": price_date()}}
 
 
@@ -50,6 +60,9 @@ def show(screen: Screen, around: Surroundings) -> None:
     for name, works, detail in around.sandbox.rungs():
         mark = screen.styled("yes" if works else "no ", "green" if works else "yellow")
         screen.line(f"  {mark} {name:18} {on_one_line(detail, 300)}")
+    advice = sandbox_advice(around)
+    if advice is not None:
+        screen.line(screen.styled(f"  {on_one_line(advice, 300)}", "yellow"))
     screen.line(f"prices of models: the table of {price_date()}; the option `prices` replaces or adds to it")
     trusted = "trusted" if around.project.trust.is_trusted else "not trusted"
     screen.line(f"project {on_one_line(around.project.root)}, {trusted}: {on_one_line(around.project.trust.reason)}")

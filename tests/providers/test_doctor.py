@@ -7,7 +7,11 @@ import contextlib
 import io
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import unittest
+from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli import doctor
@@ -96,6 +100,22 @@ class Doctor(unittest.TestCase):
         for name, works, _ in rungs:
             self.assertRegex(shown, f"(?m)^  {'yes' if works else 'no '} {name} ")
         self.assertIn(f"project {find_project_root(os.getcwd())}, ", shown)
+
+    def test_it_recommends_the_sandbox_where_rules_allow_commands(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            home = Path(folder, "home")
+            (home / ".claude").mkdir(parents=True)
+            project = Path(folder, "project")
+            project.mkdir()
+            for rules, expected in ((["Read(./x)"], False), (["Bash(npm test:*)", "Read(./x)"], True)):
+                settings = {"permissions": {"allow": rules}}
+                (home / ".claude" / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+                command = [sys.executable, "-m", "openagentic_sdk", "doctor"]
+                environment = {**os.environ, "HOME": str(home), "PYTHONPATH": os.getcwd()}
+                done = subprocess.run(
+                    command, cwd=project, env=environment, capture_output=True, text=True, check=False
+                )
+                self.assertEqual("1 rules allow commands" in done.stdout, expected, done.stdout + done.stderr)
 
     def test_flags_for_an_endpoint_need_one(self) -> None:
         with self.assertRaisesRegex(OptionsError, "--base-url"):

@@ -1,0 +1,111 @@
+"""What default mode lets run without a rule, under strace: it opens nothing outside the workspace but libraries and locale
+files, and writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import unittest
+
+from openagentic_sdk.permissions.gate import PermissionGate
+from tests.size import LARGE
+
+from .test_reading_programs import random_call
+from .workspace import WorkspaceTestCase, fixture
+
+CALLS = 5_000 if LARGE else 150
+# Where programs, the linker and the C library look for themselves, their words and what the machine is.
+_SYSTEM = re.compile(
+    r"/(?:usr/|lib|bin/|etc/(?:ld\.so|locale|localtime|nsswitch|passwd$|group$|mime|magic|mtab|inputrc|terminfo|host\.conf)"
+    r"|proc/(?:self|meminfo|cpuinfo|uptime|loadavg|filesystems|mounts|sys|stat|\d+)|sys/|dev/(?:null|tty|urandom)|run/utmp|var/run/utmp)"
+)
+_OPEN = re.compile(
+    r'open(?:at2?)?\((?:(?:AT_FDCWD|\d+)(?:<([^>]*)>)?, )?"([^"]*)", (?:\{flags=)?([A-Z_|0-9]+)[^=]*\)\s+= \d+(?:<([^>]*)>)?'
+)
+_CHANGES = re.compile(
+    r"\b(?:unlink|unlinkat|rename|renameat2?|mkdir|mkdirat|rmdir|link|linkat|symlink|symlinkat|chmod|fchmodat|chown|fchownat"
+    r"|truncate|mknodat|connect|bind)\(.*= 0$",
+    re.MULTILINE,
+)
+# rg asks git's settings of the person which files are ignored; it tells nothing of them.
+_IGNORED_BY_GIT = re.compile(re.escape(os.path.expanduser("~")) + r"/\.(?:gitconfig|gitignore|config/git/.*)")
+CALLS_TRACED = (
+    "open,openat,openat2,unlink,unlinkat,rename,renameat,renameat2,mkdir,mkdirat,rmdir,link,linkat,symlink,symlinkat,"
+    "chmod,fchmodat,chown,fchownat,truncate,mknodat,connect,bind"
+)
+
+
+@unittest.skipIf(shutil.which("strace") is None, "there is no strace on this machine")
+class UnderStrace(WorkspaceTestCase):
+    def test_what_passes_without_a_rule_opens_nothing_outside_and_writes_nothing(self) -> None:
+        rng = random.Random(29)
+        lines = [case[1] for group in fixture("commands.json") if not group["policy"] for case in group["cases"]]
+        lines += [random_call(rng) for _ in range(CALLS)]
+        gate = PermissionGate(cwd=str(self.root))
+        allowed = asyncio.run(self.allowed(gate, list(dict.fromkeys(lines))))
+        self.assertGreater(len(allowed), 60)
+        log = self.outside / "trace"
+        script = self.outside / "script.sh"
+        # Each line in a shell of its own, as Bash runs it; the marks tell which one a call belongs to.
+        runs = [
+            f"true 'line {number}'\ntimeout 5 bash --noprofile --norc -c {shlex.quote(line)}"
+            for number, line in allowed
+        ]
+        script.write_text("\n".join(runs), encoding="utf-8")
+        command = [
+            "strace",
+            "-f",
+            "-y",
+            "-s",
+            "4096",
+            "-qq",
+            "-e",
+            f"trace={CALLS_TRACED},execve",
+            "-o",
+            str(log),
+            "bash",
+        ]
+        environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+        null = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        done = subprocess.run(  # type: ignore[call-overload]
+            [*command, str(script)], cwd=self.root, env=environment, timeout=600, check=False, **null
+        )
+        seen = set()
+        text = log.read_text(encoding="utf-8", errors="replace")
+        self.assertIn("execve", text, f"strace ended with {done.returncode}")
+        for traced in text.splitlines():
+            change = _CHANGES.search(traced)
+            self.assertIsNone(change, traced)
+            opened = _OPEN.search(traced)
+            if opened is None:
+                continue
+            folder, name, flags, real = opened.groups()
+            path = real or os.path.normpath(os.path.join(folder or str(self.root), name))
+            seen.add(path)
+            with self.subTest(opened=traced[:300]):
+                is_write = not {"O_WRONLY", "O_RDWR", "O_CREAT"}.isdisjoint(flags.split("|"))
+                self.assertFalse(is_write and not path.startswith("/dev/"), "it writes")
+                inside = path == str(self.root) or path.startswith(f"{self.root}/") or path == str(script)
+                self.assertTrue(
+                    inside or _SYSTEM.match(path) or _IGNORED_BY_GIT.match(path) or path.startswith(("pipe:", "/dev/")),
+                    "it reads elsewhere",
+                )
+        self.assertLessEqual({f"{self.root}/README.md", f"{self.root}/src/a.py"}, seen)
+
+    async def allowed(self, gate: PermissionGate, lines: list[str]) -> list[tuple[int, str]]:
+        """The lines that pass, with their numbers, but for those that only wait."""
+        found = []
+        for number, line in enumerate(lines):
+            result = await gate.approve("Bash", {"command": line}, {"cwd": str(self.root)})
+            if result and not line.lstrip("'").startswith("sleep"):
+                found.append((number, line))
+        return found
+
+
+if __name__ == "__main__":
+    unittest.main()
