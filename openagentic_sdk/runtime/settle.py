@@ -18,6 +18,7 @@ from ..events import Event, Result, SubagentFinished, SubagentStarted, ToolResul
 from ..sessions.base import SessionStore
 from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
+from ..sessions.seal import Seal
 from ..threads import call_guest
 from ..tools.base import REPEATABLE, Tool
 from .agent import Run
@@ -84,6 +85,12 @@ async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool)
     """Let a subagent that waits for a person go on with its call. End any other, and count what it spent before the crash:
     its log knows, the parent's does not."""
     store = run.agent.store
+    if not run.view.is_ours(started):  # a log from elsewhere may name any session as its child: nothing is done to that
+        ended = SubagentFinished(
+            started.tool_use_id, started.name, started.child_session_id, "interrupted", cost_usd=0.0
+        )
+        await run.record(ended)
+        return
     if is_open:
         try:
             events = await off_loop(may_block(store), store.read_events, started.child_session_id)
@@ -93,12 +100,12 @@ async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool)
         if any(child.has_asked(record.use.tool_use_id) for record in child.open_calls()):
             run.parked_children[started.tool_use_id] = started.child_session_id
             return
-    finished: SubagentFinished = await off_loop(True, end_abandoned, store, started)
+    finished: SubagentFinished = await off_loop(True, end_abandoned, store, started, run.agent.seal)
     run.budget.charge(finished.usage, finished.cost_usd)
     await run.record(finished)
 
 
-def end_abandoned(store: SessionStore, started: SubagentStarted) -> SubagentFinished:
+def end_abandoned(store: SessionStore, started: SubagentStarted, seal: Seal) -> SubagentFinished:
     """What the parent's log says of a subagent whose process died. Its own log, and those of its subagents, get their end.
 
     A log that waits for an answer, that somebody writes to, or that cannot be read stays as it is.
@@ -106,9 +113,10 @@ def end_abandoned(store: SessionStore, started: SubagentStarted) -> SubagentFini
     session_id, view = started.child_session_id, SessionView()
     try:
         with store.open_writer(session_id) as writer:
-            view, _ = load_view(store, session_id)
+            view, _ = load_view(store, session_id, seal=seal)
             if store.read_summary(session_id).state == "running":
-                ends: list[Event] = [end_abandoned(store, child) for child in view.open_subagents.values()]
+                children = filter(view.is_ours, view.open_subagents.values())
+                ends: list[Event] = [end_abandoned(store, child, seal) for child in children]
                 for record in view.open_calls():
                     use_id = record.use.tool_use_id
                     never_ran = record.started is None

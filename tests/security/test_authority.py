@@ -22,6 +22,7 @@ from openagentic_sdk.events import (
     PermissionDecision,
     SessionCompacted,
     SkillActivated,
+    SubagentStarted,
     SystemInit,
     ToolResult,
     ToolStarted,
@@ -51,6 +52,7 @@ from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 TOUCH = {"command": "touch made"}
 CALL = {"tool_calls": [{"id": "t1", "name": "Bash", "arguments": TOUCH}]}
 DIGEST = json_sha256(TOUCH)
+PRICES = {"scripted": {"input": 1.0, "output": 1.0}}
 
 
 def begun(*events: Event) -> list[Event]:
@@ -218,6 +220,20 @@ class AuthorityTest(unittest.TestCase):
         events = self.run_it("go on", self.options(["Done."], resume="s"))
         result = next(event for event in events if isinstance(event, ToolResult))
         self.assertEqual((result.tool_use_id, result.outcome, result.error_type), ("t1", "cancelled", "NotOurs"))
+
+    def test_a_log_from_elsewhere_does_nothing_to_the_session_that_it_calls_its_child(self) -> None:
+        self.put(begun(ToolUse("t2", "Bash", TOUCH)), self.key, "mine")
+        before = self.store.read_events("mine")
+        task = {"agent": "general-purpose", "prompt": "p"}
+        claimed = begun(ToolUse("t1", "Task", task), SubagentStarted("t1", "general-purpose", "mine", "p"))
+        for name, key in (("signed", self.other_key), ("unsigned", None)):
+            self.put(claimed, key, name)
+            events = self.run_it("go on", self.options(["Done."], resume=name, max_cost_usd=1.0, prices=PRICES))
+            self.assertEqual(events[-1].stop_reason, "end")
+            self.assertEqual(self.store.read_events("mine"), before)
+        self.put(claimed, self.key, "ours")
+        self.run_it("go on", self.options(["Done."], resume="ours"))
+        self.assertNotEqual(self.store.read_events("mine"), before)
 
     def test_it_holds_in_every_store_and_from_store_to_store(self) -> None:
         events, prompt = CLAIMS["a remembered rule"]
