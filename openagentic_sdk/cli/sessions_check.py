@@ -11,7 +11,7 @@ from ..errors import OpenAgentSdkError, OptionsError
 from ..sessions.authority import foreign_authority
 from ..sessions.base import SessionStore
 from ..sessions.folds.audit import find_mismatches
-from ..sessions.log.verify import salvage, subagent_sessions, verify_session
+from ..sessions.log.verify import salvage, salvage_from_database, subagent_sessions, verify_session
 from ..sessions.seal import Seal
 from ..sessions.store import FileSessionStore
 from .exits import FAILED, OK
@@ -94,14 +94,19 @@ def _check_requests(store: SessionStore, session_id: str) -> tuple[bool, list[st
 
 
 def _salvage(store: SessionStore, args: argparse.Namespace) -> int:
-    if not isinstance(store, FileSessionStore):
-        raise OptionsError("salvage works on session files: name their folder with --store")
-    saved = salvage(store, find_session(store, args.id), keep_behind=args.keep_behind)
+    session_id = find_session(store, args.id)
+    if isinstance(store, FileSessionStore):
+        saved = salvage(store, session_id, keep_behind=args.keep_behind)
+    elif args.keep_behind:
+        raise OptionsError("only session files show what stands behind damage: leave --keep-behind out")
+    else:
+        saved = salvage_from_database(store, session_id)
     screen = Screen(sys.stdout)
     screen.line(f"saved {saved.events} events in the new session {saved.session_id}")
-    screen.line(
-        f"  {saved.dropped_bytes} bytes of the old log are no part of its conversation; the old log stays as it is"
-    )
+    if isinstance(store, FileSessionStore):
+        screen.line(
+            f"  {saved.dropped_bytes} bytes of the old log are no part of its conversation; the old log stays as it is"
+        )
     if saved.report.behind:
         kept = f"{saved.kept_behind} of them are kept as records" if args.keep_behind else "--keep-behind keeps them"
         screen.line(f"  {saved.report.behind} events stand intact behind the damage: {kept}")

@@ -14,9 +14,13 @@ import time
 import unittest
 from pathlib import Path
 
-from openagentic_sdk.errors import OptionsError, StorageError
+from openagentic_sdk.errors import LogCorruptError, OptionsError, StorageError
 from openagentic_sdk.events import UserMessage
+from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
+from openagentic_sdk.sessions.stores.log_state import Head
+
+from .own_servers import OwnRedis
 
 ROOT = Path(__file__).parents[2]
 _IMPORTS = """
@@ -127,6 +131,80 @@ class RedisServerTest(unittest.TestCase):
         texts = [event.text for event in store.iter_events(session_id) if isinstance(event, UserMessage)]
         self.assertEqual(texts, ["0", "1", "2", "3"])
         self.assertEqual(store.read_summary(session_id), store.fold_summary(session_id))
+
+
+@unittest.skipUnless(importlib.util.find_spec("redis"), "the driver redis-py is not installed")
+class ForgetfulRedisTest(unittest.TestCase):
+    """A server that deletes keys when its memory is full."""
+
+    def setUp(self) -> None:
+        self.server = OwnRedis("--appendonly", "yes", "--maxmemory-policy", "allkeys-lru")
+        self.addCleanup(self.server.remove)
+        self.store = open_store(self.server.url)
+        self.addCleanup(self.store.close)
+        self.names = [self.store.create_session(session_id=f"s{number}", metadata={"cwd": "/w"}) for number in range(4)]
+        for name in self.names:
+            self.store.append_events(name, [UserMessage(name), UserMessage("more")])
+
+    def forget(self, *keys: str) -> None:
+        import redis
+
+        with redis.Redis.from_url(self.server.url) as client:
+            self.assertEqual(client.delete(*(f"{{openagentic}}:{key}" for key in keys)), len(keys))
+
+    def test_it_says_so(self) -> None:
+        self.assertIn("allkeys-lru", self.store.durability_notice() or "")
+
+    def test_a_session_that_lost_keys_is_damaged_and_never_empty(self) -> None:
+        self.forget("log:s0", "head:s1")
+        for name in ("s0", "s1"):
+            self.assertTrue(self.store.session_exists(name))
+            for call in (self.store.read_events, self.store.fold_summary):
+                with self.assertRaises(LogCorruptError):
+                    call(name)
+            with self.assertRaises(LogCorruptError):
+                self.store.append_event(name, UserMessage("x"))
+        rows = {row.id: row for row in self.store.list_session_summaries()}
+        self.assertEqual(sorted(rows), self.names)
+        self.assertIsNotNone(rows["s1"].error)
+        self.assertEqual(len(self.store.search("more")), 2)
+        for name in ("s0", "s1"):
+            self.store.delete_session(name)
+            self.assertFalse(self.store.session_exists(name))
+            self.store.create_session(session_id=name)
+            self.assertEqual(self.store.append_event(name, UserMessage("new")).seq, 1)
+
+    def test_sessions_are_listed_although_the_lists_were_forgotten(self) -> None:
+        self.forget("by:all", "by:top")
+        self.assertEqual(self.store.list_sessions(), self.names[::-1])
+        self.assertEqual([row.id for row in self.store.list_session_summaries(cwd="/w", limit=2)], ["s3", "s2"])
+
+    def test_lost_blobs_are_missed(self) -> None:
+        digest = self.store.put_blob("s0", b"blob")
+        self.forget("blobs:s0")
+        for call in (lambda: self.store.list_blobs("s0"), lambda: self.store.read_blob("s0", digest)):
+            with self.assertRaises(StorageError):
+                call()
+
+    def test_a_row_that_is_folded_anew_brings_no_deleted_session_back(self) -> None:
+        folded = self.store.fold_summary("s0")
+        at = self.store._position("s0")  # type: ignore[attr-defined]
+        self.store.delete_session("s0")
+        change = self.store._change_metadata  # type: ignore[attr-defined]
+        self.assertFalse(change(self.store._server.client(), at, "{}", Head(folded)))  # type: ignore[attr-defined]
+        self.assertNotIn("s0", self.store.list_sessions())
+
+    def test_a_replica_can_be_read_and_says_what_it_is(self) -> None:
+        replica = OwnRedis("--replicaof", "127.0.0.1", str(self.server.port))
+        self.addCleanup(replica.remove)
+        store = RedisSessionStore(replica.url, patience_s=0.5)
+        self.addCleanup(store.close)
+        while "replica" not in (store.durability_notice() or "") or not store.session_exists("s3"):
+            time.sleep(0.01)
+        self.assertEqual(len(store.read_events("s3")), 2)
+        self.assertFalse(store.wait_for_events("s3", after_seq=2, timeout_s=0.05))
+        with self.assertRaises(StorageError):
+            store.append_event("s3", UserMessage("refused"))
 
 
 @unittest.skipUnless(os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"), "no server is named")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sqlite3
 import sys
@@ -10,6 +12,7 @@ import unittest
 from contextlib import closing
 from pathlib import Path
 
+from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LeaseLostError, LogCorruptError, OptionsError, SessionLockedError, StorageError
 from openagentic_sdk.events import SessionMeta, ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore
@@ -143,6 +146,19 @@ class SqliteTest(unittest.TestCase):
             self.assertIn("LogCorruptError", rows[damaged].error or "")
             self.assertIsNone(rows[whole].error)
             self.assertEqual({hit.session_id for hit in self.store.search("three")} - {damaged}, {whole})
+
+    def test_what_is_intact_of_a_damaged_session_can_be_saved(self) -> None:
+        session_id = self.session()
+        digest = self.store.put_blob(session_id, b"blob")
+        self.change("UPDATE events SET data = '{' WHERE place = (1 << 32) + 2")
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(main(["sessions", "salvage", session_id, "--store", f"sqlite:{self.path}"]), 0)
+        self.assertIn("saved 1 events", out.getvalue())
+        (new,) = set(self.store.list_sessions()) - {session_id}
+        texts = [event.text for event in self.store.iter_events(new) if isinstance(event, UserMessage)]
+        self.assertEqual((texts, self.store.read_blob(new, digest)), (["one"], b"blob"))
+        self.assertEqual(self.store.read_summary(new).parent, session_id)
 
     def test_the_index_finds_what_a_scan_finds(self) -> None:
         session_id = self.session()

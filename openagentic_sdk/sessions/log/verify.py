@@ -31,7 +31,9 @@ from ...events import (
 )
 from ...frozen import frozen
 from ..authority import Authority, foreign_authority
+from ..base import SessionStore
 from ..folds.view import SessionView
+from ..seal import Seal
 from ..store import FileSessionStore
 from .blocks import line_blocks, read_range
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
@@ -337,6 +339,39 @@ def salvage(
             blobs=(store.read_blob(session_id, digest) for digest in digests),
         )
     return Salvage(new_id, good, dropped_bytes, report, kept_behind)
+
+
+def salvage_from_database(store: SessionStore, session_id: str, *, target_id: str | None = None) -> Salvage:
+    """Like `salvage`, for a store that keeps its own bytes: the events up to the first that is damaged or missing.
+
+    Raises `SessionNotFoundError`, and `SessionExistsError` for a `target_id` that is taken.
+    """
+    good, problems, metadata = 0, [], {}
+    try:
+        metadata = store.read_metadata(session_id)["metadata"]
+        for event in store.iter_events(session_id):
+            good = event.seq or good
+    except LogCorruptError as error:
+        problems.append(
+            Problem(error.kind, error.seq, 0, "salvaged", detail=f"event {error.seq} is damaged or missing")
+        )
+    report = SessionReport(session_id, good, 0, 0, good, tuple(problems))
+    first = LogSalvaged(session_id, good, "; ".join(problem.detail or "" for problem in problems), 0, 0)
+    copied = store.iter_events(session_id, limit=good) if good else iter(())
+    known = {key: value for key, value in metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
+    blobs = []
+    with suppress(SessionError):
+        for digest in store.list_blobs(session_id):
+            with suppress(StorageError):
+                blobs.append(store.read_blob(session_id, digest))
+    new_id, seal = target_id or os.urandom(16).hex(), Seal()
+    store.import_session(
+        new_id,
+        _salvaged(first, copied, (), Authority(session_id, seal), Authority(new_id, seal)),
+        metadata={**known, "parent_session_id": session_id, "parent_seq": good},
+        blobs=blobs,
+    )
+    return Salvage(new_id, good, 0, report)
 
 
 def _with_plain_end(line: bytes) -> bytes:
