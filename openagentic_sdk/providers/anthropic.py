@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from ..errors import GarbledResponseError, IncompleteResponseError, OptionsError, ProviderResponseError
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .calls import HeardCall, finish_calls, read_arguments
+from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
 from .chat_request import (
     RequestSettings,
     ToolNames,
@@ -91,11 +91,11 @@ class AnthropicProvider(EndpointProvider):
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
-        """What the endpoint counts."""
+        """What the endpoint counts, or an estimate where it does not."""
         payload = self.prepare(model, messages, tools, stream=False)[0]
         counted = {key: payload[key] for key in COUNTED if key in payload}
-        body = await self.fetch(self.address("/v1/messages/count_tokens"), counted, api_key=api_key)
-        return TokenCount(int(body["input_tokens"]))
+        url = self.address("/v1/messages/count_tokens")
+        return await self.count_at(url, counted, "input_tokens", payload, api_key)
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
@@ -196,7 +196,9 @@ class MessageReading(Reading):
     def _start(self, message: Mapping[str, Any]) -> None:
         """Begin the message. Another one in the same stream is an answer that nobody asked for."""
         new_id = message.get("id") if isinstance(message.get("id"), str) else None
-        if self._has_started and (new_id != self._id or (new_id is None and self._blocks)):
+        if (self._blocks and not self._has_started) or (
+            self._has_started and (new_id != self._id or (new_id is None and self._blocks))
+        ):
             raise GarbledResponseError("the endpoint sent two messages in one stream")
         self._has_started, self._id = True, new_id
         self._take_message(message)
@@ -204,7 +206,8 @@ class MessageReading(Reading):
     def _take_message(self, message: Mapping[str, Any]) -> None:
         model, reason = message.get("model"), message.get("stop_reason")
         self._model = model if isinstance(model, str) and model else self._model
-        self._stop_reason = reason if isinstance(reason, str) and reason else self._stop_reason
+        if isinstance(reason, str) and reason and not is_unfinished(self._stop_reason):
+            self._stop_reason = reason
         # The last message_delta is cumulative, but does not repeat what message_start said of the prompt.
         usage = _mapping(message.get("usage"))
         self._usage.update({key: value for key, value in usage.items() if value is not None})

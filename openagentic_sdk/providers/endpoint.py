@@ -289,6 +289,23 @@ class EndpointProvider(ABC):
         """How many tokens a request takes in: from the endpoint where it counts them, else an estimate that says so."""
         return estimate_tokens(self.prepare(model, messages, tools, stream=False)[0])
 
+    async def count_at(
+        self, url: str, asked: dict[str, Any], field: str, payload: Mapping[str, Any], api_key: ApiKey | None
+    ) -> TokenCount:
+        """What the endpoint counts at this URL, in this field of its answer; an estimate for `payload` where it does not."""
+        try:
+            body = await self.fetch(url, asked, api_key=api_key)
+        except ProviderHTTPError as error:
+            if error.status not in (404, 405, 501):
+                raise
+            return estimate_tokens(payload)
+        count = body.get(field) if isinstance(body, Mapping) else None
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise ProviderResponseError(
+                f"the endpoint's count of tokens has no {field}; it is {json.dumps(body)[:200]}"
+            )
+        return TokenCount(count)
+
     async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
         """The headers of a request. Raises `OptionsError` when a key is needed and there is none.
 

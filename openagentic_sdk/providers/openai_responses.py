@@ -36,7 +36,7 @@ from .keys import ApiKey
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
 from .quirks import Quirks
-from .token_count import TokenCount, estimate_tokens
+from .token_count import TokenCount
 
 _QUIRKS = Quirks(
     empty_content="",
@@ -100,13 +100,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         """What the endpoint counts, or an estimate where it does not."""
         payload = self.prepare(model, messages, tools, stream=False)[0]
         counted = {key: payload[key] for key in _COUNTED if key in payload}
-        try:
-            body = await self.fetch(self.address("/responses/input_tokens"), counted, api_key=api_key)
-        except ProviderHTTPError as error:
-            if error.status not in (404, 405, 501):
-                raise
-            return estimate_tokens(payload)
-        return TokenCount(int(body["input_tokens"]))
+        return await self.count_at(self.address("/responses/input_tokens"), counted, "input_tokens", payload, api_key)
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool

@@ -230,7 +230,7 @@ class ChatAssembler:
             if not isinstance(delta, Mapping):
                 continue
             says = bool(delta.get("content") or delta.get("tool_calls"))
-            if (self._finish_reason is not None and says) or (self._role_begins and "role" in delta):
+            if (self._finish_reason is not None and says) or (self._role_begins and delta.get("role")):
                 raise GarbledResponseError("the endpoint sent two answers in one stream")
 
     def _refuse_incomplete(self) -> NoReturn:
@@ -276,7 +276,7 @@ class ChatAssembler:
         self._take_usage(choice)
 
     def _take_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
-        self._role_begins = self._role_begins or "role" not in delta
+        self._role_begins = self._role_begins or not delta.get("role")
         self._take_reasoning(delta, events)
         self._take_content(delta.get("content"), events)
         refusal = delta.get("refusal")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..permissions.redact import Redactor
-from ..providers.base import Done, Message, ModelOutput, Provider, StreamEvent, TextDelta, ToolSpec
+from ..providers.base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, TextDelta, ToolSpec
 from ..providers.wrap import ask, fold
 
 
@@ -44,6 +44,8 @@ class RecordingProvider:
             async for event in answer:
                 if isinstance(event, TextDelta):
                     sizes.append(len(event.delta))
+                if isinstance(event, Retrying):
+                    sizes.clear()  # what had come is void
                 if isinstance(event, Done) and event.output is not None:
                     self._record(event.output, sizes)
                 yield event

@@ -621,9 +621,10 @@ class Certificates(HostileCase):
 
     async def test_a_certificate_that_nobody_vouches_for_is_refused(self) -> None:
         refused = self.assertRaisesRegex(ProviderConnectionError, "certificate.*SSL_CERT_FILE")
-        with Server(lambda c, r: c.stream(GOOD), tls=self.context) as server, refused:
+        with Server(lambda c, r: c.stream(GOOD), tls=self.context) as server, refused as raised:
             await ask(provider_for(server))
         self.assertEqual(server.requests, [])
+        self.assertFalse(raised.exception.retryable, "it stays as it is")
 
     async def test_ssl_cert_file_names_a_certificate_to_trust_and_the_connection_is_used_again(self) -> None:
         before = os.environ.get("SSL_CERT_FILE")

@@ -287,7 +287,9 @@ class AddressesAndModels(WithEnvironment):
 
     async def test_models_are_listed_and_tokens_counted_or_estimated(self) -> None:
         def script(connection: Connection, request: Request) -> None:
-            if request.path.endswith("/count_tokens"):
+            if request.path.startswith("/old/"):
+                connection.reply(b"not here", "404 No")
+            elif request.path.endswith("/count_tokens"):
                 self.assertNotIn("max_tokens", request.json)
                 connection.reply(b'{"input_tokens": 42}')
             else:
@@ -300,6 +302,8 @@ class AddressesAndModels(WithEnvironment):
             counted = await claude.count_tokens(model="m", messages=HELLO)
             self.assertEqual((counted.tokens, counted.is_exact), (42, True))
             self.assertEqual(await claude.models(), ["m1", "m2"])
+            gateway = AnthropicProvider(base_url=server.url + "/old", api_key="k", http=self.http)
+            self.assertFalse((await gateway.count_tokens(model="m", messages=HELLO)).is_exact)
             estimated = await chat.count_tokens(model="m", messages=[{"role": "user", "content": "word " * 1000}])
         self.assertFalse(estimated.is_exact)
         self.assertLess(abs(estimated.tokens - 1000), 1000 * 0.6)

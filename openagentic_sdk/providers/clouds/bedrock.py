@@ -122,12 +122,12 @@ class BedrockProvider(HostedClaudeProvider):
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
-        """What the endpoint counts."""
+        """What the endpoint counts, or an estimate where it does not."""
         payload = self.prepare(model, messages, tools, stream=False)[0]
         body = base64.b64encode(encode_request(payload)).decode()
         counted = {"input": {"invokeModel": {"body": body}}}
-        found = await self.fetch(self.address(f"/model/{quote(model, safe='')}/count-tokens"), counted, api_key=api_key)
-        return TokenCount(int(found["inputTokens"]))
+        url = self.address(f"/model/{quote(model, safe='')}/count-tokens")
+        return await self.count_at(url, counted, "inputTokens", payload, api_key)
 
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool

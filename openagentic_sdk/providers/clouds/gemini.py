@@ -82,12 +82,11 @@ class GeminiProvider(EndpointProvider):
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
-        """What the endpoint counts."""
+        """What the endpoint counts, or an estimate where it does not."""
         payload = self.prepare(model, messages, tools, stream=False)[0]
         request = {"model": f"models/{model.removeprefix('models/')}", **payload}
         address = self.address(f"{self.model_path(model)}:countTokens")
-        body = await self.fetch(address, {"generateContentRequest": request}, api_key=api_key)
-        return TokenCount(int(body["totalTokens"]))
+        return await self.count_at(address, {"generateContentRequest": request}, "totalTokens", payload, api_key)
 
     def authorization(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}

@@ -55,11 +55,11 @@ class VertexClaudeProvider(HostedClaudeProvider):
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
     ) -> TokenCount:
-        """What the endpoint counts."""
+        """What the endpoint counts, or an estimate where it does not."""
         payload = {"model": model, **self.prepare(model, messages, tools, stream=False)[0]}
         counted = {key: payload[key] for key in COUNTED if key in payload}
         address = self.address(f"/v1/{self._place}/publishers/anthropic/models/count-tokens:rawPredict")
-        return TokenCount(int((await self.fetch(address, counted, api_key=api_key))["input_tokens"]))
+        return await self.count_at(address, counted, "input_tokens", payload, api_key)
 
 
 class VertexGeminiProvider(GeminiProvider):
