@@ -47,7 +47,7 @@ def pixels_of(data: bytes) -> tuple[int, int] | None:
     """Width and height of a PNG, GIF, WebP or JPEG, from its header; None when it does not say."""
     try:
         match media_type_of(data[:HEAD_BYTES]):
-            case "image/png":
+            case "image/png" if data[12:16] == b"IHDR":
                 return struct.unpack(">II", data[16:24])
             case "image/gif" if len(data) >= 13:  # the header and what it says of the screen
                 return struct.unpack("<HH", data[6:10])
