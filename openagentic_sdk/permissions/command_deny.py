@@ -104,6 +104,8 @@ def _is_wildcards(wanted: Sequence[Wildcard], subject: Subject) -> bool:
     Of several, each may have more words than the rule says, and others may stand between them.
     """
     line = subject.line
+    if wanted[0].line:
+        return any(wanted[0].fits_line(text) for text in (subject.command or "").splitlines())
     commands = line.commands if isinstance(line, CommandLine) else ()
     left = iter(commands)
     if all(any(_is_wildcard(one, command, len(wanted) > 1) for command in left) for one in wanted):

@@ -133,7 +133,7 @@ def _command_rule(text: str, inner: str, effect: Effect, source: str, root: str 
         if not (has_wildcard or command.redirects or command.assignments):
             return Rule(text, "Bash", "command", source, root, words=command.argv, exact=exact)
     commands = read_wildcards(inner)
-    if len(commands) > 1 and effect == "allow":
+    if (len(commands) > 1 or commands[0].line) and effect == "allow":
         raise ValueError("an allow rule names one simple command: each part of a command line is checked by itself")
     return Rule(text, "Bash", "wildcard", source, root, pattern=inner)
 

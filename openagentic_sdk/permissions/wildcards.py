@@ -19,6 +19,9 @@ MAX_WILDCARDS = 50
 _ASSIGNMENT = regex(r"[A-Za-z_]\w*=")
 _PIECE = regex(r"""'([^']*)'|"((?:[^"\\$`]|\\.)*)"|\\(.)|([^\s'"\\|&;<>()$`{}#]+)|([{}#])""")
 _OPERATOR = regex(r"&&|\|\||\|&?|[;&\n]")
+_REDIRECTS = regex(r"[<>]")
+_UNKNOWN = regex(r"[$`()]|<<")
+_AROUND = regex(r"\s*([<>|&;]+)\s*")
 # Stands between two words; no word can hold it.
 _END = "\0"
 
@@ -27,12 +30,18 @@ _END = "\0"
 class Wildcard:
     """One simple command of a rule: the assignments before it, its words, and whether more words may follow.
 
-    A word is a tuple of the letters around its wildcards: `("ls", "")` is `ls*`, `("ls",)` is `ls`.
+    A word is a tuple of the letters around its wildcards: `("ls", "")` is `ls*`, `("ls",)` is `ls`. A rule with a
+    redirection has `line` instead: the letters around its wildcards, compared with a whole line.
     """
 
     assignments: tuple[tuple[str, ...], ...]
     words: tuple[tuple[str, ...], ...]
     is_open: bool
+    line: tuple[str, ...] = ()
+
+    def fits_line(self, text: str) -> bool:
+        """Whether a whole line, whatever its quotes and blanks, is that of a rule with a redirection."""
+        return _fits(self.line, _plain_line(text))
 
     @property
     def literal_words(self) -> int:
@@ -103,6 +112,8 @@ def _fits(pieces: Sequence[str], text: str) -> bool:
 def read_wildcards(text: str) -> tuple[Wildcard, ...]:
     """The simple commands of a rule, as operators separate them. Raises ValueError with what cannot be understood."""
     text = text.strip()
+    if "*" in text and _REDIRECTS.search(text) and not _UNKNOWN.search(text):
+        return (Wildcard((), (), False, tuple(_plain_line(text).split("*"))),)
     is_open = text.endswith((":*", " *"))
     if is_open:
         text = text[:-2].rstrip()
@@ -137,6 +148,10 @@ def read_wildcards(text: str) -> tuple[Wildcard, ...]:
     if sum(len(word) - 1 for one in commands for word in one.words) > MAX_WILDCARDS:
         raise ValueError(f"it has more than {MAX_WILDCARDS} wildcards")
     return tuple(commands)
+
+
+def _plain_line(text: str) -> str:
+    return " ".join(_AROUND.sub(r"\1", text.replace('"', "").replace("'", "")).split())
 
 
 def _command(words: list[tuple[str, ...]], is_open: bool) -> Wildcard:
