@@ -175,6 +175,13 @@ class Patterns(unittest.TestCase):
             ("**", "/w/anything/at/all", True),
             ("//**", "/any", True),
             (".", "/w/.", True),
+            ("./", "/w", True),
+            ("./", "/w/x/y", True),
+            ("./", "/wx", False),
+            ("..", "/x", True),
+            ("src/**", "/w/src", True),
+            ("src/**", "/w/srcx", False),
+            ("//", "/any/path", True),
         ]
         for pattern, path, expected in cases:
             with self.subTest(pattern=pattern, path=path):
