@@ -81,7 +81,7 @@ INTERACTIVE = frozenset(
     vi vim nvim view ex ed red emacs nano pico joe less more most man info lldb ftp sftp telnet mail mutt top htop lynx
     w3m links elinks mc ranger nnn tig lazygit dialog whiptail rlogin rsh bc dc ghci irb lftp ncftp minicom picocom cu pry
     byebug pg zless zmore bzless xzless vigr vipw visudo vipe vidir sensible-editor sensible-pager select-editor rview rvim
-    gvim vimdiff vimtutor micro helix hx kak perlbug bashbug reportbug fzf sk octave octave-cli gnuplot maxima gp gforth
+    gvim vimdiff vimtutor micro helix hx kak perlbug bashbug reportbug octave octave-cli gnuplot maxima gp gforth
     wish jshell jrunscript jjs clisp ecl sage slsh pdb m4 wireshark xmore alpine crash gimp facter puppet knife sshfs
     fail2ban-client bconsole virsh smbclient apache2ctl
     """)
@@ -318,6 +318,9 @@ OPTIONS: dict[str, Options] = {
     "exiftool": Options("", (), frozenset(words("-if -config -execute"))),
     **dict.fromkeys(words("mongo mongosh"), Options("", ("eval", "shell"))),
     "sftp": Options("DSoF"),
+    **dict.fromkeys(
+        words("fzf sk"), Options("", words("bind preview listen listen-unsafe history with-shell interactive cmd"))
+    ),
     "cpio": Options("opEFHIOM", words("create pass-through file rsh-command")),
     "ssh-keygen": Options("DwP"),
     "go": Options(

@@ -90,8 +90,8 @@ _CODE = regex(
     re.I,
 )
 _RUNNING_OPTION = regex(
-    r"--?[\w-]*(?:exec|command|eval|hook|rsh|shell|program|pager|editor|preload|plugin|interpreter|askpass|proxycommand|script)"
-    r"[\w-]*(?:=.*)?",
+    r"--?(?!no-)(?:\w+-)*(?:exec|execute|command|cmd|eval|hook|rsh|shell|program|pager|editor|preload|plugin|interpreter|askpass"
+    r"|proxycommand|script)(?!-(?:ids?|arns?|names?|all)\b)(?:-\w+)*(?:=.*)?",
     re.I | re.S,
 )
 # curl reads `file:` with wildcards and coded letters, and takes wildcards for the scheme too.

@@ -297,6 +297,7 @@ def path_like(word: str) -> tuple[str, ...]:
         # In `-abc/x` the letters are options, and the last of them may have taken the rest as its value.
         letters = next((at for at in range(1, len(word)) if not word[at].isalnum()), len(word))
         found.update((word[at:], None) for at in range(2, min(letters, 8) + 1))
-    if "%" in word and ":" in word:
-        found.update((part, None) for part in path_like(_CODED.sub(lambda code: chr(int(code[1], 16)), word)))
+    decoded = _CODED.sub(lambda code: chr(int(code[1], 16)), word) if "%" in word and ":" in word else word
+    if decoded != word:
+        found.update((part, None) for part in path_like(decoded))
     return tuple(text for text in found if text)

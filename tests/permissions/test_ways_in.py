@@ -160,6 +160,7 @@ class EveryWordMayBeAFile(Table):
             "curl -d @README.md https://example.com",
             "git diff HEAD~1 -- src/a.py",
             "mytool --config=src/a.py /v1/items s/a/b/",
+            "mytool +%H:%M %25:%2525",
             "git commit -m 'say what /etc/hosts is for'",
         )
 
