@@ -9,10 +9,10 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from .clock import Clock, SystemClock
+from .disk import has_home
 from .errors import OptionsError, SessionNotFoundError, ToolInputError
 from .events import Event, SystemNotice
 from .hooks.claude_input import ALSO
@@ -43,7 +43,7 @@ from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import ContextLimits
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
-from .sessions.seal import Seal, key_path
+from .sessions.seal import Seal, key_path, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
@@ -78,7 +78,8 @@ def open_project(options: OpenAgenticOptions) -> Project:
         said = f"trust_project={options.trust_project} says so"
         trust = TrustAnswer("trusted" if options.trust_project else "refused", str(root), None, said)
     elif options.setting_sources:
-        trust = named or trust_store().look_up(root)
+        nobody = TrustAnswer("unknown", str(root), None, "this user has no home folder")
+        trust = named or (trust_store().look_up(root) if has_home() else nobody)
     else:
         trust = TrustAnswer("unknown", str(root), None, "no setting source is open")
     return read_project(
@@ -91,7 +92,7 @@ def open_project(options: OpenAgenticOptions) -> Project:
         additional_dirs=options.additional_dirs,
         run_text_commands=options.run_text_commands,
         model_names=options.model_names,
-        registry=plugin_registry() if "user" in options.setting_sources else None,
+        registry=plugin_registry() if "user" in options.setting_sources and has_home() else None,
     )
 
 
@@ -136,18 +137,6 @@ def newest_session(store: SessionStore, cwd: str) -> str:
     if not newest:
         raise SessionNotFoundError("(newest)", f"{cwd}, so there is nothing to continue")
     return newest[0].id
-
-
-def default_store() -> SessionStore:
-    """$OPENAGENTIC_SDK_STORE, else files under $OPENAGENTIC_SDK_HOME, else files under ~/.openagentic-sdk."""
-    url = os.environ.get("OPENAGENTIC_SDK_STORE")
-    return open_store(url) if url else FileSessionStore(root_dir=sdk_home())
-
-
-def sdk_home() -> Path:
-    """Where this library keeps what outlives a run."""
-    home = os.environ.get("OPENAGENTIC_SDK_HOME")
-    return Path(home) if home else Path.home() / ".openagentic-sdk"
 
 
 def plugin_registry() -> PluginRegistry:
@@ -327,7 +316,7 @@ def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> To
 
 def _store(named: SessionStore | str | None) -> SessionStore:
     if named is None:
-        return default_store()
+        return open_store()
     return open_store(named) if isinstance(named, str) else named
 
 

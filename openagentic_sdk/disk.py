@@ -18,6 +18,17 @@ BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, 
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 
 
+def user_home() -> str:
+    """The user's home folder. Where there is none, a path below which nothing can be, for what would be read there."""
+    home = os.path.expanduser("~")
+    return home if os.path.isabs(home) else os.devnull
+
+
+def has_home() -> bool:
+    """Whether something can be kept for this user: HOME, or the folder that $OPENAGENTIC_SDK_HOME names."""
+    return user_home() != os.devnull or bool(os.environ.get("OPENAGENTIC_SDK_HOME"))
+
+
 class Disk(Protocol):
     """The part of `os` that durable files use, by the same names; every call raises `OSError` like `os` does."""
 

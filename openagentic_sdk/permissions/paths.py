@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from ..disk import user_home
 from ..frozen import frozen
 from ..globs import path_regex
 from ..patterns import regex
@@ -246,7 +247,7 @@ def _anchored(pattern: str, base: str, root: str, wide: bool) -> tuple[str, str,
     if pattern.startswith("//"):
         return "/", pattern.lstrip("/"), False
     if pattern == "~" or pattern.startswith("~/"):
-        return os.path.expanduser("~"), pattern[2:], False
+        return user_home(), pattern[2:], False
     if pattern.startswith("/"):
         return root, pattern.lstrip("/"), False
     if pattern.startswith("./"):

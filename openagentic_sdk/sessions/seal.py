@@ -12,11 +12,10 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from ..disk import BINARY, NO_FOLLOW
+from ..disk import BINARY, NO_FOLLOW, has_home, user_home
 from ..errors import OptionsError
 
 HOME_NAME = "OPENAGENTIC_SDK_HOME"
-DEFAULT_HOME = "~/.openagentic-sdk"
 KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"
 KEY_NAME = "installation.key"
 MIN_KEY_BYTES = 32
@@ -25,14 +24,20 @@ MIN_KEY_BYTES = 32
 def key_path() -> Path:
     """Where the key is. Raises `OptionsError` when no file is named and there is no home folder."""
     named = os.environ.get(KEY_FILE_NAME)
+    return Path(named) if named else sdk_home() / KEY_NAME
+
+
+def sdk_home() -> Path:
+    """Where this library keeps what outlives a run. Raises `OptionsError` when there is no such place."""
+    named = os.environ.get(HOME_NAME)
     if named:
-        return Path(named)
-    try:
-        return Path(os.environ.get(HOME_NAME) or DEFAULT_HOME).expanduser() / KEY_NAME
-    except RuntimeError:
+        return Path(os.path.expanduser(named))
+    if not has_home():
         raise OptionsError(
-            f"there is no home folder for the key of this installation: set {HOME_NAME} to a folder, or {KEY_FILE_NAME}"
-        ) from None
+            f"this user has no home folder (HOME is not set): set {HOME_NAME} to a folder for sessions, keys and trust, "
+            "or keep nothing with --store memory:"
+        )
+    return Path(user_home(), ".openagentic-sdk")
 
 
 def read_key(path: Path, *, create: bool = False) -> bytes | None:

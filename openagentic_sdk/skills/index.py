@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
+from ..disk import user_home
 from ..errors import FileRefusedError, SkillNotFoundError
 from ..frozen import frozen
 from ..text import one_line
@@ -163,7 +164,7 @@ def skill_roots(
         places = [os.path.join(folder, place) for folder in nearest for place in PROJECT_FOLDERS]
         roots += [SkillRoot(place, "project", boundary, (order[0], i)) for i, place in enumerate(places)]
     if "user" in setting_sources:
-        base = os.path.abspath(home) if home is not None else os.path.expanduser("~")
+        base = os.path.abspath(home) if home is not None else user_home()
         places = [os.path.join(base, place) for place in USER_FOLDERS]
         own = claude_home(home)
         places[0] = os.path.join(own, "skills")
@@ -178,7 +179,7 @@ def claude_home(home: str | os.PathLike[str] | None = None) -> str:
     if home is not None:
         return os.path.join(os.path.abspath(home), ".claude")
     named = os.environ.get("CLAUDE_CONFIG_DIR")
-    return os.path.abspath(os.path.expanduser(named or "~/.claude"))
+    return os.path.abspath(os.path.expanduser(named)) if named else os.path.join(user_home(), ".claude")
 
 
 def folders_up(project_dir: str | os.PathLike[str], cwd: str | os.PathLike[str] | None) -> list[str]:

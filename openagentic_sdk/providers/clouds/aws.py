@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+from ...disk import user_home
 from ...errors import OptionsError
 from ...frozen import frozen
 
@@ -69,7 +70,7 @@ def read_region(profile: str | None = None, environ: Mapping[str, str] | None = 
 
 def _profile(name: str, environ: Mapping[str, str]) -> dict[str, str]:
     """What both files say of a profile; the credentials file stands above the other."""
-    home = environ.get("HOME") or os.path.expanduser("~")
+    home = environ.get("HOME") or user_home()
     found: dict[str, str] = {}
     for variable, default, section in (
         ("AWS_CONFIG_FILE", ".aws/config", name if name == "default" else f"profile {name}"),

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...errors import OptionsError
 from ..base import SessionStore
-from ..seal import DEFAULT_HOME, HOME_NAME
+from ..seal import sdk_home
 
 ENVIRONMENT_NAME = "OPENAGENTIC_SDK_STORE"
 DEFAULT_DURABILITY = "barrier"
@@ -28,7 +28,7 @@ def open_store(url: str | None = None) -> SessionStore:
     """
     url = url or os.environ.get(ENVIRONMENT_NAME)
     if not url:
-        return _file_store(Path(os.environ.get(HOME_NAME) or DEFAULT_HOME).expanduser())
+        return _file_store(sdk_home())
     if url.startswith(("/", "~", ".")):
         return _file_store(Path(url).expanduser())
     scheme, colon, _ = url.partition(":")

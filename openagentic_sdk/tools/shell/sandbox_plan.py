@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from ...disk import user_home
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen
 from ...sessions.seal import key_path
@@ -215,7 +216,7 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
         if any(is_below(path, folder) for folder in needed):
             continue
         folder = os.path.dirname(path)
-        is_shared = folder.count("/") < 2 or any(is_below(keep, folder) for keep in (*needed, os.path.expanduser("~")))
+        is_shared = folder.count("/") < 2 or any(is_below(keep, folder) for keep in (*needed, user_home()))
         hidden.add(path if is_shared else folder)
     return sorted(path for path in hidden if not any(is_below(path, other) for other in hidden if other != path))
 
