@@ -355,6 +355,12 @@ class GeminiForms(unittest.TestCase):
         contents = self.prepare([{"role": "user", "content": "?"}, assistant, result])["contents"]
         self.assertNotIn("thoughtSignature", json.dumps(contents))
 
+    def test_what_an_answer_refers_to_is_kept(self) -> None:
+        web = {"web": {"uri": "https://h", "title": "H"}}
+        said = {"content": {"parts": [{"text": "Hi"}]}, "groundingMetadata": {"groundingChunks": [web, web]}}
+        done = self.read({"responseId": "r1", "candidates": [said]}, {"candidates": [{"finishReason": "STOP"}]})
+        self.assertEqual((list(done.citations), done.response_id), ([web], "r1"))
+
     def test_an_answer_that_a_limit_or_filter_ended_runs_nothing(self) -> None:
         part = {"functionCall": {"name": "wipe", "args": {"path": "/"}}}
         for reason in ("MAX_TOKENS", "SAFETY", "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "PROHIBITED_CONTENT"):

@@ -126,6 +126,8 @@ class GeminiReading(Reading):
         self._blocked: str | None = None
         self._model: str | None = None
         self._response_id: str | None = None
+        self._citations: list[Mapping[str, Any]] = []
+        self._logprobs: Any = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         response_id = chunk.get("responseId")
@@ -149,6 +151,12 @@ class GeminiReading(Reading):
         for part in parts if isinstance(parts, list) else []:
             if isinstance(part, Mapping):
                 shown += self._take_part(dict(part))
+        for holder, key in (("groundingMetadata", "groundingChunks"), ("citationMetadata", "citationSources")):
+            found = _mapping(first.get(holder)).get(key)
+            for item in found if isinstance(found, list) else []:
+                if isinstance(item, Mapping) and item not in self._citations:
+                    self._citations.append(item)
+        self._logprobs = first.get("logprobsResult") or self._logprobs
         reason = first.get("finishReason")
         if isinstance(reason, str) and reason not in ("", "FINISH_REASON_UNSPECIFIED"):
             self._finish_reason = reason
@@ -195,6 +203,8 @@ class GeminiReading(Reading):
             refusal=is_refusal,
             model=self._model,
             response_id=self._response_id,
+            citations=tuple(self._citations),
+            logprobs=self._logprobs,
         )
 
     def _take_part(self, part: dict[str, Any]) -> list[StreamEvent]:
