@@ -18,11 +18,13 @@ HEAD = """# Events
 Everything that happens in a run is one of these values, all frozen, all in [events.py](../openagentic_sdk/events.py). This
 page is made from that file by `python3 -m tests.guards.events_page`, and a test compares the two.
 
-On the wire and in the log an event is a JSON object with its `type`, its fields and the four that every event has:
+On the wire and in the log an event is a JSON object with its `type`, its fields and the five that every event has:
 
 - `seq`, its place in the session's log, from 1 without a hole; None while it is not stored,
 - `ts`, seconds since the epoch, for information,
-- `parent_tool_use_id`, the Task call of the subagent that it belongs to, and `agent_name`, that subagent's name.
+- `parent_tool_use_id`, the Task call of the subagent that it belongs to, and `agent_name`, that subagent's name,
+- `mac`, on events that could allow something later: a digest that only this installation can make, see
+  [permissions](permissions.md).
 
 A reader ignores fields that it does not know, and keeps events whose type it does not know as they are.
 
@@ -41,7 +43,7 @@ def page() -> str:
     common = {known.name for known in dataclasses.fields(events.Event)}
     parts = [HEAD]
     for kind in vars(events).values():
-        if not (isinstance(kind, type) and issubclass(kind, events.Event) and "type" in vars(kind)):
+        if not (isinstance(kind, type) and issubclass(kind, events.Event) and vars(kind).get("type")):
             continue
         parts.append(f"## {kind.type}\n\n`{kind.__name__}`. {inspect.cleandoc(kind.__doc__ or '')}\n")
         rows = [_row(known) for known in dataclasses.fields(kind) if known.name not in common]
