@@ -247,6 +247,8 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case SubagentFinished():
             stop = "" if event.stop_reason == "end" else f" ({on_one_line(event.stop_reason)})"
             return f"subagent {on_one_line(event.name)} ends{stop}", "dim"
+        case HookEvent() if event.details.get("system_message"):
+            return f"hook {on_one_line(event.name)}: {on_one_line(str(event.details['system_message']))}", "yellow"
         case HookEvent() if event.action == "block" or event.error_message:
             what = on_one_line(event.error_message or str(event.details.get("block_reason") or "blocked"))
             return f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {what}", "yellow"
