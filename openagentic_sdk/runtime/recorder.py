@@ -15,7 +15,7 @@ from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice, changed
 from ..sessions.base import SessionStore, SessionWriter
 from ..sessions.folds.view import SessionView
-from ..threads import error_words, note_left, start_thread
+from ..threads import error_words, note_left, run_in_thread, start_thread
 from .channel import EventChannel
 from .limits import STORE_MOMENT_S
 
@@ -81,16 +81,19 @@ class Recorder:
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
                 await self.show(SystemNotice("unsigned", text))
             if self.saved and stored and isinstance(stored[-1], SessionCompacted):
-                _, late = await self._ask(self._let_go)
-                cancelled = cancelled or late
+                cancelled = await self._let_go() or cancelled
         if cancelled is not None:
             raise cancelled
         return stored
 
-    def _let_go(self) -> None:
-        kept = self._view.kept()
-        self._writer.keep_view(kept)
-        self._view.forget(kept)
+    async def _let_go(self) -> asyncio.CancelledError | None:
+        """Hold no longer what a compaction took out of sight, and keep the rest for a resume; both beside the event loop."""
+        looking, cancelled = await settled(run_in_thread(self._view.kept))
+        kept = looking.result()
+        _, late = await self._ask(partial(self._writer.keep_view, kept))
+        freeing, later = await settled(run_in_thread(partial(self._view.forget, kept)))
+        freeing.result()
+        return later or late or cancelled
 
     async def show(self, event: Event) -> None:
         """Show an event that is never stored."""

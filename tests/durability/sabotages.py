@@ -252,8 +252,8 @@ SABOTAGES = (
     Sabotage(
         "an id may lead out of the store",
         "sessions/log/folder.py",
-        "    return bool(allowed.fullmatch(text)) and",
-        "    return bool(allowed.match(text)) and",
+        "    return bool(_ID.fullmatch(text)) and",
+        "    return bool(_ID.match(text)) and",
         (STORE + "FilesTest.test_only_plain_names_can_name_a_session",),
     ),
     Sabotage(

@@ -13,10 +13,12 @@ from pathlib import Path
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import AssistantMessage, Event, SessionCompacted, SessionRewound, UserMessage
 from openagentic_sdk.sessions.archive import archive_session, restore_session
+from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.log.checkpoint import CHECKPOINT_NAME
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal, read_key
+from openagentic_sdk.testing.faults import FaultyOS
 
 from .scenes import CountingDisk, SceneTest
 
@@ -166,3 +168,40 @@ class KeyTest(SceneTest):
             environment = {**os.environ, "OPENAGENTIC_SDK_HOME": "/h", "OPENAGENTIC_SDK_KEY": named}
             told = subprocess.check_output([sys.executable, "-c", source], cwd=ROOT, env=environment, text=True)
             self.assertEqual(told, expected + "\n")
+
+
+class KillTest(SceneTest):
+    def test_a_process_killed_at_any_operation_of_a_compaction_leaves_a_session_that_resumes_as_before(self) -> None:
+        seal = Seal(self.place / "key")
+        seal.digest(b"made before, so that each life asks the disk for the same")
+        talk: list[Event] = [event for n in range(30) for event in (UserMessage(f"{n}"), AssistantMessage("x" * 50))]
+        for at in range(1, 60):
+            name = self.store.create_session(session_id=f"s{at}")
+            child = os.fork()
+            if child == 0:
+                try:
+                    self.live(FaultyOS(at=at, fault="kill middle"), seal, name, talk)
+                finally:
+                    os._exit(0)
+            status = os.waitpid(child, 0)[1]
+            store = self.make_store(seal=seal)
+            with store.open_writer(name) as writer:
+                view, _ = load_view(store, name)
+                whole = SessionView().extend(store.iter_events(name))
+                self.assertEqual(view.conversation.messages(), whole.conversation.messages(), at)
+                writer.append([UserMessage("and on")])
+            self.assertEqual(verify_session(store, name).problems, (), at)
+            if status == 0:
+                return
+        self.fail("the compaction never came to its end")
+
+    def live(self, disk: FaultyOS, seal: Seal, name: str, talk: list[Event]) -> None:
+        store = self.make_store(seal=seal, disk=disk)
+        with store.open_writer(name) as writer:
+            view = SessionView()
+            for up_to in (20, 50):
+                compacted = SessionCompacted(up_to, f"summary {up_to}")
+                view.extend(writer.append([*talk, compacted]))
+                kept = view.kept()
+                writer.keep_view(kept)
+                view.forget(kept)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 from ...events import AssistantMessage, AssistantReasoning, Event, SessionMeta, ToolResult, ToolUse, UserMessage
 from ...frozen import frozen
+from ...patterns import regex
 from .summary import plain_line
 
 CONTEXT_CHARS = 120
+_WORD = regex(r"[^\W_]+")
 
 
 @frozen
@@ -29,14 +30,9 @@ class SearchHit:
     context: str
 
 
-@cache
-def _word() -> re.Pattern[str]:
-    return re.compile(r"[^\W_]+")
-
-
 def search_words(text: str) -> list[str]:
     """The words of a text, or of what is asked for, as they are compared."""
-    return _word().findall(fold_text(text))
+    return _WORD.findall(fold_text(text))
 
 
 def event_text(event: Event) -> str:
@@ -75,7 +71,7 @@ def text_matches(text: str, words: Sequence[str]) -> bool:
 def context_of(text: str, words: Sequence[str]) -> str:
     """The line of text around the first word that is found."""
     text, wanted = unicodedata.normalize("NFC", text), tuple(words)
-    found = (match.start() for match in _word().finditer(text) if fold_text(match[0]).startswith(wanted))
+    found = (match.start() for match in _WORD.finditer(text) if fold_text(match[0]).startswith(wanted))
     place = next(found, 0)
     begin = max(0, place - CONTEXT_CHARS // 3)
     line = plain_line(text[begin : begin + 2 * CONTEXT_CHARS], CONTEXT_CHARS)

@@ -14,7 +14,7 @@ from ...disk import Disk
 from ...frozen import frozen
 from ...serialization import event_to_dict
 from .blocks import line_blocks, offset_of, read_range, split_lines
-from .line import SEAL_LENGTH, BadLineError, Envelope, check_line, decode_line, head_pattern, read_envelope
+from .line import HEAD_PATTERN, SEAL_LENGTH, BadLineError, Envelope, check_line, decode_line, read_envelope
 
 
 @frozen
@@ -46,7 +46,7 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Ch
         else:
             return Change("line ends", "its line end was converted to CRLF, as some editors do (line ends)")
     envelope = read_envelope(line)
-    if head_pattern().search(line, 1):
+    if HEAD_PATTERN.search(line, 1):
         return Change("interleaved", "pieces of two lines stand within each other (interleaved)")
     if envelope is None:
         return Change("edited", "its bytes are not those that were written (edited)")

@@ -9,12 +9,12 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
 from pathlib import Path
 from zlib import crc32
 
 from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
 from ...errors import OptionsError, SessionExistsError, StorageError
+from ...patterns import regex
 from ..folds.summary import SessionSummary
 from .lock import share_lock, try_lock, wait_for_lock
 from .meta_file import Meta
@@ -27,24 +27,17 @@ SUMMARY_NAME = "summary.json"
 BLOBS_NAME = "blobs"
 UNFINISHED = ".new-"
 MAX_CACHE_BYTES = 1 << 24
+_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+# Windows opens a device for these names, whatever stands behind their first dot.
+_DEVICE = regex(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
-
-
-@cache
-def _id_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What an id looks like, and the names for which Windows opens a device, whatever stands behind their first dot."""
-    return (
-        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"),
-        re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE),
-    )
 
 
 def is_session_id(text: str) -> bool:
     """Whether the text can name a session: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
     if not isinstance(text, str):
         return False
-    allowed, device = _id_patterns()
-    return bool(allowed.fullmatch(text)) and not text.endswith(".") and not device.match(text)
+    return bool(_ID.fullmatch(text)) and not text.endswith(".") and not _DEVICE.match(text)
 
 
 def is_session_folder(folder: Path) -> bool:

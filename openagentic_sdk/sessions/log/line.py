@@ -10,8 +10,6 @@ reader can check any log. Lines with neither of the two, as older tools wrote th
 
 from __future__ import annotations
 
-import re
-from functools import cache
 from typing import Any
 from zlib import crc32
 
@@ -29,6 +27,7 @@ from ...events import (
     changed,
 )
 from ...frozen import frozen
+from ...patterns import regex
 from ...serialization import DECODER, dumps_fields, dumps_values, event_from_dict
 
 FORMAT_VERSION = 1
@@ -36,16 +35,8 @@ FORMAT_VERSION = 1
 _ENVELOPE = ("v", "seq", "ts", "dur", "crc")
 HEAD = b'{"v":'
 SEAL_LENGTH = len(b',"crc":"01234567"}')
-
-
-@cache
-def _seal_pattern() -> re.Pattern[bytes]:
-    return re.compile(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
-
-
-@cache
-def head_pattern() -> re.Pattern[bytes]:
-    return re.compile(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
+HEAD_PATTERN = regex(rb'\{"v":(\d{1,9}),"seq":(\d{1,18}),')
+_SEAL = regex(rb',"dur":(\d{1,18}),"crc":"([0-9a-f]{8})"\}')
 
 
 class BadLineError(ValueError):
@@ -109,7 +100,7 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
             raise BadLineError("sequence")
     elif b"\0" in line:
         raise BadLineError("hole")
-    elif _seal_pattern().fullmatch(line, max(0, line.rfind(b',"dur":'))):
+    elif _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":'))):
         raise BadLineError("checksum")
     elif not isinstance(_load_object(line, "utf-8-sig").get("type"), str):
         raise BadLineError("json")
@@ -131,8 +122,8 @@ def check_block(block: bytes, seq: int, crc: int) -> tuple[int, int] | None:
 
 def read_envelope(line: bytes) -> Envelope | None:
     """What a line says of itself, None for a line that is damaged or has no envelope. Nothing is proved by it."""
-    head = head_pattern().match(line)
-    seal = _seal_pattern().fullmatch(line, max(0, line.rfind(b',"dur":')))
+    head = HEAD_PATTERN.match(line)
+    seal = _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":')))
     if head is None or seal is None or b"\0" in line:
         return None
     crc_behind = crc32(line[-SEAL_LENGTH:] + b"\n", int(seal[2], 16))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 from zlib import crc32
 
 from ...errors import InvalidEventError, SessionError
@@ -40,9 +39,9 @@ class KeptSummary:
             data = loads_json(text) if seal == b'"%08x"}' % crc32(body) else None
         except InvalidEventError:
             return None
-        if not isinstance(data, dict) or not all(_is_count(data.get(name)) for name in ("offset", "seq", "crc")):
+        if not isinstance(data, dict) or not all(isinstance(data.get(name), int) for name in ("offset", "seq", "crc")):
             return None
-        if data["seq"] > data["offset"]:
+        if data["crc"] < 0 or not 0 <= data["seq"] <= data["offset"]:
             return None
         folded = data.get("summary")
         counters = {"events": data["seq"], "updated": data.get("updated")}
@@ -130,7 +129,3 @@ def _tail_text(offset: int, seq: int, crc: int, updated: float, head_crc: int) -
     """The counters, which most events move and nothing else: always as long, so that they alone can be written anew."""
     text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a' % (offset, seq, crc, updated)
     return text + b',"check":"%08x"}\n' % crc32(text, head_crc)
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and value >= 0

@@ -318,7 +318,9 @@ def salvage(
         said = "; ".join(f"{problem.detail or _WRONG[problem.kind]}" for problem in report.problems)
         if any(problem.change == "line ends" for problem in report.problems):
             for block in line_blocks(SystemDisk(), fd, 0):
-                undone.write(b"\n".join(map(_with_plain_end, block.split(b"\n"))))
+                for line in block.splitlines(keepends=True):
+                    is_converted = line.startswith(HEAD) and line.endswith(b"\r\n")
+                    undone.write(line[:-2] + b"\n" if is_converted else line)
             undone.flush()
             fd = undone.fileno()
             again = _verify_log(fd, session_id, _Witnesses(store, session_id, {}))
@@ -372,10 +374,6 @@ def salvage_from_database(store: SessionStore, session_id: str, *, target_id: st
         blobs=blobs,
     )
     return Salvage(new_id, good, 0, report)
-
-
-def _with_plain_end(line: bytes) -> bytes:
-    return line[:-1] if line.endswith(b"\r") and line.startswith(HEAD) else line
 
 
 def _salvaged(
