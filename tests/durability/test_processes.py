@@ -98,7 +98,7 @@ class ProcessesTest(SceneTest):
             with self.assertRaises(SessionLockedError):
                 self.store.append_event("s", UserMessage("no"))
             self.assertEqual(self.store.read_events("s"), [])
-            self.assertLess(time.monotonic() - began, 1)
+            self.assertLess(time.monotonic() - began, 30)
             if kill:
                 holder.send_signal(signal.SIGKILL)
             else:

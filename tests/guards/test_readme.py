@@ -55,7 +55,7 @@ class Readme(unittest.TestCase):
 
     def _run(self, words: list[str]) -> str:
         command = [sys.executable, *words[1:]] if words[0] == "python3" else words
-        done = subprocess.run(command, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, env=self.environ, capture_output=True, text=True, timeout=600)
         self.assertEqual((done.returncode, done.stderr), (0, ""), f"{shlex.join(words)}\n{done.stdout}")
         return done.stdout
 

@@ -15,6 +15,7 @@ from openagentic_sdk.hooks.command import ShellHook, answer_of, matched_names, w
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.project.settings import CommandHook
+from tests.looptime import skip_time
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "hooks"
 
@@ -123,8 +124,12 @@ class Commands(unittest.IsolatedAsyncioTestCase):
 
     async def test_a_command_that_hangs_is_ended_with_its_children(self) -> None:
         hook = ShellHook("sleep 987 & echo $! > child; sleep 987", str(self.folder))
-        engine = HookEngine(pre_tool_use=(HookMatcher("slow", hook=hook, timeout_s=0.5),))
-        _, events, decision = await engine.run_pre_tool_use(tool_name="Bash", tool_input={})
+        engine = HookEngine(pre_tool_use=(HookMatcher("slow", hook=hook, timeout_s=60),))
+        asked = asyncio.create_task(engine.run_pre_tool_use(tool_name="Bash", tool_input={}))
+        while not (self.folder / "child").exists() or not (self.folder / "child").read_text():  # noqa: ASYNC110 - a shell tells nobody
+            await asyncio.sleep(0.01)
+        skip_time(60)
+        _, events, decision = await asked
         assert decision is not None
         self.assertEqual((decision.block, events[0].action), (True, "timeout"))
         await self.gone(int((self.folder / "child").read_text()))

@@ -51,7 +51,7 @@ def processes_with(marker: str) -> list[int]:
     return found
 
 
-def wait_until_gone(marker: str, limit_s: float = 5.0) -> list[int]:
+def wait_until_gone(marker: str, limit_s: float = 60.0) -> list[int]:
     """What is left of the marked processes, at the latest after `limit_s`."""
     until = time.monotonic() + limit_s
     while (left := processes_with(marker)) and time.monotonic() < until:
