@@ -16,7 +16,7 @@ from .paths import OPTION_NAME, TOO_MANY_PATHS, is_inside
 from .policy import READING_MODES, Policy, permits_access
 from .program_tables import NEVER_READS, NEVER_READS_IN, READERS, WILDCARD_PROOF, WRITERS
 from .programs import Reads, hazard, read_only
-from .reach import Reach, first_met
+from .reach import Reach, first_met, link_out
 from .rules import Rule, RuleBook
 from .shell import GLOB_LETTERS, CommandLine, Redirect, SimpleCommand
 from .subject import HARMLESS_DEVICES, MAX_FOLDERS, Access, Subject, Workspace, literal, path_like, with_folders
@@ -149,6 +149,9 @@ class _Part:
         found = self.could_be_option() or hazard(argv, named)
         if found is not None:
             return found
+        link = link_out(self.subject, argv, self.cwds)
+        if link is not None:
+            return f"it follows links, and {link} leads out of the workspace"
         if argv[0].rpartition("/")[2] in WRITERS:
             return self.writes_elsewhere()
         return self.reaches_outside(named) or self.reads_forbidden_tree(read_only(argv, trusted=True))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..patterns import regex
 from .guess import LooseWord, loose_words
 from .program_tables import SHELLS
-from .programs import hazard, inner_commands, program_of, takes_code
+from .programs import FIND_RUNS, hazard, inner_commands, program_of, takes_code
 from .rules import Rule, RuleBook, may_take_value
 from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, NotUnderstood, SimpleCommand, could_become, parse_command
 from .subject import Access, Subject
@@ -72,7 +72,7 @@ def _has_open_command(text: str) -> bool:
         wrapped = not word.starts and wrapped
         if word.open and (word.starts or wrapped):
             return True
-        wrapped = wrapped or takes_code((word.text,))
+        wrapped = wrapped or takes_code((word.text,)) or word.text in FIND_RUNS or word.text == "foreach"
     return False
 
 

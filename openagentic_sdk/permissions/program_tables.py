@@ -434,6 +434,18 @@ TREE_PROGRAMS: dict[str, Options] = {
 }
 IMPLICIT_TREES = frozenset(words("grep egrep fgrep zgrep rgrep rg ag ack ack-grep ugrep ug sift git find fd fdfind"))
 
+# With these, a program goes where the links in a folder lead.
+FOLLOWS_LINKS: dict[str, Options] = {
+    **dict.fromkeys(words("grep egrep fgrep zgrep rgrep"), Options("R", ("dereference-recursive",))),
+    **dict.fromkeys(words("ls du cp rsync chown chmod chgrp"), Options("LH", words("dereference copy-links"))),
+    **dict.fromkeys(words("rg fd fdfind"), Options("L", ("follow",))),
+    "ag": Options("fL", ("follow",)),
+    "find": Options("LH", (), frozenset({"-follow"})),
+    "tree": Options("l"),
+    **dict.fromkeys(words("diff zip scp"), Options("r", words("recursive recurse-paths"))),
+    **dict.fromkeys(words("tar bsdtar"), Options("hL", ("dereference",))),
+}
+
 # Programs that neither tell nor change the content of a file that an operand names, and such subcommands.
 NEVER_READS = frozenset(
     words("""

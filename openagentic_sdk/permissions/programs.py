@@ -454,7 +454,7 @@ def _sed_reads(argv: Sequence[str]) -> Reads:
 # --- what else would run -------------------------------------------------------------------------------------------------
 
 
-_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"})
+FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"})
 
 
 def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -462,7 +462,7 @@ def inner_commands(argv: Sequence[str]) -> Iterator[tuple[str, ...]]:
     name = argv[0].rpartition("/")[2]
     first = 1
     if name in ("find", "fd", "fdfind"):
-        first = next((index + 1 for index, word in enumerate(argv) if word in _FIND_RUNS), len(argv))
+        first = next((index + 1 for index, word in enumerate(argv) if word in FIND_RUNS), len(argv))
     elif name in LAUNCHERS:
         first = next((index + 1 for index, word in enumerate(argv) if word in LAUNCHERS[name]), len(argv))
     elif name not in FETCHERS and (name not in WRAPPERS or _only_looks_up(argv)):

@@ -14,6 +14,7 @@ from .guess import UNKNOWN, loose_commands
 from .paths import anchor_of, is_inside
 from .program_tables import (
     FETCHERS,
+    FOLLOWS_LINKS,
     IMPLICIT_TREES,
     LAUNCHERS,
     NEVER_READS,
@@ -27,7 +28,7 @@ from .program_tables import (
 from .programs import inner_commands, option_in, program_of
 from .rules import Rule, RuleBook
 from .shell import IS_GLOB, CommandLine
-from .subject import Subject, literal, path_like, with_folders
+from .subject import Subject, literal, moved_folders, path_like, with_folders
 
 # How many files and folders are looked at for one command.
 MAX_ENTRIES = 20_000
@@ -37,10 +38,12 @@ _MAX_DEPTH = 6
 @frozen
 class Reach:
     """`folders` are read, or written, with all that lies below them; each of `endings` is the end of a word whose beginning
-    is unknown. The bool says whether it may be written."""
+    is unknown. `words` are what words with variables of the line come to, with the folder they start from. The bool says
+    whether it may be written."""
 
     folders: tuple[tuple[str, bool], ...] = ()
     endings: tuple[tuple[str, bool], ...] = ()
+    words: tuple[tuple[str, bool, str], ...] = ()
 
 
 @frozen
@@ -59,7 +62,11 @@ def reach_of(subject: Subject) -> Reach:
         return Reach()
     folders: dict[tuple[str, bool], None] = {}
     endings: dict[tuple[str, bool], None] = {}
-    for argv, cwds in _rows(subject):
+    words: dict[tuple[str, bool, str], None] = {}
+    rows = list(_rows(subject))
+    # Behind a cd that only bash can follow, every name may be that of a file anywhere.
+    is_lost = any(argv[0] in ("cd", "pushd") and any(UNKNOWN in word for word in argv) for argv, _ in rows)
+    for argv, cwds in rows:
         name = argv[0].rpartition("/")[2]
         writes = name in WRITERS
         if _reads_trees(name, argv):
@@ -72,11 +79,15 @@ def reach_of(subject: Subject) -> Reach:
         for before, word in pairwise(argv):
             if UNKNOWN in word and (before in ("<", ">") or not never):
                 endings[word.rpartition(UNKNOWN)[2], writes or before == ">"] = None
+            elif UNKNOWN not in word and "$" in (subject.command or ""):
+                words.update(((text, writes, cwd), None) for text in path_like(word) for cwd in cwds)
+                if is_lost and not never and word.isprintable() and not word.startswith(("/", "~", "-")):
+                    endings[f"/{word}", writes] = None
         if name in ("xargs", "parallel"):  # what it reads becomes words of the command
             runs = [inner for inner in inner_commands(argv) if _is_program(inner[0])]
             if not runs or not _never_reads(runs[0][0], runs[0]):
                 endings["", any(word in WRITERS for word in argv)] = None
-    return Reach(tuple(folders), tuple(endings))
+    return Reach(tuple(folders), tuple(endings), tuple(words))
 
 
 def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -86,7 +97,12 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
     if isinstance(line, CommandLine) and not subject.runs_text:
         todo = [(command.argv, folders, 0) for command, folders in with_folders(line, cwd) if _may_reach(command.argv)]
     else:
-        todo = [(argv, (cwd,), 0) for argv in loose_commands(subject.command or "")]
+        found = loose_commands(subject.command or "")
+        folders: tuple[str, ...] = (cwd,)
+        for argv in found:
+            if argv[0] in ("cd", "pushd") and len(argv) == 2 and UNKNOWN not in argv[1]:
+                folders = moved_folders(folders, argv[1])
+        todo = [(argv, folders, 0) for argv in found]
     while todo:
         argv, cwds, depth = todo.pop()
         yield argv, cwds
@@ -151,7 +167,17 @@ def _folders(subject: Subject, operands: Sequence[str], cwds: Iterable[str], *, 
 
 def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_ENTRIES) -> Met | None:
     """The first path of a command's reach that a deny or ask rule speaks about."""
-    bases = subject.workspace.bases
+    bases, workspace = subject.workspace.bases, subject.workspace
+    for text, write, cwd in reach.words:
+        names = workspace.expand(text, cwd) if IS_GLOB.search(text) else (text,)
+        if names is None:
+            return Met(text, None, False)
+        for name in names:
+            if "/" in name or "." in name or workspace.kind(f"{cwd}/{name}") != "missing":
+                places = workspace.follow(literal(name), cwd)
+                rule = book.forbidding_path(places.all, bases, write=write)
+                if rule is not None:
+                    return Met(places.real, rule, False)
     for folder, write in reach.folders:
         for path, names in _walk((folder,), most):
             rule = book.forbidding_path(names, bases, write=write) if names else None
@@ -165,6 +191,20 @@ def first_met(book: RuleBook, subject: Subject, reach: Reach, most: int = MAX_EN
                     return Met(path, rule, False)
             if not names:
                 return Met(path, None, False)
+    return None
+
+
+def link_out(subject: Subject, argv: Sequence[str], cwds: Sequence[str]) -> str | None:
+    """The first link in the folders of a command that leads out of the workspace, where the command follows links; or the
+    folder, where there is too much to look through."""
+    name = argv[0].rpartition("/")[2]
+    follows = FOLLOWS_LINKS.get(name)
+    if follows is None or option_in(argv[1:], follows) is None:
+        return None
+    folders = _folders(subject, argv[1:], cwds, or_here=name in IMPLICIT_TREES or name in ("ls", "tree", "du"))
+    for path, names in _walk(folders, MAX_ENTRIES):
+        if not names or not is_inside(names[-1], subject.workspace.roots):
+            return path
     return None
 
 

@@ -222,10 +222,11 @@ def with_folders(line: CommandLine, cwd: str) -> Iterator[tuple[SimpleCommand, t
     for command in line.commands:
         yield command, folders
         if command.argv[0] in ("cd", "pushd") and len(command.argv) == 2:
-            folders = _moved(folders, command.argv[1])
+            folders = moved_folders(folders, command.argv[1])
 
 
-def _moved(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
+def moved_folders(folders: tuple[str, ...], target: str) -> tuple[str, ...]:
+    """The folders that a command may run in behind a cd."""
     if len(folders) > MAX_FOLDERS:
         return folders
     moved = [os.path.join(folder, literal(target)) for folder in folders]
@@ -251,7 +252,7 @@ def _possible_paths(subject: Subject) -> Iterator[tuple[str, bool, str]]:
         folders: tuple[str, ...] = (cwd,)
         for before, word in zip((None, *words), words, strict=False):
             if before is not None and before.text in ("cd", "pushd", "-C"):
-                folders = _moved(folders, word.text)
+                folders = moved_folders(folders, word.text)
             for folder in folders:
                 yield from ((path, writes, folder) for path in path_like(word.text))
     for command, places in with_folders(line, cwd) if isinstance(line, CommandLine) else ():

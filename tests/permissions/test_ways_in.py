@@ -172,6 +172,25 @@ class EveryWordMayBeAFile(Table):
         self.decided("allow", {"allow": ["Bash(cat /etc/passwd)"]}, "cat /etc/passwd")
         self.decided("allow", {"allow": ["Bash(tail /etc/passwd:*)"]}, "tail /etc/passwd -n 3")
 
+    def test_a_prefix_rule_follows_no_link_out_of_the_workspace(self) -> None:
+        allow = [f"Bash({name}:*)" for name in ("grep", "find", "rg", "cp", "tar", "tree", "ls", "diff", "zip")]
+        self.decided(
+            "ask",
+            {"allow": allow},
+            "grep -R x .",
+            "grep --dereference-recursive x",
+            "find -L . -name x",
+            "find . -follow",
+            "rg -L x",
+            "cp -rL . x",
+            "tar -chf x.tar .",
+            "tree -l",
+            "ls -LR",
+            "diff -r . src",
+            "zip -r x.zip .",
+        )
+        self.decided("allow", {"allow": allow}, "grep -R x src", "rg -L x docs", "cp -rL src x", "find -L src -name x")
+
     def test_options_that_name_a_list_of_files_are_asked_for(self) -> None:
         self.decided(
             "ask",
@@ -290,6 +309,8 @@ class WordsThatOnlyBashKnows(Table):
             "if true; then r$*m y; fi",
             "eval r${IFS:9}m y",
             "sh -c 'r${IFS:9}m y'",
+            "find . -exec $x {} +",
+            "git submodule foreach $x",
             "LC_ALL=zh_CN.GBK; echo \u4e57 y",
         ):
             with self.subTest(command=command):
@@ -317,6 +338,13 @@ class WordsThatOnlyBashKnows(Table):
             "cat docs/deep/$x",
             "cat .e$x",
             'sudo cat "$f"',
+            "a=.e; b=nv; cat $a$b",
+            "for d in secrets docs; do cat $d/key; done",
+            "cd $(echo secrets); cat key",
+            "cat ./$d/.env",
+            "cat < <(cat $f)",
+            'exec 3< "$f"; cat <&3',
+            "cd docs; x=deep; cat $x/.env",
         )
 
     def test_an_operand_that_cannot_be_known_goes_on_where_it_meets_nothing_denied(self) -> None:
