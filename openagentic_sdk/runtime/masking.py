@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 from ..events import Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
-from ..permissions.redact import Redactor
+from ..permissions.redact import Redactor, secrets_of
 from ..permissions.shell import words
 from ..text import Redact
 
@@ -96,7 +96,11 @@ def shown(event: E, redact: Redact | None = None) -> E:
     return event
 
 
-@cache
 def known_here() -> Redactor:
-    """Knows the secrets of this process's environment as it was at the first use."""
-    return Redactor.from_environment(os.environ)
+    """Knows the secrets of this process's environment as it is now."""
+    return _redactor_of(frozenset(secrets_of(os.environ).items()))
+
+
+@lru_cache(maxsize=4)
+def _redactor_of(secrets: frozenset[tuple[str, str]]) -> Redactor:
+    return Redactor(dict(secrets))
