@@ -4,16 +4,9 @@ import asyncio
 
 from model import call, model
 
-from openagentic_sdk import (
-    MemorySessionStore,
-    OpenAgenticOptions,
-    PermissionGate,
-    answer_question,
-    follow,
-    submit,
-    tool,
-)
-from openagentic_sdk.events import AssistantDelta
+from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, PermissionGate, events, tool
+from openagentic_sdk.runs.background import answer_question, submit
+from openagentic_sdk.sessions.follow import follow
 
 STORE = MemorySessionStore()  # a service takes open_store("sqlite:runs.db") or a server
 
@@ -30,19 +23,16 @@ def options(*turns: object, **more: object) -> OpenAgenticOptions:
 
 async def watch(name: str, session_id: str, after_seq: int, deltas: bool) -> str:
     """What a browser is sent that has the events up to `after_seq`; deltas are the text as it comes."""
-    text, first = "", 0
-    async for event in follow(STORE, session_id, after_seq=after_seq, deltas=deltas, until_result=True):
-        first = first or event.seq or 0
-        text += event.text_delta if isinstance(event, AssistantDelta) else ""
-    return f"{name} began at event {first}" + (f" and read {text!r} as it came" if deltas else "")
+    seen = [e async for e in follow(STORE, session_id, after_seq=after_seq, deltas=deltas, until_result=True)]
+    text = "".join(event.text_delta for event in seen if isinstance(event, events.AssistantDelta))
+    return f"{name} began at event {seen[0].seq}" + (f" and read {text!r} as it came" if deltas else "")
 
 
 async def main() -> None:
     deployment = {"tool_calls": [call("deploy", version="1.2")]}
     run = submit("Deploy 1.2, please.", options(deployment))
     parked = await run.wait()  # nobody is here to say yes; the process may end now
-    print(parked.state, "on:", parked.question.prompt)
-    print("in the list:", STORE.list_session_summaries()[0].open_questions == (parked.question.question_id,))
+    print(parked.state, "on:", parked.question.prompt, len(STORE.list_session_summaries()[0].open_questions))
     last = STORE.last_seq(run.session_id)
 
     await answer_question(STORE, run.session_id, parked.question.question_id, "yes")  # from any process

@@ -164,8 +164,10 @@ class Guest(Generic[T]):
         if not self._task.done():
             self.is_left = True
             note_left(self.name)
-            # Else `asyncio.run` would wait for it at the end of the program, for ever.
+            # Else `asyncio.run` would wait for it at the end of the program, for ever, and complain of what it iterates.
             asyncio.tasks._unregister_task(self._task)
+            generators: Any = getattr(asyncio.get_running_loop(), "_asyncgens", set())
+            generators -= {generator for generator in generators if generator.ag_running}
             self._task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     async def wait_a_moment(self, moment_s: float | None = GUEST_MOMENT_S) -> None:

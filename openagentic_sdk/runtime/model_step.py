@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from typing import Any
@@ -187,16 +187,17 @@ class _Answer:
             )
             del messages
             try:
-                async with aclosing(answer):
-                    async for event in answer:
-                        if isinstance(event, wire.Done):
-                            done.append(event)
-                            return
-                        await pieces.send(event)
-                        if pieces.is_closed:  # the run is over, and a stream without an end would hold the event loop
-                            return
+                async for event in answer:
+                    if isinstance(event, wire.Done):
+                        done.append(event)
+                        return
+                    await pieces.send(event)
+                    if pieces.is_closed:  # the run is over, and a stream without an end would hold the event loop
+                        return
             finally:
                 pieces.close()
+                with suppress(RuntimeError):  # one that was left behind in the middle cannot be closed
+                    await answer.aclose()
 
         reading = Guest(read_all, f"provider {self._run.agent.provider.name}")
         try:

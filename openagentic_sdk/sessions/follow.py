@@ -20,7 +20,7 @@ from ..threads import in_daemon_thread
 from .base import FIRST_POLL_S, LAST_POLL_S, SessionStore
 
 # How long one wait in the store lasts; it bounds how late the watcher notices who came and who left.
-WAIT_S = 0.25
+WAIT_S = 0.1
 # A follower reads from the store again when it lets more than this come to it.
 MAX_WAITING_EVENTS = 1000
 _PAGE_EVENTS = 500
@@ -77,7 +77,7 @@ async def follow(
                 me.news.clear()
                 await me.news.wait()
     finally:
-        watch.leave(me)
+        await watch.leave(me)
 
 
 class Follower:
@@ -118,13 +118,13 @@ class Watch:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
 
-    def leave(self, follower: Follower) -> None:
-        """Somebody follows no more."""
+    async def leave(self, follower: Follower) -> None:
+        """Somebody follows no more. Behind the last one nothing reads the store any longer."""
         self.followers.remove(follower)
         if all(other.session_id != follower.session_id for other in self.followers):
             self._known.pop(follower.session_id, None)
         if not self.followers and self._task is not None:
-            self._task.cancel()
+            await asyncio.shield(self._task)
 
     def publish(self, session_id: str, events: Sequence[Event]) -> None:
         """Hand events to all who follow this session."""

@@ -330,6 +330,7 @@ class ProcessTest(unittest.TestCase):
         )
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process
 
