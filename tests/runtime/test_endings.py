@@ -152,6 +152,17 @@ class ForeignWriter(SessionWriter):
 
 
 class HangingTest(unittest.IsolatedAsyncioTestCase):
+    async def test_whatever_never_ends_the_run_ends_in_time(self):
+        # All at once: each takes the moment that the runtime gives.
+        await asyncio.gather(
+            self.check_tools(),
+            self.check_hooks(),
+            self.check_prompts(),
+            self.check_providers(),
+            self.check_stores(),
+            self.check_closing(),
+        )
+
     async def ended_in_time(self, options, prompt="go"):
         began = time.monotonic()
         result = await run(prompt=prompt, options=options)
@@ -159,7 +170,8 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         assert_closed(self, options.session_store, result.session_id)
         return result
 
-    async def test_a_tool_that_never_ends_gets_a_result_that_says_so_and_is_named(self):
+    async def check_tools(self):
+        """The call gets a result that says so, and a notice names what was left behind."""
         tools = {
             "coroutine": Made(stubborn),
             "thread": InThread(blocking),
@@ -176,7 +188,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
 
         await asyncio.gather(*(check(*item) for item in tools.items()))
 
-    async def test_hooks_that_never_end_are_left_behind(self):
+    async def check_hooks(self):
         points = ["session_start", "user_prompt_submit", "before_model_call", "pre_tool_use", "post_tool_use", "stop"]
         points.append("session_end")
 
@@ -191,7 +203,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         cases = [(point, hook) for point in points[:-1] for hook in (stubborn_hook, blocking)]
         await asyncio.gather(*(check(*case) for case in cases))
 
-    async def test_a_prompt_source_that_never_yields_ends_with_the_run(self):
+    async def check_prompts(self):
         async def prompts():
             yield "one"
             await stubborn()
@@ -199,7 +211,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         result = await self.ended_in_time(options_for(["done"], timeout_s=LIMIT_S), prompts())
         self.assertEqual(result.stop_reason, "timeout")
 
-    async def test_a_provider_that_never_answers_or_never_stops_ends_with_the_run(self):
+    async def check_providers(self):
         async def silent_stream(**_):
             await stubborn()
             yield Done()
@@ -225,7 +237,9 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
 
         await asyncio.gather(*map(check, for_ever))
 
-    async def test_a_store_that_hangs_is_an_error_in_time(self):
+    async def check_stores(self):
+        """A store that does not answer can promise no result: it is an error in time."""
+
         async def check(hangs_at):
             # Long enough for a busy machine to come to the place where the store hangs.
             options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], timeout_s=2 * LIMIT_S)
@@ -237,7 +251,7 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
         places = ["open", "system.init", "model.request", "tool.started", "tool.result", "result"]
         await asyncio.gather(*map(check, places))
 
-    async def test_closing_the_generator_ends_a_hanging_call_too(self):
+    async def check_closing(self):
         store = MemorySessionStore()
         events = query(prompt="go", options=options_for([CALL], tools=[Made(stubborn)], session_store=store))
         async for event in events:
