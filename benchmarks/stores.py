@@ -165,7 +165,7 @@ def _lists(place: Path) -> Iterator[Row]:
     yield from _list_files(place / "list-files")
     yield _list_database(f"sqlite:{place / 'list.db'}?durability=flush", "SQLite")
     if POSTGRES_URL:
-        with _own_schema(POSTGRES_URL) as url:
+        with own_schema(POSTGRES_URL) as url:
             yield _list_database(url, "Postgres")
 
 
@@ -217,7 +217,7 @@ def _run(source: str, bytecode: Path) -> None:
 
 
 @contextmanager
-def _own_schema(url: str) -> Iterator[str]:
+def own_schema(url: str) -> Iterator[str]:
     import psycopg
 
     schema = f"bench_{uuid.uuid4().hex[:12]}"

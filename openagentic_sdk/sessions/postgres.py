@@ -46,7 +46,7 @@ _APPEND = """
     ), added AS (
         INSERT INTO openagentic_events (session, seq, updated, data)
         SELECT moved.key, %(expected_seq)s + row.number, row.updated, row.data
-        FROM moved, unnest(%(times)s::float8[], %(lines)s::text[]) WITH ORDINALITY AS row (updated, data, number)
+        FROM moved, unnest(%(times)b::float8[], %(lines)b::text[]) WITH ORDINALITY AS row (updated, data, number)
     )
     SELECT ARRAY(SELECT channel FROM openagentic_follows WHERE session = moved.key AND until > now()) FROM moved
 """
@@ -254,7 +254,7 @@ class PostgresSessionStore(RemoteStore):
         batch = Batch.of(head, stamped)
         db.execute(
             "INSERT INTO openagentic_events (session, seq, updated, data) SELECT %s, %s + number, updated, data "
-            "FROM unnest(%s::float8[], %s::text[]) WITH ORDINALITY AS row (updated, data, number)",
+            "FROM unnest(%b::float8[], %b::text[]) WITH ORDINALITY AS row (updated, data, number)",
             (at.key, batch.expected_seq, list(batch.times), list(batch.lines)),
         )
         assigned = ", ".join(f"{name} = %({name})s" for name in _columns(batch.head))

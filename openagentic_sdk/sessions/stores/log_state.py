@@ -50,8 +50,10 @@ def read_head(
     """The head that a row of the database describes."""
     summary = summary_from_dict(loads_json(kept)) if kept else None
     start = summary or start_summary(session_id, created_at, loads_json(metadata))
-    counted = replace(start, events=last_seq, updated=updated or start.updated) if last_seq else start
-    return Head(counted, summary is not None or not last_seq)
+    updated = updated or start.updated
+    if last_seq and (last_seq, updated) != (start.events, start.updated):
+        start = replace(start, events=last_seq, updated=updated)
+    return Head(start, summary is not None or not last_seq)
 
 
 def copied_head(source: Head, start: SessionSummary, at_seq: int, updated: float | None) -> Head:

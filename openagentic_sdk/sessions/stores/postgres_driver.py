@@ -37,12 +37,24 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 
 def connect(url: str, timeout_s: float) -> BoundedConnection:
-    """A connection that commits each statement by itself and keeps nothing prepared, so a pooler may stand between."""
+    """A connection that commits each statement by itself, and prepares those that come often unless a pooler stands between.
+
+    Behind a pooler the next statement may reach another backend, which knows nothing of what was prepared.
+    """
     known = conninfo.conninfo_to_dict(url)
     limits = {name: value for name, value in KEEPALIVE.items() if name not in known}
     # libpq takes less than two seconds for two.
     limits["connect_timeout"] = max(2, min(int(timeout_s), int(str(known.get("connect_timeout") or 10))))
-    return BoundedConnection.connect(url, autocommit=True, prepare_threshold=None, **limits)  # type: ignore[arg-type]
+    db = BoundedConnection.connect(url, autocommit=True, prepare_threshold=None, **limits)  # type: ignore[arg-type]
+    try:
+        db.deadline = time.monotonic() + limits["connect_timeout"]
+        row = db.execute("SELECT pg_backend_pid()").fetchone()
+    except BaseException:
+        db.close()
+        raise
+    # A pooler tells a number of its own when one connects.
+    db.prepare_threshold = 2 if row and row[0] == db.info.backend_pid else None
+    return db
 
 
 def _until(deadline: float | None, work: Any) -> Generator[Any, Any, Any]:

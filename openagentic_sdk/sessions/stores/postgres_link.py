@@ -142,6 +142,8 @@ class PostgresServer:
 
     def _drop_idle(self, *, older_than: float) -> None:
         with self._guard:
+            if not self._idle or self._idle[0][0] >= older_than:
+                return
             old = [db for since, db in self._idle if since < older_than]
             self._idle = [kept for kept in self._idle if kept[0] >= older_than]
         for db in old:
@@ -226,22 +228,19 @@ class _PostgresNews:
 
     def listen(self, channel: str) -> _PostgresListener | None:
         with translated(None, self._server.where):
-            db = self._server.connect(5.0)
-            try:
-                db.deadline = time.monotonic() + 5.0
-                db.execute(f"LISTEN {channel}")
-                # Sent on another connection: behind a pooler that shares them, it would not arrive.
-                self._server.call(None, lambda other: other.execute("SELECT pg_notify(%s, '')", (channel,)), 5.0)
-                listener = _PostgresListener(self._server, db)
-                if any(True for _ in db.notifies(timeout=1.0, stop_after=1)):
-                    return listener
-            except driver().psycopg.Error:
-                db.close()
-                if not self._server.call(None, _is_standby, 5.0):
-                    raise
+            if self._server.call(None, _is_standby, 5.0):
                 return None
-            db.close()
-            return None
+            db, hears = self._server.connect(5.0), False
+            try:
+                db.deadline = time.monotonic() + 10.0
+                db.execute(f"LISTEN {channel}")
+                # Sent on another connection: behind a pooler that shares them, it does not arrive.
+                self._server.call(None, partial(_notify, values=([channel], [""])), 5.0)
+                hears = any(True for _ in db.notifies(timeout=1.0, stop_after=1))
+            finally:
+                if not hears:
+                    db.close()
+            return _PostgresListener(self._server, db) if hears else None
 
     def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
         command = (

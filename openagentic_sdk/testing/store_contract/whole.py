@@ -199,5 +199,5 @@ class WholeSessions(StoreTest):
         writing = self.open_or_same()
         timer = threading.Timer(0.05, lambda: writing.append_event(session_id, UserMessage("news")))
         timer.start()
+        self.addCleanup(timer.join)
         self.assertTrue(self.store.wait_for_events(session_id, after_seq=1, timeout_s=10))
-        timer.join()
