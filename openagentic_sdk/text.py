@@ -72,6 +72,8 @@ def printable(text: str) -> str:
 
 def without_hidden(text: str) -> str:
     """The text without hidden letters; every end of line becomes a line feed, two halves of a letter become the letter."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text  # most texts are plain, and need not be looked at letter by letter
     if not text.isascii():
         text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)
     return _replace_hidden(text.replace("\r\n", "\n").replace("\r", "\n"), lambda letter: "")
@@ -79,6 +81,8 @@ def without_hidden(text: str) -> str:
 
 def one_line(text: str) -> str:
     """The text without hidden letters on one line, with single blanks."""
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()
     return " ".join(without_hidden(" ".join(text.split())).split())
 
 
