@@ -29,6 +29,7 @@ from .claude_models import ClaudeFamily, claude_family
 from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .keys import ApiKey
+from .loose import as_list, as_mapping, as_text
 from .quirks import Quirks
 from .token_count import TokenCount
 
@@ -144,15 +145,15 @@ class MessageReading(Reading):
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         kind = chunk.get("type")
         if kind == "message_start":
-            self._start(_mapping(chunk.get("message")))
+            self._start(as_mapping(chunk.get("message")))
         elif kind == "content_block_start":
-            return self._open_block(self._index(chunk, len(self._blocks)), _mapping(chunk.get("content_block")))
+            return self._open_block(self._index(chunk, len(self._blocks)), as_mapping(chunk.get("content_block")))
         elif kind == "content_block_delta":
-            return self._grow_block(self._index(chunk, len(self._blocks) - 1), _mapping(chunk.get("delta")))
+            return self._grow_block(self._index(chunk, len(self._blocks) - 1), as_mapping(chunk.get("delta")))
         elif kind == "content_block_stop":
             self._ended.add(self._index(chunk, len(self._blocks) - 1))
         elif kind == "message_delta":
-            self._take_message({**_mapping(chunk.get("delta")), "usage": chunk.get("usage")})
+            self._take_message({**as_mapping(chunk.get("delta")), "usage": chunk.get("usage")})
         elif kind == "message_stop":
             self._stopped = True
             self.take_marker()
@@ -164,19 +165,19 @@ class MessageReading(Reading):
         self._start(body)
         shown: list[StreamEvent] = []
         for index, block in enumerate(body["content"]):
-            shown += self._open_block(index, _mapping(block))
+            shown += self._open_block(index, as_mapping(block))
             self._ended.add(index)
         self._stopped = True
         return shown
 
     def conclude(self) -> tuple[list[StreamEvent], ModelOutput]:
         blocks = [block for _, block in sorted(self._blocks.items())]
-        text = "".join(_text(block.get("text")) for block in blocks if block.get("type") == "text")
+        text = "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
         if not self._stopped and self._stop_reason is None:
             raise IncompleteResponseError(
                 f"the message stopped after {len(text)} characters without message_stop", partial_text=text
             )
-        reasoning = "".join(_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking")
+        reasoning = "".join(as_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking")
         calls = self._calls()
         service_tier = self._usage.get("service_tier")
         return [], ModelOutput(
@@ -188,7 +189,7 @@ class MessageReading(Reading):
             extras=self._extras(),
             refusal=self._stop_reason == "refusal",
             model=self._model,
-            citations=tuple(citation for block in blocks for citation in _list(block.get("citations"))),
+            citations=tuple(citation for block in blocks for citation in as_list(block.get("citations"))),
             response_id=self._id,
             service_tier=service_tier if isinstance(service_tier, str) else None,
         )
@@ -209,7 +210,7 @@ class MessageReading(Reading):
         if isinstance(reason, str) and reason and not is_unfinished(self._stop_reason):
             self._stop_reason = reason
         # The last message_delta is cumulative, but does not repeat what message_start said of the prompt.
-        usage = _mapping(message.get("usage"))
+        usage = as_mapping(message.get("usage"))
         self._usage.update({key: value for key, value in usage.items() if value is not None})
 
     def _index(self, chunk: Mapping[str, Any], usual: int) -> int:
@@ -220,9 +221,9 @@ class MessageReading(Reading):
         if index in self._blocks or self._stopped:
             raise GarbledResponseError(f"the endpoint began block {index} twice, or after the end of its message")
         self._blocks[index] = dict(block)
-        if block.get("type") == "text" and _text(block.get("text")):
+        if block.get("type") == "text" and as_text(block.get("text")):
             return [TextDelta(block["text"])]
-        if block.get("type") == "thinking" and _text(block.get("thinking")):
+        if block.get("type") == "thinking" and as_text(block.get("thinking")):
             return [ReasoningDelta(block["thinking"])]
         return []
 
@@ -232,30 +233,30 @@ class MessageReading(Reading):
             self._grow_input(index, delta)
             return []
         block = self._blocks.setdefault(index, {"type": "text", "text": ""})
-        if kind == "text_delta" and _text(delta.get("text")):
-            block["text"] = _text(block.get("text")) + delta["text"]
+        if kind == "text_delta" and as_text(delta.get("text")):
+            block["text"] = as_text(block.get("text")) + delta["text"]
             return [TextDelta(delta["text"])]
-        if kind == "thinking_delta" and _text(delta.get("thinking")):
-            block["thinking"] = _text(block.get("thinking")) + delta["thinking"]
+        if kind == "thinking_delta" and as_text(delta.get("thinking")):
+            block["thinking"] = as_text(block.get("thinking")) + delta["thinking"]
             return [ReasoningDelta(delta["thinking"])]
         if kind == "signature_delta":
-            block["signature"] = _text(block.get("signature")) + _text(delta.get("signature"))
+            block["signature"] = as_text(block.get("signature")) + as_text(delta.get("signature"))
         elif kind == "citations_delta":
-            block["citations"] = [*_list(block.get("citations")), delta.get("citation")]
+            block["citations"] = [*as_list(block.get("citations")), delta.get("citation")]
         return []
 
     def _grow_input(self, index: int, delta: Mapping[str, Any]) -> None:
         """Add a piece of a call's arguments; one that belongs to no open call would be missing in another."""
         if self._blocks.get(index, {}).get("type") in (None, "text", "thinking") or index in self._ended:
             raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is no open call")
-        self._arguments.setdefault(index, []).append(_text(delta.get("partial_json")))
+        self._arguments.setdefault(index, []).append(as_text(delta.get("partial_json")))
 
     def _calls(self) -> list[ToolCall]:
         uses = [(index, block) for index, block in sorted(self._blocks.items()) if block.get("type") == "tool_use"]
         heard = [
             HeardCall(
-                _text(block.get("id")),
-                _text(block.get("name")),
+                as_text(block.get("id")),
+                as_text(block.get("name")),
                 "".join(self._arguments.get(index, ())) or (json.dumps(block["input"]) if block.get("input") else ""),
                 ended=index in self._ended,
             )
@@ -349,7 +350,7 @@ def _assistant_blocks(message: Message) -> list[dict[str, Any]]:
     if isinstance(kept, list):
         kept_ids = [block.get("id") for block in kept if block.get("type") == "tool_use"]
         if kept_ids == [call["id"] for call in calls]:
-            said = [block for block in kept if block.get("type") != "text" or _text(block.get("text")).strip()]
+            said = [block for block in kept if block.get("type") != "text" or as_text(block.get("text")).strip()]
             return [
                 {**block, "id": _usable_id(block["id"])} if block.get("type") == "tool_use" else dict(block)
                 for block in said
@@ -472,15 +473,3 @@ def _mark_cached(payload: dict[str, Any], ttl: str) -> None:
     for blocks in ends:
         if blocks:
             blocks[-1] = {**blocks[-1], "cache_control": mark}
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

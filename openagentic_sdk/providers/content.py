@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..frozen import frozen
+from .loose import as_mapping
 
 MEDIA_KINDS = ("image", "file", "audio")
 
@@ -75,7 +76,7 @@ def read_part(item: Any) -> Part:
         inner = item.get("image_url")
         return _from_url("image", str((inner.get("url") if isinstance(inner, Mapping) else inner) or ""))
     if kind == "input_audio":
-        inner = _mapping(item.get("input_audio"))
+        inner = as_mapping(item.get("input_audio"))
         media_type = _FORMATS.get(str(inner.get("format")), f"audio/{inner.get('format') or 'wav'}")
         return Part("audio", media_type=media_type, data=_base64_of("audio", inner.get("data")))
     if kind == "file" and isinstance(item.get("file"), Mapping):
@@ -116,7 +117,3 @@ def _base64_of(kind: str, data: Any) -> str:
     if not isinstance(data, str) or not data or re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", data) is None:
         raise OptionsError(f"the {kind} part needs data in base64 or a url")
     return data
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

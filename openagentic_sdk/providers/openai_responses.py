@@ -33,6 +33,7 @@ from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .failures import error_in_body
 from .keys import ApiKey
+from .loose import as_mapping, as_mappings, as_text
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
 from .quirks import Quirks
@@ -174,19 +175,19 @@ class ResponseReading(Reading):
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         kind = str(chunk.get("type") or "")
         if kind in ("response.created", "response.in_progress", "response.queued", *_ENDS):
-            self._check_same_response(_mapping(chunk.get("response")).get("id"))
+            self._check_same_response(as_mapping(chunk.get("response")).get("id"))
         if kind in _ENDS:
-            self._take_end(_mapping(chunk.get("response")))
+            self._take_end(as_mapping(chunk.get("response")))
         elif kind == "response.output_item.added":
             self._items.append(self._placed(chunk))
         elif kind == "response.output_item.done":
             self._replace_item(chunk)
         elif kind == "response.function_call_arguments.delta":
             place = self._find_call(chunk)
-            self._arguments[place] = self._arguments.get(place, "") + _string(chunk.get("delta"))
+            self._arguments[place] = self._arguments.get(place, "") + as_text(chunk.get("delta"))
         elif kind == "response.function_call_arguments.done":
             place = self._find_call(chunk)
-            self._arguments[place] = _string(chunk.get("arguments")) or self._arguments.get(place, "")
+            self._arguments[place] = as_text(chunk.get("arguments")) or self._arguments.get(place, "")
             self._ended.add(place)
         elif kind == "response.reasoning_summary_part.added" and self._reasoning:
             return self._show_reasoning("\n\n")
@@ -216,11 +217,11 @@ class ResponseReading(Reading):
         rest: list[StreamEvent] = []
         if text and not self._text:
             rest = self._show_text(text)
-        parts = [part for item in self._items for part in _mappings(item.get("content"))]
+        parts = [part for item in self._items for part in as_mappings(item.get("content"))]
         refusal = self._refusal or any(part.get("refusal") for part in parts)
         reason = self._finish_reason(response)
         calls = self._calls(reason, refusal)
-        model, tier, usage = response.get("model"), response.get("service_tier"), _mapping(response.get("usage"))
+        model, tier, usage = response.get("model"), response.get("service_tier"), as_mapping(response.get("usage"))
         return rest, ModelOutput(
             assistant_text=text or None,
             tool_calls=calls,
@@ -230,10 +231,10 @@ class ResponseReading(Reading):
             extras=self._extras(),
             refusal=refusal,
             model=model if isinstance(model, str) else None,
-            citations=tuple(note for part in parts for note in _mappings(part.get("annotations"))),
+            citations=tuple(note for part in parts for note in as_mappings(part.get("annotations"))),
             response_id=self._id,
             service_tier=tier if isinstance(tier, str) else None,
-            logprobs=[one for part in parts for one in _mappings(part.get("logprobs"))] or None,
+            logprobs=[one for part in parts for one in as_mappings(part.get("logprobs"))] or None,
             cost_usd=reported_cost(usage),
         )
 
@@ -264,7 +265,7 @@ class ResponseReading(Reading):
         if response.get("status") in ("failed", "cancelled"):
             raise ProviderResponseError(f"the response ended with status {response['status']} and without a reason")
         self._response = response
-        final = [dict(item) for item in _mappings(response.get("output"))]
+        final = [dict(item) for item in as_mappings(response.get("output"))]
         if not self._items:
             self._items = final
             self._ended = {n for n, item in enumerate(final) if item.get("status", "completed") == "completed"}
@@ -279,7 +280,7 @@ class ResponseReading(Reading):
         self.take_marker()
 
     def _placed(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
-        return {**_mapping(chunk.get("item")), "_place": chunk.get("output_index")}
+        return {**as_mapping(chunk.get("item")), "_place": chunk.get("output_index")}
 
     def _replace_item(self, chunk: Mapping[str, Any]) -> None:
         item = self._placed(chunk)
@@ -306,9 +307,9 @@ class ResponseReading(Reading):
         asked = [(place, item) for place, item in enumerate(self._items) if item.get("type") == "function_call"]
         heard = [
             HeardCall(
-                _string(item.get("call_id")) or _string(item.get("id")),
-                _string(item.get("name")),
-                _string(item.get("arguments")) or self._arguments.get(place, ""),
+                as_text(item.get("call_id")) or as_text(item.get("id")),
+                as_text(item.get("name")),
+                as_text(item.get("arguments")) or self._arguments.get(place, ""),
                 ended=place in self._ended,
             )
             for place, item in asked
@@ -322,7 +323,7 @@ class ResponseReading(Reading):
         """Why the response ended before its end; None when it did not."""
         if response.get("status") != "incomplete":
             return None
-        reason = _string(_mapping(response.get("incomplete_details")).get("reason")) or "incomplete"
+        reason = as_text(as_mapping(response.get("incomplete_details")).get("reason")) or "incomplete"
         return "length" if reason == "max_output_tokens" else reason
 
     def _extras(self) -> dict[str, Any] | None:
@@ -354,7 +355,7 @@ def _same_item(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _text_of(items: Sequence[Mapping[str, Any]]) -> str:
-    parts = [part for item in items if item.get("type") == "message" for part in _mappings(item.get("content"))]
+    parts = [part for item in items if item.get("type") == "message" for part in as_mappings(item.get("content"))]
     return "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
@@ -362,13 +363,9 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
     texts = []
     for item in items:
         if item.get("type") == "reasoning":
-            parts = _mappings(item.get("summary")) or _mappings(item.get("content"))
+            parts = as_mappings(item.get("summary")) or as_mappings(item.get("content"))
             texts += [str(part.get("text") or "") for part in parts]
     return "\n\n".join(text for text in texts if text)
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
 
 
 def _items(message: Message) -> list[dict[str, Any]]:
@@ -391,7 +388,7 @@ def _items(message: Message) -> list[dict[str, Any]]:
         }
         for call in message.get("tool_calls") or ()
     }
-    return _with_kept(_mappings(message.get("responses_items")), text, calls)
+    return _with_kept(as_mappings(message.get("responses_items")), text, calls)
 
 
 def _with_kept(
@@ -456,11 +453,3 @@ def _choices(settings: RequestSettings, names: ToolNames, has_tools: bool) -> di
 def _format(response_format: Mapping[str, Any]) -> dict[str, Any]:
     inner = response_format.get("json_schema")
     return {"type": "json_schema", **inner} if isinstance(inner, Mapping) else dict(response_format)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _string(value: Any) -> str:
-    return value if isinstance(value, str) else ""

@@ -16,6 +16,7 @@ from ..errors import GarbledResponseError, IncompleteResponseError
 from ..frozen import mutable
 from .base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall
 from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
+from .loose import as_text
 from .think_tags import ThinkTagSplitter
 
 _REASONING_TEXT = ("reasoning_content", "reasoning", "reasoning_text")
@@ -34,10 +35,10 @@ class _Slot:
 
     def take(self, entry: Mapping[str, Any]) -> None:
         """Add a fragment. Ids and names are kept from the first fragment that has them: many servers repeat them whole."""
-        self.id = self.id or _text(entry.get("id"))
+        self.id = self.id or as_text(entry.get("id"))
         function = entry.get("function")
         function = function if isinstance(function, Mapping) else {}
-        self.name = self.name or _text(function.get("name"))
+        self.name = self.name or as_text(function.get("name"))
         arguments = function.get("arguments")
         if isinstance(arguments, str):
             self.pieces.append(arguments)
@@ -49,15 +50,15 @@ class _Slot:
 
     def is_over(self, entry: Mapping[str, Any]) -> bool:
         """Whether a fragment under the same index begins another call: Ollama and Gemini give every call the index 0."""
-        call_id = _text(entry.get("id"))
+        call_id = as_text(entry.get("id"))
         if self.id and call_id:
             return call_id != self.id
         function = entry.get("function")
         function = function if isinstance(function, Mapping) else {}
-        name, arguments = _text(function.get("name")), function.get("arguments")
+        name, arguments = as_text(function.get("name")), function.get("arguments")
         if not (name and self.name):
             return False
-        begins = isinstance(arguments, Mapping) or _text(arguments).lstrip().startswith("{")
+        begins = isinstance(arguments, Mapping) or as_text(arguments).lstrip().startswith("{")
         return name != self.name or (begins and self._is_whole())
 
     def _is_whole(self) -> bool:
@@ -111,7 +112,7 @@ class ToolCallAssembler:
         )
 
     def _slot_for(self, entry: Mapping[str, Any]) -> _Slot:
-        index, call_id = entry.get("index"), _text(entry.get("id"))
+        index, call_id = entry.get("index"), as_text(entry.get("id"))
         if isinstance(index, int) and not isinstance(index, bool):
             slot = self._by_index.get(index)
             if slot is None or slot.is_over(entry):
@@ -405,15 +406,11 @@ def _merge_detail(last: dict[str, Any], detail: Mapping[str, Any]) -> None:
 def _detail_text(detail: Any) -> str:
     if not isinstance(detail, Mapping):
         return ""
-    return _text(detail.get("text")) or _text(detail.get("summary"))
+    return as_text(detail.get("text")) or as_text(detail.get("summary"))
 
 
 def _part_text(value: Any) -> str:
     """The text of a content part, which may itself be a list of parts."""
     if isinstance(value, list):
         return "".join(_part_text(part.get("text")) for part in value if isinstance(part, Mapping))
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    return as_text(value)

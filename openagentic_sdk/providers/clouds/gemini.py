@@ -28,6 +28,7 @@ from ..chat_request import (
 from ..content import Part, cannot_carry, read_parts
 from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvider, Reading
 from ..keys import ApiKey
+from ..loose import as_mapping
 from ..quirks import Quirks
 from ..token_count import TokenCount
 
@@ -141,18 +142,18 @@ class GeminiReading(Reading):
         usage, model = chunk.get("usageMetadata"), chunk.get("modelVersion")
         self._usage = _usage(usage) if isinstance(usage, Mapping) else self._usage
         self._model = model if isinstance(model, str) and model else self._model
-        feedback = _mapping(chunk.get("promptFeedback"))
+        feedback = as_mapping(chunk.get("promptFeedback"))
         self._blocked = str(feedback["blockReason"]) if feedback.get("blockReason") else self._blocked
         candidates = chunk.get("candidates")
         candidates = candidates if isinstance(candidates, list) else []
         first = next((one for one in candidates if isinstance(one, Mapping) and one.get("index", 0) == 0), {})
         shown: list[StreamEvent] = []
-        parts = _mapping(first.get("content")).get("parts")
+        parts = as_mapping(first.get("content")).get("parts")
         for part in parts if isinstance(parts, list) else []:
             if isinstance(part, Mapping):
                 shown += self._take_part(dict(part))
         for holder, key in (("groundingMetadata", "groundingChunks"), ("citationMetadata", "citationSources")):
-            found = _mapping(first.get(holder)).get(key)
+            found = as_mapping(first.get(holder)).get(key)
             for item in found if isinstance(found, list) else []:
                 if isinstance(item, Mapping) and item not in self._citations:
                     self._citations.append(item)
@@ -184,7 +185,7 @@ class GeminiReading(Reading):
                 text=args if isinstance(args := call.get("args"), str) else json.dumps(args or {}),
                 ended=True,
             )
-            for call in (_mapping(part.get("functionCall")) for part in self._parts)
+            for call in (as_mapping(part.get("functionCall")) for part in self._parts)
             if call
         ]
         is_refusal = bool(self._blocked) or bool(
@@ -345,7 +346,7 @@ def _generation(settings: RequestSettings, model: str) -> dict[str, Any]:
         if kind not in ("json_schema", "json_object"):
             raise OptionsError(f"Gemini takes response_format json_schema or json_object, not {kind!r}")
         fields["responseMimeType"] = "application/json"
-        fields["responseJsonSchema"] = _mapping(wanted.get("json_schema")).get("schema")
+        fields["responseJsonSchema"] = as_mapping(wanted.get("json_schema")).get("schema")
     if settings.reasoning_effort is not None:
         fields["thinkingConfig"] = _thinking(settings.reasoning_effort, model)
     return {key: value for key, value in fields.items() if value is not None}
@@ -376,7 +377,3 @@ def _usage(said: Mapping[str, Any]) -> dict[str, Any]:
 def _text(part: Mapping[str, Any]) -> str:
     text = part.get("text")
     return text if isinstance(text, str) else ""
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
