@@ -139,13 +139,22 @@ class CorruptionTest(SceneTest):
         self.assert_damaged([*self.lines[:7], foreign[4], *self.lines[7:]], 8, ("sequence",), "interleaved")
 
     def test_line_ends_that_an_editor_converted_are_named_and_undone_by_salvage(self) -> None:
-        converted = b"".join(self.lines).replace(b"\n", b"\r\n")
-        self.assert_damaged([converted], 1, ("json", "checksum", "sequence"), "line ends")
-        saved = salvage(self.store, "s")
-        self.assertEqual((saved.events, saved.dropped_bytes), (len(self.lines), 0))
-        events = self.store.read_events(saved.session_id)
-        self.assertEqual(bare(events[1 : len(self.lines) + 1]), bare(self.events))
-        self.assertEqual(self.path.read_bytes(), converted)
+        content, kinds = b"".join(self.lines), ("json", "checksum", "sequence")
+        for converted in (
+            content.replace(b"\n", b"\r\n"),
+            b"\xef\xbb\xbf" + content,
+            b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"),
+        ):
+            self.assert_damaged([converted], 1, kinds, "line ends")
+            saved = salvage(self.store, "s")
+            self.assertEqual((saved.events, saved.dropped_bytes), (len(self.lines), 0))
+            events = self.store.read_events(saved.session_id)
+            self.assertEqual(bare(events[1 : len(self.lines) + 1]), bare(self.events))
+            self.assertEqual(self.path.read_bytes(), converted)
+        half = len(self.lines) // 2
+        mixed = [*self.lines[:half], *(line.replace(b"\n", b"\r\n") for line in self.lines[half:])]
+        self.assert_damaged(mixed, half + 1, kinds, "line ends")
+        self.assertEqual(salvage(self.store, "s").events, len(self.lines))
 
     def test_a_hole_in_what_was_on_disk_is_a_loss_and_no_torn_tail(self) -> None:
         content = bytearray(b"".join(self.lines) * 1)

@@ -6,6 +6,7 @@ there, and lines behind it can be told to be what was written although the chain
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
@@ -14,7 +15,7 @@ from ...disk import Disk
 from ...frozen import frozen
 from ...serialization import event_to_dict
 from .blocks import line_blocks, offset_of, read_range, split_lines
-from .line import HEAD_PATTERN, SEAL_LENGTH, BadLineError, Envelope, check_line, decode_line, read_envelope
+from .line import HEAD, HEAD_PATTERN, SEAL_LENGTH, BadLineError, Envelope, check_line, decode_line, read_envelope
 
 
 @frozen
@@ -38,13 +39,13 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Ch
     """What was done to the log where line `expected`, at `offset` behind checksum `crc`, is not what was written."""
     lines = _lines(disk, fd, offset)
     line = next(lines)
-    if line.endswith(b"\r"):
+    if (plain := as_written(line, offset)) != line:
         try:
-            check_line(line[:-1], expected, crc)
+            check_line(plain, expected, crc)
         except BadLineError:
-            pass
+            line = plain
         else:
-            return Change("line ends", "its line end was converted to CRLF, as some editors do (line ends)")
+            return Change("line ends", "its line end was converted to CRLF, or a mark put in front of it (line ends)")
     envelope = read_envelope(line)
     if HEAD_PATTERN.search(line, 1):
         return Change("interleaved", "pieces of two lines stand within each other (interleaved)")
@@ -55,7 +56,8 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Ch
         behind = read_envelope(follower)
         if behind is not None and behind.seq > expected + 1 and _follows(follower, envelope):
             return Change("deleted", f"bytes from within it up to within event {behind.seq - 1} are missing (deleted)")
-        return Change("edited", "its bytes are not those that were written (edited)")
+        what = "its bytes" if expected == 1 else "its bytes, or those of the event before it,"
+        return Change("edited", f"{what} are not those that were written (edited)")
     if envelope.seq > expected:
         if any(later.seq == expected for later in map(read_envelope, lines) if later is not None):
             return Change("moved", f"event {envelope.seq} stands in its place, and it stands later (moved)")
@@ -65,6 +67,13 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Ch
     if read_range(disk, fd, start, end) == line + b"\n":
         return Change("doubled", f"event {envelope.seq} stands there a second time (doubled)")
     return Change("interleaved", f"another event {envelope.seq} stands there, of a second writer or log (interleaved)")
+
+
+def as_written(line: bytes, offset: int) -> bytes:
+    """The line without what editors for other systems add: a carriage return at its end, a mark at the file's start."""
+    if offset == 0:
+        line = line.removeprefix(BOM_UTF8)
+    return line[:-1] if line.endswith(b"\r") and line.startswith(HEAD) else line
 
 
 def fragments(disk: Disk, fd: int, offset: int, good: int) -> Iterator[Fragment]:

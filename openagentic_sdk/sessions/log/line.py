@@ -100,7 +100,7 @@ def check_line(line: bytes, seq: int, crc: int) -> int:
             raise BadLineError("sequence")
     elif b"\0" in line:
         raise BadLineError("hole")
-    elif _SEAL.fullmatch(line, max(0, line.rfind(b',"dur":'))):
+    elif _SEAL.fullmatch(line.removesuffix(b"\r"), max(0, line.rfind(b',"dur":'))):
         raise BadLineError("checksum")
     elif not isinstance(_load_object(line, "utf-8-sig").get("type"), str):
         raise BadLineError("json")

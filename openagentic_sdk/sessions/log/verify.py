@@ -37,10 +37,9 @@ from ..seal import Seal
 from ..store import FileSessionStore
 from .blocks import line_blocks, read_range
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
-from .damage import Fragment, fragments
+from .damage import Fragment, as_written, fragments
 from .folder import LOG_NAME, SUMMARY_NAME, storage_errors
 from .kept import SummaryBeside
-from .line import HEAD
 from .scan import LogReader, Position
 
 _WRONG: Mapping[str, str] = {
@@ -317,10 +316,11 @@ def salvage(
         again = report
         said = "; ".join(f"{problem.detail or _WRONG[problem.kind]}" for problem in report.problems)
         if any(problem.change == "line ends" for problem in report.problems):
+            offset = 0
             for block in line_blocks(SystemDisk(), fd, 0):
-                for line in block.splitlines(keepends=True):
-                    is_converted = line.startswith(HEAD) and line.endswith(b"\r\n")
-                    undone.write(line[:-2] + b"\n" if is_converted else line)
+                lines = block.split(b"\n")
+                undone.write(b"\n".join([as_written(lines[0], offset), *(as_written(line, 1) for line in lines[1:])]))
+                offset += len(block)
             undone.flush()
             fd = undone.fileno()
             again = _verify_log(fd, session_id, _Witnesses(store, session_id, {}))
