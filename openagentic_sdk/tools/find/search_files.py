@@ -10,15 +10,17 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 from ...errors import ToolError
+from ...patterns import regex
 from ..base import ToolContext
 from ..files.workspace import check_cancelled, open_file
 from .search import Answer, Query, open_listed, search_file
 from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes
 
+# An escape but for back references, a set (a `]` at its start belongs to it), or a character that means itself.
+_LINEAR = regex(r"(?:\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*+\]|[^\\\[(){}*+?|])*+", re.DOTALL)
 _UNREADABLE: Answer = ("unreadable", 0, [])
 
 
@@ -116,10 +118,4 @@ def _batches(files: Iterator[ListedFile]) -> Iterator[list[ListedFile]]:
 
 def is_linear(pattern: str) -> bool:
     """Whether a pattern can match in one way only at each place: characters, sets, escapes and anchors, nothing else."""
-    return _linear().fullmatch(pattern) is not None
-
-
-@cache
-def _linear() -> re.Pattern[str]:
-    # An escape but for back references, a set (a `]` at its start belongs to it), or a character that means itself.
-    return re.compile(r"(?:\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*+\]|[^\\\[(){}*+?|])*+", re.DOTALL)
+    return _LINEAR.fullmatch(pattern) is not None
