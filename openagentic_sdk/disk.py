@@ -110,6 +110,18 @@ def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True, mod
         disk.fsync_folder(str(path.parent))
 
 
+def write_for_one(path: Path, text: str) -> None:
+    """Write a file that only its owner may read (mode 0600), whatever it was before; devices and pipes are written to.
+
+    Raises `OSError`.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+    else:
+        write_durably(SystemDisk(), Path(os.path.realpath(path)), data)
+
+
 def write_new_file(disk: Disk, path: Path, blocks: Iterable[bytes], *, sync: bool, mode: int = 0o600) -> None:
     """Write the blocks into a file whose name is known to no other process yet. Raises `OSError`."""
     fd = disk.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY | NO_FOLLOW, mode)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ..disk import write_for_one
 from ..errors import OptionsError
 from ..events import Event
 from ..patterns import regex
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     events = store.read_events(find_session(store, args.id))
     text = _written(events, args, build_mask(args.redact, args.mask, secrets=not args.no_redact))
     if args.output:
-        Path(args.output).write_text(text, encoding="utf-8", errors="backslashreplace")
+        write_for_one(Path(args.output), text)
     else:
         sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
     return OK

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
+from ..disk import write_for_one
 from ..sessions.base import SessionStore
 from ..viewer.page import build_page
 from .exits import OK
 from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
-from .terminal import Screen
+from .terminal import Screen, on_one_line
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,9 +33,10 @@ def run(args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     if args.serve:
         return _serve(store, session_id, title, args.port, screen)
-    target = Path(args.output or f"{session_id}.html")
-    target.write_text(build_page(store.iter_events(session_id), title=title), encoding="utf-8")
-    screen.line(f"wrote {target}: open it in a browser")
+    # An id may hold what means another folder.
+    target = Path(args.output or f"{re.sub(r'[^A-Za-z0-9_-][^A-Za-z0-9._-]*', '_', session_id)}.html")
+    write_for_one(target, build_page(store.iter_events(session_id), title=title))
+    screen.line(f"wrote {on_one_line(str(target))}: open it in a browser")
     return OK
 
 

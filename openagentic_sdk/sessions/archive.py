@@ -51,7 +51,8 @@ def archive_session(
         raise FileExistsError(f"{target} exists already: choose another file")
     unfinished = target.with_name(f".{target.name}.{os.getpid()}.new")
     try:
-        with ZipFile(unfinished, "w", ZIP_DEFLATED) as file:
+        private = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(private, "wb") as whole, ZipFile(whole, "w", ZIP_DEFLATED) as file:
             sessions = [_write_session(store, file, number, name) for number, name in enumerate(names)]
             manifest = {"format": FORMAT, "version": VERSION, "sessions": sessions}
             file.writestr(MANIFEST_NAME, dumps_json(manifest))
