@@ -225,13 +225,14 @@ class ProviderConnectionError(ProviderError):
 
 
 class ProviderTimeoutError(ProviderError):
-    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`."""
-
-    retryable = True
+    """No answer in time; `phase` is `connect`, `first_byte`, `idle` or `total`. When all of the time is used up (`total`),
+    there is none left to ask again in.
+    """
 
     def __init__(self, message: str, *, phase: str) -> None:
         super().__init__(message)
         self.phase = phase
+        self.retryable = phase != "total"
 
 
 class ProviderResponseError(ProviderError):

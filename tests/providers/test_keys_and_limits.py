@@ -172,6 +172,13 @@ class TimeLimits(WithEnvironment):
             self.assertLess(time.monotonic() - began, 1.1)
         self.assertEqual(raised.exception.phase, "total")
 
+    async def test_no_time_is_left_to_ask_again_when_all_of_it_is_used_up(self) -> None:
+        with Server(lambda c, r: c.wait_for_client_to_go()) as server:
+            provider = guarded(self.provider(server, timeouts=Timeouts(total_s=0.2)), retry=RetryPolicy(base_s=0.01))
+            with self.assertRaises(ProviderTimeoutError):
+                await provider.complete(model="m", messages=HELLO)
+        self.assertEqual(len(server.requests), 1)
+
     async def test_a_json_body_that_began_at_once_is_not_late(self) -> None:
         body = json.dumps({"choices": [{"message": {"content": "Good"}, "finish_reason": "stop"}]}).encode()
 
