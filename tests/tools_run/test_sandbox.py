@@ -151,7 +151,7 @@ class Confined(WorkspaceTestCase):
                     listening.listen()
                 for settings in ({}, {"sandbox_network": True}, {"sandbox_unix_sockets": True}):
                     with self.subTest(settings=settings):
-                        result = self.confined(f"{sys.executable} try.py", **settings)
+                        result = self.confined(f"{sys.executable} -W ignore try.py", **settings)
                         self.assertEqual((result["stdout"], result["stderr"]), ("pair b'x'\n", ""))
 
     def test_local_sockets_of_the_workspace_work_once_they_are_allowed(self) -> None:
