@@ -47,6 +47,7 @@ from .sessions.seal import Seal, key_path, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
 from .skills.fields import served_model
+from .skills.files import bytecode_folder
 from .skills.frontmatter import Diagnostic
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
@@ -284,7 +285,7 @@ class _Assembly:
             return _with_task(ToolRegistry(options.tools), options.agents)
         agents = {name: definition.description for name, definition in self._agents.items()}
         bash = BashTool(
-            environment=self._project.settings.env,
+            environment={"PYTHONPYCACHEPREFIX": bytecode_folder("commands"), **self._project.settings.env},
             sandbox=options.sandbox,
             bash_effects=options.bash_effects,
             sandbox_is_announced=options.sandbox == "auto",

@@ -82,7 +82,7 @@ class ShellHook:
 
     With `args` the command is a program that is run without a shell. `event` is Claude Code's name for the point, None for
     the usual one; `plugin_root` the folder of the plugin that the hook came with. What `is_async` is not waited for, and
-    ends with the run at the latest. What `only_forbids` neither allows nor changes anything.
+    ends after `timeout_s`, or with the event loop. What `only_forbids` neither allows nor changes anything.
     """
 
     command: str
@@ -95,12 +95,13 @@ class ShellHook:
     plugin_root: str = ""
     is_async: bool = False
     only_forbids: bool = False
+    timeout_s: float = DEFAULT_TIMEOUT_S
 
     async def __call__(self, payload: dict[str, Any]) -> HookDecision | None:
         """Run it. Raises OSError when it cannot be started, and RuntimeError with stderr when it fails."""
         data = dumps_json(self._described(payload)).encode("ascii")
         if self.is_async and payload.get("hook_point") != "session_end":
-            task = asyncio.create_task(self._run(data))
+            task = asyncio.create_task(asyncio.wait_for(self._run(data), self.timeout_s))
             _RUNNING.add(task)  # the event loop itself keeps no task alive
             task.add_done_callback(_forget)
             return None
@@ -180,7 +181,7 @@ class ShellHook:
         unwanted = (*_UNWANTED, TRUST_VARIABLE)
         kept = {k: v for k, v in os.environ.items() if k not in unwanted and not k.startswith("BASH_FUNC_")}
         # What Python compiles would stand in the project otherwise, and change what was trusted.
-        kept.setdefault("PYTHONPYCACHEPREFIX", bytecode_folder())
+        kept["PYTHONPYCACHEPREFIX"] = bytecode_folder("hooks")
         return {**kept, **self.env, **self._places()}
 
     async def _run(self, data: bytes) -> tuple[int, str, str]:
@@ -343,6 +344,8 @@ def with_command_hooks(
                 f"{hook.source}: matcher {regex!r} is no regular expression; {hook.command!r} runs for every tool"
             )
             regex = None
+        usual_s = PROMPT_TIMEOUT_S if hook.event == "UserPromptSubmit" else DEFAULT_TIMEOUT_S
+        timeout_s = usual_s if hook.timeout_s is None else hook.timeout_s
         shell_hook = ShellHook(
             hook.command,
             project_dir,
@@ -353,14 +356,14 @@ def with_command_hooks(
             plugin_root=hook.root,
             is_async=hook.is_async,
             only_forbids=hook.only_forbids,
+            timeout_s=timeout_s,
         )
-        usual_s = PROMPT_TIMEOUT_S if hook.event == "UserPromptSubmit" else DEFAULT_TIMEOUT_S
         name = f"{hook.command[:80]} ({hook.source})"
         matcher = HookMatcher(
             name,
             pattern,
             shell_hook,
-            usual_s if hook.timeout_s is None else hook.timeout_s,
+            timeout_s,
             fail_closed=False,
             tool_name_regex=_with_our_names_of_tools(regex),
             when=_When(hook, name, fits),

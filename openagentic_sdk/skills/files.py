@@ -16,12 +16,14 @@ from ..frozen import frozen
 SKIPPED_FOLDERS = frozenset({".git", "node_modules"})
 
 
-def bytecode_folder() -> str:
-    """Where programs that belong to a project put what Python compiles: never beside their sources.
+def bytecode_folder(of: str) -> str:
+    """Where the programs of a project, `of` hooks or of commands, put what Python compiles: not beside their sources.
 
-    A file that a run leaves behind in the project would end the trust in it, or be trusted without having been seen.
+    A file that a run leaves behind in the project would end the trust in it, or be trusted without having been seen. The
+    folder is the user's own, as nobody else may put code there; one of hooks holds nothing that a model's command wrote.
     """
-    return os.path.join(os.environ.get("TMPDIR") or "/tmp", f"openagentic-bytecode-{os.getuid()}")
+    home = os.environ.get("OPENAGENTIC_SDK_HOME") or os.path.expanduser("~/.openagentic-sdk")
+    return os.path.join(os.path.abspath(home), "bytecode", of)
 
 
 def is_within(path: str, folder: str) -> bool:

@@ -92,6 +92,17 @@ class SmallChangesTest(HeldTest):
             self.assertEqual([e.error_message for e in result.events if e.type == "hook.event"], [None])
         self.assertEqual(self.decision(), "trusted")
 
+    def test_a_skills_script_that_bash_runs_leaves_none_either(self) -> None:
+        self.skill("a")
+        self.write({".claude/skills/a/lib.py": "A = 1\n", ".claude/skills/a/use.py": "import lib\nprint(lib.A)\n"})
+        self.trust()
+        turn = tool_turn("Bash", {"command": f"{sys.executable} .claude/skills/a/use.py"})
+        result = self.run_script(turn, "Done.", allowed_tools=["Bash"])
+        (ran,) = [event for event in result.events if event.type == "tool.result"]
+        self.assertEqual(ran.output["stdout"], "1\n")
+        self.assertFalse((self.project / ".claude/skills/a/__pycache__").exists())
+        self.assertEqual(self.decision(), "trusted")
+
     def test_a_script_that_a_hook_names_is_part_of_what_is_trusted(self) -> None:
         self.write({"tools/check.sh": "exit 0"})
         self.hook("PreToolUse", 'sh "$CLAUDE_PROJECT_DIR"/tools/check.sh')
