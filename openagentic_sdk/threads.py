@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # What code that is told to end gets: a thread, and a coroutine, which may itself be waiting for a thread.
 THREAD_MOMENT_S = 1.0
-GUEST_MOMENT_S = 1.5
+GUEST_MOMENT_S = 2.0
 
 _left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
 

@@ -11,23 +11,37 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ..errors import InvalidEventError
 from ..events import ToolResult
-from ..serialization import dumps_json
+from ..serialization import dumps_json, loads_json
 from .agent import Run
 from .recorder import ask_store
 
 SHOWN_CHARS = 8_000
 
 
+def plain_value(value: Any) -> Any:
+    """A value that a tool or hook gave as plain JSON values, so that nothing of its classes acts later; else a text."""
+    if value is None or type(value) in (str, int, bool):
+        return value
+    try:
+        return loads_json(dumps_json(value))
+    except InvalidEventError as error:
+        try:
+            text = repr(value)
+        except BaseException as silent:  # noqa: BLE001 - anybody's object, which may even raise SystemExit
+            text = f"a {type(value).__name__}, whose repr raises {type(silent).__name__}"
+        return f"the tool's output is no JSON value ({error}); as text: {text}"
+
+
 async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     """The result as it can be stored."""
-    try:
-        size = len(dumps_json(result.output))
-    except InvalidEventError as error:
-        text = f"the tool's output is no JSON value ({error}); as text: {result.output!r}"
-        result, size = replace(result, output=text), len(text)
+    output = plain_value(result.output)  # a hook may have put anything in the place of what the tool gave
+    result = result if output is result.output else replace(result, output=output)
+    # A long text is its own size: its JSON is longer still, and would hold the event loop.
+    size = len(output) if isinstance(output, str) else len(dumps_json(output))
     # Pictures, documents and sounds are sent whole or not at all; the tool that read one has bounded its size.
     kind = result.output.get("type") if isinstance(result.output, Mapping) else None
     if size <= run.agent.blob_bytes or kind == "image":

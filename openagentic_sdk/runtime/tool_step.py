@@ -22,7 +22,7 @@ from .masking import mask_event
 from .recorder import settled
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
-from .tool_output import shrink_output
+from .tool_output import plain_value, shrink_output
 
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 NOT_STARTED = "The run was interrupted before this call started: it did not run."
@@ -52,7 +52,10 @@ class Job:
         try:
             # A copy: what is in the log and goes back to the model is not the tool's to change.
             input = copy.deepcopy(self.call.input)
-            return await self.call.tool.run(input, tool_context(self._run, self.call.use))
+            output = await self.call.tool.run(input, tool_context(self._run, self.call.use))
+            if isinstance(output, ToolOutput):
+                return replace(output, output=plain_value(output.output), meta=plain_value(output.meta))
+            return plain_value(output)
         finally:
             self._seconds = round(clock.monotonic() - began, 6)
 

@@ -317,6 +317,22 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
             result = await run(prompt="go", options=options)
             self.assertEqual((result.stop_reason, result.error_type), ("error", "StorageError"))
 
+    async def test_whatever_a_tool_returns_is_a_result(self):
+        class Silent:
+            def __repr__(self):
+                raise SystemExit(9)
+
+        deep = []
+        for _ in range(50_000):
+            deep = [deep]
+        for output in (Silent(), {"a": Silent()}, {Silent(): 1}, deep, {1, 2}, float("nan"), b"x"):
+            options = options_for([CALL, "done"], tools=[Made(lambda input, output=output: output)])
+            result = await run(prompt="go", options=options)
+            with self.subTest(type(output).__name__):
+                self.assertEqual((result.final_text, result.stop_reason), ("done", "end"))
+        while deep:  # so that its end is no recursion
+            deep = deep[0]
+
     async def test_an_error_without_words_is_a_result_too(self):
         class Silent(Exception):
             def __str__(self):
