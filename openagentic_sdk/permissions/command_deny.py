@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..patterns import regex
-from .guess import LooseWord, loose_words
-from .program_tables import SHELLS
+from .guess import LooseWord, loose_commands, loose_words
+from .program_tables import SHELLS, WRAPPERS
 from .programs import FIND_RUNS, hazard, inner_commands, program_of, takes_code
 from .rules import Rule, RuleBook, may_take_value
 from .shell import IS_GLOB, MAX_COMMAND_CHARS, CommandLine, NotUnderstood, SimpleCommand, could_become, parse_command
@@ -37,7 +37,9 @@ def forbidding_command_rule(book: RuleBook, subject: Subject) -> Rule | None:
 
 _LOCALE = regex(r"LC_\w+|LANG")
 # A shell that runs what another program writes.
-_FED_SHELL = regex(r"\|&?\s*(?:[^\s|]*/)?(?:ba|da|z|k|mk|a)?sh\b|(?:sh|\.|source)\s+<\(")
+_SHELL = r"(?:[^\s|;&()]*/)?(?:(?:ba|da|z|k|mk|a)?sh|at|batch|parallel)\b(?!\.)"
+_FED_SHELL = regex(rf"\|&?\s*{_SHELL}|>\s*\(\s*{_SHELL}|(?:^|[\s;&|(])(?:{_SHELL}|\.|source)\s[^;|&\n]*<\s*\(")
+_RUN_THEIR_INPUT = SHELLS | {"at", "batch"}
 # What puts words of its input behind the words of the command that it is given.
 _TAKES_INPUT = frozenset({"xargs", "parallel"})
 # What writes nothing but the words of the line, and those of files.
@@ -49,6 +51,8 @@ def could_be_anything(subject: Subject) -> bool:
     command, line = subject.command or "", subject.line
     if not command.isascii() and _LOCALE.search(command):
         return True  # bash would go on to read the bytes of the line as other letters
+    if any(map(_takes_program_from_input, loose_commands(command) if _TAKES_INPUT & set(command.split()) else ())):
+        return True
     if not isinstance(line, CommandLine):
         return len(command) > MAX_COMMAND_CHARS or _FED_SHELL.search(command) is not None or _has_open_command(command)
     if not subject.runs_text:
@@ -56,13 +60,25 @@ def could_be_anything(subject: Subject) -> bool:
     for before, part in zip(line.commands, line.commands[1:], strict=False):
         is_fed = part.joined_by in ("|", "|&") and before.argv[0] not in _SHOWS_ITS_TEXT
         inner = _all_commands(part.argv, 0) if is_fed else ()
-        if any(program_of(argv[0]) in SHELLS and hazard(argv) is not None for argv in inner):
+        if any(program_of(argv[0]) in _RUN_THEIR_INPUT and hazard(argv) is not None for argv in inner):
             return True
     return any(
         _has_open_command(word)
         for part in line.commands
         for word in (*(part.argv[1:] if takes_code(part.argv) else ()), *part.open_assignments)
     )
+
+
+def _takes_program_from_input(argv: Sequence[str]) -> bool:
+    """Whether what a command reads names the program that it runs: `xargs env`, `parallel` alone."""
+    name = argv[0].rpartition("/")[2]
+    if name in WRAPPERS and name not in _TAKES_INPUT:
+        return any(_takes_program_from_input(inner) for inner in inner_commands(argv) if inner[0] in _TAKES_INPUT)
+    if name not in _TAKES_INPUT:
+        return False
+    last = argv[-1].rpartition("/")[2]
+    is_wrapper = len(argv) > 1 and (last in WRAPPERS or program_of(last) in SHELLS)
+    return is_wrapper or (name == "parallel" and all(word.startswith("-") for word in argv[1:]))
 
 
 def _has_open_command(text: str) -> bool:

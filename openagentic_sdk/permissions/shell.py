@@ -38,6 +38,7 @@ RESERVED_WORDS = frozenset(
 # Variables that choose a language, a colour, a time zone, how much is logged or for what is built, and nothing that runs.
 # In other locales a byte of a letter may be one that the shell acts on.
 _PLAIN_LOCALE = regex(r"=(?:|C|POSIX|(?:C|[a-z]{2}_[A-Z]{2})\.(?:utf8|UTF-8)|[a-z]{2})$")
+_PLAIN_ZONE = regex(r"TZ=[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z][A-Za-z0-9_+-]*)*")  # anything else may name a file
 HARMLESS_VARIABLES = frozenset(
     words("""
     NODE_ENV LANG LANGUAGE LC_ALL LC_CTYPE LC_TIME LC_COLLATE LC_MESSAGES LC_NUMERIC TZ NO_COLOR FORCE_COLOR CLICOLOR
@@ -88,6 +89,7 @@ class SimpleCommand:
             for each in self.assignments
             if each.partition("=")[0] not in HARMLESS_VARIABLES
             or (each.startswith(("LC_", "LANG")) and not _PLAIN_LOCALE.search(each))
+            or (each.startswith("TZ=") and not _PLAIN_ZONE.fullmatch(each))
         )
 
 

@@ -58,6 +58,9 @@ class EveryWordMayBeAFile(Table):
             "ls --hyperlink /etc",
             "date -r /etc/passwd",
             "uniq --group /etc/passwd",
+            "TZ=:/etc/passwd date",
+            "TZ=/etc/passwd date",
+            "LC_ALL=zh_CN.GBK cat README.md",
         )
         self.decided(
             "allow",
@@ -69,6 +72,8 @@ class EveryWordMayBeAFile(Table):
             "diff --unified=5 README.md src/a.py",
             "grep -m 1 -A 2 x README.md",
             "date -Iseconds",
+            "TZ=Europe/Berlin date",
+            "LC_ALL=C sort README.md",
         )
 
     def test_the_tables_of_reading_programs_agree_with_what_each_program_says_of_itself(self) -> None:
@@ -310,6 +315,13 @@ class WordsThatOnlyBashKnows(Table):
             "eval r${IFS:9}m y",
             "sh -c 'r${IFS:9}m y'",
             "find . -exec $x {} +",
+            "bash < <(base64 -d <<< cm0geAo=)",
+            "base64 -d <<< cm0geAo= | tee >(bash)",
+            ". /dev/fd/3 3< <(base64 -d x)",
+            "base64 -d x | xargs env",
+            "base64 -d x | xargs -n2 sudo nice",
+            "base64 -d x | parallel",
+            "base64 -d x | at now",
             "git submodule foreach $x",
             "LC_ALL=zh_CN.GBK; echo \u4e57 y",
         ):
