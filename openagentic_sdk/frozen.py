@@ -186,14 +186,15 @@ def _field_table(cls: type, own: dict[str, Any], kw_only: bool) -> dict[str, Fie
 @cache
 def _field_kinds() -> tuple[Any, Any]:
     """What the standard decorator writes on a field, and on a ClassVar, to tell them apart."""
-    bare = type("Bare", (), {"__annotations__": {"plain": int, "class_var": ClassVar[int]}})
+    # With a text of its own, or the standard decorator would write one, for which it reads signatures slowly.
+    bare = type("Bare", (), {"__doc__": ".", "__annotations__": {"plain": int, "class_var": ClassVar[int]}})
     table: Any = vars(dataclass(init=False, repr=False, eq=False)(bare))["__dataclass_fields__"]
     return table["plain"]._field_type, table["class_var"]._field_type
 
 
 @cache
 def _parameters(is_frozen: bool, kw_only: bool) -> Any:
-    return vars(dataclass(frozen=is_frozen, kw_only=kw_only)(type("Any", (), {})))["__dataclass_params__"]
+    return vars(dataclass(frozen=is_frozen, kw_only=kw_only)(type("Any", (), {"__doc__": "."})))["__dataclass_params__"]
 
 
 class _Made:
