@@ -8,6 +8,7 @@ refusal ended, keeps its text as `raw_arguments`: it is answered with an error t
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -76,20 +77,28 @@ def new_call_id() -> str:
     return f"call_{os.urandom(12).hex()}"
 
 
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    return number if math.isfinite(number) else _refuse_constant(text)
+
+
+_ARGUMENTS = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+
+
 def read_arguments(text: str, *, cut: bool = False) -> tuple[dict[str, Any], str | None]:
     """The arguments of a call and None, or {} and the text when it is no JSON object. Nothing at all means no arguments."""
     if not text.strip():
         return {}, (text if cut else None)
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = _ARGUMENTS.decode(text)
         if isinstance(value, str):  # some models encode twice
-            value = json.loads(value, parse_constant=_refuse_constant) if value.strip() else {}
+            value = _ARGUMENTS.decode(value) if value.strip() else {}
     except (ValueError, RecursionError):
         return {}, text
     if value is None:
         return {}, None
     return (value, None) if isinstance(value, dict) else ({}, text)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

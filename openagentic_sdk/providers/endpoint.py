@@ -24,6 +24,7 @@ from .exchange import BodyReader, Exchange, LastEvents, StreamTransport, Transpo
 from .failures import error_in_body, hide_secrets_in, secrets_of
 from .http import HttpTransport
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
+from .loose import read_json
 from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens
 
@@ -103,7 +104,7 @@ class Reading(ABC):
             self.take_marker()
             return []
         try:
-            chunk = json.loads(data)
+            chunk = read_json(data)
         except (ValueError, RecursionError):
             return self._take_unreadable(event, is_last)
         if self.raw is not None:
@@ -443,8 +444,9 @@ def rate_limits(headers: Mapping[str, str]) -> dict[str, str] | None:
 
 def _cost_in(headers: Mapping[str, str]) -> float | None:
     try:
-        return float(headers["x-litellm-response-cost"])
-    except (KeyError, ValueError):
+        cost = read_json(headers["x-litellm-response-cost"])
+        return float(cost) if isinstance(cost, int | float) and 0 <= cost < 1e9 else None
+    except (KeyError, ValueError, RecursionError):
         return None
 
 

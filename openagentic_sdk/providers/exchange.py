@@ -7,7 +7,6 @@ answer streams with plain JSON (errors above all) and plain requests with stream
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from .chat_request import encode_request, sendable
 from .connect import shown_url
 from .failures import http_error, secrets_of
 from .http import HttpTransport
+from .loose import read_json
 from .sse import SSEDecoder, SSEEvent
 from .thread_feed import ThreadFeed
 from .timeouts import Progress, Timeouts, Watch, timeout_error
@@ -82,7 +82,7 @@ class BodyReader:
         if self._json is None:
             return []
         try:
-            return Whole(json.loads(bytes(self._json)))
+            return Whole(read_json(self._json.decode()))
         except (ValueError, RecursionError):
             start = bytes(self._json[:200]).decode("utf-8", "replace")
             raise GarbledResponseError(f"the endpoint's answer is not valid JSON; it begins with {start!r}") from None

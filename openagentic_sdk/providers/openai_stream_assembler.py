@@ -390,7 +390,7 @@ def reported_cost(usage: Mapping[str, Any] | None) -> float | None:
     """What the endpoint says that the call cost in US dollars: OpenRouter's `cost`, xAI's ticks of 1e-10 dollars."""
     for name, dollars in (("cost", 1.0), ("cost_in_usd_ticks", 1e-10)):
         value = (usage or {}).get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18:
             return value * dollars
     return None
 

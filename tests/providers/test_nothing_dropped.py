@@ -264,6 +264,21 @@ class WhatAnAnswerSays(unittest.IsolatedAsyncioTestCase):
         message = next(event for event in result.events if isinstance(event, AssistantMessage))
         self.assertEqual(list(message.citations or ()), [note])
 
+    async def test_numbers_that_no_log_can_hold_are_left_out(self) -> None:
+        body = (
+            b'data: {"choices": [{"delta": {"content": "Hi"}, "logprobs": {"content": [{"logprob": -Infinity}]}}]}\n\n'
+        )
+        last = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": {"cost": 1e999}}\n\n'
+        http = HttpTransport(proxies={})
+        self.addCleanup(http.close)
+        with Server(lambda c, r: c.stream([body, last])) as server, tempfile.TemporaryDirectory() as cwd:
+            provider = OpenAICompatibleProvider(base_url=server.url, http=http)
+            options = OpenAgenticOptions(
+                provider=provider, model="m", cwd=cwd, project_dir=cwd, session_store=MemorySessionStore()
+            )
+            result = await run(prompt="x", options=options)
+        self.assertEqual((result.final_text, result.cost_usd), ("Hi", None))
+
     async def test_a_notice_is_a_warning_and_stands_in_the_log(self) -> None:
         chunks = [
             {"type": "message_start", "message": {"id": "m", "content": []}},
