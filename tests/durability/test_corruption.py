@@ -105,6 +105,7 @@ class CorruptionTest(SceneTest):
         self.assert_damaged(cut, 5, ("checksum",), "deleted")
         self.assert_damaged([*lines[:5], lines[4], *lines[5:]], 6, kinds, "doubled")
         self.assert_damaged([*lines[:9], *lines[2:6], *lines[9:]], 10, kinds, "doubled")
+        self.assert_damaged([*lines[:4], lines[9], *lines[4:]], 5, kinds, "doubled")
         self.assert_damaged([*lines[:4], lines[5], lines[4], *lines[6:]], 5, kinds, "moved")
         self.assert_damaged([*lines[:4], *lines[5:], lines[4]], 5, kinds, "moved")
         self.assert_damaged([*lines[:4], lines[9], *lines[4:9], *lines[10:]], 5, kinds, "moved")

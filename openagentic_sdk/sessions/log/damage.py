@@ -59,7 +59,13 @@ def name_change(disk: Disk, fd: int, offset: int, expected: int, crc: int) -> Ch
         what = "its bytes" if expected == 1 else "its bytes, or those of the event before it,"
         return Change("edited", f"{what} are not those that were written (edited)")
     if envelope.seq > expected:
-        if any(later.seq == expected for later in map(read_envelope, lines) if later is not None):
+        has_expected = False
+        for later in lines:
+            if later == line:
+                return Change("doubled", f"event {envelope.seq} stands there as well as in its own place (doubled)")
+            there = read_envelope(later)
+            has_expected = has_expected or (there is not None and there.seq == expected)
+        if has_expected:
             return Change("moved", f"event {envelope.seq} stands in its place, and it stands later (moved)")
         missing = f"events {expected} to {envelope.seq - 1} are" if envelope.seq > expected + 1 else "it is"
         return Change("deleted", f"{missing} missing: event {envelope.seq} stands there (deleted)")
