@@ -58,13 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespace]:
     """The subcommand and its arguments. Raises `SystemExit` for a request for help and for wrong usage."""
     name = argv[0] if argv and argv[0] in COMMANDS else None
-    command = _load(name) if name else None
-    args = _parser(name, command).parse_args(argv)
-    assert command is not None, "argparse lets nothing through that is no subcommand"
-    return command, args
-
-
-def _parser(name: str | None, command: Subcommand | None) -> argparse.ArgumentParser:
+    module = f".{_MODULES.get(name, name)}" if name else None
+    command = cast(Subcommand, importlib.import_module(module, __package__)) if module else None
     parser = argparse.ArgumentParser(
         prog="openagentic-sdk",
         description="Run an LLM agent whose every step is a durable event.",
@@ -77,7 +72,9 @@ def _parser(name: str | None, command: Subcommand | None) -> argparse.ArgumentPa
             command.add_parser(subparsers)
         else:
             subparsers.add_parser(other, help=summary, add_help=False)
-    return parser
+    args = parser.parse_args(argv)
+    assert command is not None, "argparse lets nothing through that is no subcommand"
+    return command, args
 
 
 class _Version(argparse.Action):
@@ -93,14 +90,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _load(name: str) -> Subcommand:
-    return cast(Subcommand, importlib.import_module(f".{_MODULES.get(name, name)}", __package__))
-
-
 def _run(command: Subcommand, args: argparse.Namespace) -> int:
     from ..errors import OpenAgentSdkError, OptionsError, PermissionRuleError
 
-    _print_any_text()
+    for stream in (sys.stdout, sys.stderr):  # let no character that the terminal's encoding lacks end a run
+        reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program have none
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
     try:
         return command.run(args)
     except (OptionsError, PermissionRuleError) as error:
@@ -113,14 +109,6 @@ def _run(command: Subcommand, args: argparse.Namespace) -> int:
         return FAILED
     except OSError as error:
         return _complain(error, FAILED)
-
-
-def _print_any_text() -> None:
-    """Let no character that the terminal's encoding lacks end a run."""
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)  # replaced streams of an embedding program have none
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
 
 
 def _complain(error: Exception, code: int) -> int:

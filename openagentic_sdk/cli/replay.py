@@ -7,7 +7,7 @@ import asyncio
 import json
 import sys
 
-from ..runs.replay import ReplayReport, replay_events
+from ..runs.replay import replay_events
 from ..testing.emit import emit_test
 from ..text import printable
 from ..tools.defaults import default_tools
@@ -40,13 +40,10 @@ def run(args: argparse.Namespace) -> int:
     report = asyncio.run(replay_events(events, strict=not args.tolerant, live_tools=live))
     screen = Screen(sys.stdout)
     if args.json:
-        screen.line(json.dumps(_as_json(report)))
-    else:
-        _print_report(report, screen)
-    return OK if report.ok else FAILED
-
-
-def _print_report(report: ReplayReport, screen: Screen) -> None:
+        differences = [{"step": each.step, "seq": each.seq, "diff": each.diff} for each in report.differences]
+        figures = {"ok": report.ok, "steps": report.steps, "compared": report.compared}
+        screen.line(json.dumps({**figures, "differences": differences, "error": report.error}))
+        return OK if report.ok else FAILED
     for difference in report.differences:
         screen.line(f"step {difference.step}, event {difference.seq}: the request is not the recorded one")
         screen.line(printable(difference.diff))
@@ -54,14 +51,4 @@ def _print_report(report: ReplayReport, screen: Screen) -> None:
         screen.line(screen.styled(printable(report.error), "red"))
     verdict = "the same" if report.ok else "NOT the same"
     screen.line(f"{report.compared} of {report.steps} requests were made again: {verdict}")
-
-
-def _as_json(report: ReplayReport) -> dict[str, object]:
-    differences = [{"step": each.step, "seq": each.seq, "diff": each.diff} for each in report.differences]
-    return {
-        "ok": report.ok,
-        "steps": report.steps,
-        "compared": report.compared,
-        "differences": differences,
-        "error": report.error,
-    }
+    return OK if report.ok else FAILED

@@ -23,7 +23,14 @@ from .terminal import Screen, on_one_line
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("sessions", description="List, read, check, change and repair sessions.")
     actions = ActionList(parser)
-    _add_list(actions)
+    listing = actions.add("list", _list, "list the sessions, the one last written to first")
+    listing.add_argument(
+        "query", nargs="*", metavar="WORD", help="only those with these words in title, prompt, tag or id"
+    )
+    listing.add_argument("--cwd", metavar="DIR", help="only those of this folder")
+    listing.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (default: %(default)s)")
+    listing.add_argument("--children", action="store_true", help="also those of subagents")
+    listing.add_argument("--json", action="store_true", help="print one JSON object per session")
     show = actions.add("show", _show, "print one session as a transcript")
     add_id(show, default=NEWEST)
     show.add_argument("--json", action="store_true", help="print the events as JSON lines")
@@ -34,17 +41,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     sessions_check.add_actions(actions)
     sessions_change.add_actions(actions)
     sessions_copy.add_actions(actions)
-
-
-def _add_list(actions: ActionList) -> None:
-    parser = actions.add("list", _list, "list the sessions, the one last written to first")
-    parser.add_argument(
-        "query", nargs="*", metavar="WORD", help="only those with these words in title, prompt, tag or id"
-    )
-    parser.add_argument("--cwd", metavar="DIR", help="only those of this folder")
-    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most N rows (default: %(default)s)")
-    parser.add_argument("--children", action="store_true", help="also those of subagents")
-    parser.add_argument("--json", action="store_true", help="print one JSON object per session")
 
 
 def run(args: argparse.Namespace) -> int:

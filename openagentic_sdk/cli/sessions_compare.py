@@ -13,7 +13,7 @@ from ..errors import OptionsError
 from ..events import Event, ModelRequest
 from ..runtime.masking import known_here, mask_value, shown
 from ..sessions.base import SessionStore
-from ..sessions.folds.compare import Difference, Thresholds, compare_sessions
+from ..sessions.folds.compare import Thresholds, compare_sessions
 from ..sessions.folds.explain import StepExplanation, explain_step
 from ..sessions.follow import follow
 from .exits import FAILED, OK
@@ -56,15 +56,11 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
     if args.json:
         screen.line(json.dumps(found.to_dict()))
     for difference in () if args.json else found.differences:
-        screen.line(_difference(difference))
+        where = f"step {difference.step}" if difference.step is not None else "at the end"
+        screen.line(f"{where}, {difference.kind}: {_value(difference.a)} -> {_value(difference.b)}")
     if found.same and not args.json:
         screen.line("no difference")
     return OK if found.same else FAILED
-
-
-def _difference(difference: Difference) -> str:
-    where = f"step {difference.step}" if difference.step is not None else "at the end"
-    return f"{where}, {difference.kind}: {_value(difference.a)} -> {_value(difference.b)}"
 
 
 def _value(value: object) -> str:

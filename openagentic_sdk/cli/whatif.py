@@ -50,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
     options = build_options(args, build_gate(args, asker))
     check_mode(args, options)
     if args.system and Path(args.system).is_file():
-        options = replace(options, system_prompt=_read_text(args.system))
+        try:
+            options = replace(options, system_prompt=Path(args.system).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionsError(f"--system {args.system!r} cannot be read: {error}") from None
     store = options.session_store
     assert isinstance(store, SessionStore), "build_options opens a store"
     printer = JsonPrinter() if args.json else EventPrinter(screen)
@@ -71,10 +74,3 @@ async def _play(
                 result = event
     assert result is not None, "a run ends with a result"
     return result
-
-
-def _read_text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise OptionsError(f"--system {path!r} cannot be read: {error}") from None
