@@ -182,7 +182,11 @@ def read_plugins(settings: Settings, registry: PluginRegistry | None, project_di
             advice = f"the plugin {key[:80]!r} is not here: get its folder, and run `openagentic-sdk plugins add DIR`"
             problems.append(Diagnostic("plugin-missing", advice))
             continue
-        if scope == "plugin" and _digest_of(place) != added[key]["digest"]:
+        try:
+            is_same = scope == "project" or tree_sha256(place) == added[key]["digest"]
+        except OSError:
+            is_same = False
+        if not is_same:
             text = f"the files of the plugin {key} changed since it was added: look at them and add it again"
             problems.append(Diagnostic("plugin-changed", text, path=place, is_error=True))
             continue
@@ -257,13 +261,6 @@ def _name_of(root: str) -> str:
     manifest = _read_json(os.path.join(root, MANIFEST), root, None) if _has(root, MANIFEST) else {}
     name = manifest.get("name") if isinstance(manifest, dict) else None
     return name if isinstance(name, str) else os.path.basename(root)
-
-
-def _digest_of(root: str) -> str | None:
-    try:
-        return tree_sha256(root)
-    except OSError:
-        return None
 
 
 def _read_json(path: str, boundary: str, problems: list[Diagnostic] | None) -> Any:

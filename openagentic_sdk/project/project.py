@@ -109,16 +109,6 @@ class Project:
         }
 
 
-def _models_of(env: Mapping[str, str]) -> dict[str, str]:
-    """The models that Claude Code's variables name for its words; those of settings count before those of the process."""
-    found: dict[str, str] = {}
-    for word in ("haiku", "sonnet", "opus"):
-        name = f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL"
-        if model := env.get(name) or os.environ.get(name):
-            found[word] = model
-    return found
-
-
 def read_project(
     root: str | os.PathLike[str],
     *,
@@ -141,9 +131,11 @@ def read_project(
     home = None if home is None else os.fspath(home)
     folders = claude_folders(root, cwd=cwd, setting_sources=setting_sources, home=home, managed_dir=managed_dir)
     settings = read_settings(folders, trusted=trust.is_trusted)
-    settings = replace(
-        settings, model_names={**_models_of(settings.env), **settings.model_names, **(model_names or {})}
-    )
+    # the models that Claude Code's variables name for its words; those of settings count before those of the process
+    variables = {word: f"ANTHROPIC_DEFAULT_{word.upper()}_MODEL" for word in ("haiku", "sonnet", "opus")}
+    named = {word: settings.env.get(name) or os.environ.get(name, "") for word, name in variables.items()}
+    models = {word: model for word, model in named.items() if model}
+    settings = replace(settings, model_names={**models, **settings.model_names, **(model_names or {})})
     plugins = read_plugins(settings, registry, root)
     if not (settings.hooks_disabled or settings.managed_hooks_only):
         # What was trusted goes on forbidding while the project waits to be trusted again.

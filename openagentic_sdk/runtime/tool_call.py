@@ -89,14 +89,11 @@ def in_our_names(use: ToolUse, tools: ToolRegistry) -> ToolUse:
         if use.name == "SlashCommand" or (use.name == "Skill" and "skill" not in input):
             words = str(input.pop("command", "")).strip().removeprefix("/").split(None, 1)
             input |= dict(zip(("name", "arguments"), words, strict=False))
-    if name not in TRANSLATED or name not in offered or not input.keys() - _properties(tools.get(name)):
+    known = tools.get(name).input_schema.get("properties") or {} if name in offered else {}
+    if name not in TRANSLATED or name not in offered or not input.keys() - known.keys():
         return use if name == use.name else replace(use, name=name, input=input)
     changed = with_our_names(name, {}, input)
     return use if name == use.name and changed == use.input else replace(use, name=name, input=changed)
-
-
-def _properties(tool: Tool) -> set[str]:
-    return set(tool.input_schema.get("properties") or ())
 
 
 async def propose(run: Run, use: ToolUse) -> Proposed:
