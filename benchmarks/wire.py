@@ -47,9 +47,9 @@ def rows() -> list[Row]:
 
 
 def _parse_row() -> Row:
-    from openagentic_sdk.providers.exchange import BodyReader
     from openagentic_sdk.providers.openai import ChatReading
     from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
+    from openagentic_sdk.providers.wire.exchange import BodyReader
 
     lines = [json.dumps(_chunk(n, " hello")) for n in range(PARSED_LINES)]
     body = "".join(f"data: {line}\n\n" for line in lines).encode()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..errors import OptionsError
 from .exits import OK
-from .terminal import Screen
+from .screen.terminal import Screen
 
 _MAIN = "openagentic_sdk.cli.main:main"
 _SHIPPED = (".py", ".json", ".typed", ".html", ".css", ".js")

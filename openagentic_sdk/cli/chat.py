@@ -24,14 +24,14 @@ from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..text import printable
 from .attach import with_files
-from .countdown import Countdown
 from .exits import OK
 from .flags import add_agent_flags, build_options
-from .questions import Asker, build_gate, somebody_is_there
-from .render import EventPrinter
-from .terminal import Screen
+from .screen.countdown import Countdown
+from .screen.questions import Asker, build_gate, somebody_is_there
+from .screen.render import EventPrinter
+from .screen.terminal import Screen
+from .screen.turn import Stopped, Turn, on_stop_signals
 from .trust import ask_for_trust, check_mode, check_prompt
-from .turn import Stopped, Turn, on_stop_signals
 
 _HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends with \\ goes on in the next one"
 

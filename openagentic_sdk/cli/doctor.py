@@ -16,12 +16,12 @@ from typing import Any
 from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ..frozen import frozen
 from ..providers.base import Done, ModelOutput, TextDelta
-from ..providers.http import HttpTransport
 from ..providers.openai_compatible import OpenAICompatibleProvider
-from ..providers.timeouts import Timeouts
+from ..providers.wire.http import HttpTransport
+from ..providers.wire.timeouts import Timeouts
 from . import doctor_machine as surroundings
 from .exits import FAILED, OK
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
 
 _ADD = {
     "type": "function",

@@ -11,7 +11,7 @@ from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.project import Project
 from ..sessions.folds.prices import price_date
 from ..tools.shell.sandbox_plan import SandboxReport, probe_sandbox
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
 
 
 @frozen

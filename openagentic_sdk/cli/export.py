@@ -18,7 +18,7 @@ from ..permissions.redact import Redactor
 from ..sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
 from ..text import printable
 from .exits import OK
-from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 FORMATS = ("markdown", "json", "messages", "otlp")
 _EMAIL = regex(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")

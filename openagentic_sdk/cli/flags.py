@@ -12,7 +12,7 @@ from ..options import MAX_STEPS, OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..project.claude import find_project_root
 from .models import add_model_flags, build_provider, find_model
-from .stores import ID_HELP, add_store_flag, find_session, open_session_store
+from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "prompt", "deny", "bypass", "bypassPermissions")
 SOURCES = ("user", "project", "local")

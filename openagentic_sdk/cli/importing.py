@@ -9,8 +9,8 @@ from pathlib import Path
 from ..errors import OpenAgentSdkError, OptionsError, SessionExistsError
 from ..sessions.importers import import_claude_transcript
 from .exits import FAILED, OK
-from .stores import add_store_flag, open_session_store
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
+from .stored.stores import add_store_flag, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

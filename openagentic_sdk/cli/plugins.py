@@ -12,7 +12,7 @@ from ..project.plugins import Plugin, load_plugin
 from ..skills.frontmatter import Diagnostic
 from ..skills.lint import check_path
 from .exits import FAILED, OK
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

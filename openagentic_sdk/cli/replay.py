@@ -12,8 +12,8 @@ from ..testing.emit import emit_test
 from ..text import printable
 from ..tools.defaults import default_tools
 from .exits import FAILED, OK
-from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
-from .terminal import Screen
+from .screen.terminal import Screen
+from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

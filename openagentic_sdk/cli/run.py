@@ -8,13 +8,13 @@ import sys
 
 from ..errors import OptionsError
 from .attach import with_files
-from .countdown import Countdown
 from .flags import add_agent_flags, build_options
-from .questions import Asker, build_gate, somebody_is_there
-from .render import EventPrinter
-from .terminal import Screen
+from .screen.countdown import Countdown
+from .screen.questions import Asker, build_gate, somebody_is_there
+from .screen.render import EventPrinter
+from .screen.terminal import Screen
+from .screen.turn import JsonPrinter, Turn
 from .trust import ask_for_trust, check_mode, check_prompt
-from .turn import JsonPrinter, Turn
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

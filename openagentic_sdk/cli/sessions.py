@@ -13,11 +13,11 @@ from ..runtime.masking import shown
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import SessionSummary, summary_to_dict
-from . import sessions_change, sessions_check, sessions_compare, sessions_copy
 from .exits import FAILED, OK
-from .render import EventPrinter
-from .stores import NEWEST, ActionList, add_id, find_session, open_session_store
-from .terminal import Screen, on_one_line
+from .screen.render import EventPrinter
+from .screen.terminal import Screen, on_one_line
+from .stored import change, check, compare, copying
+from .stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,10 +37,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     search = actions.add("search", _search, "find words in all sessions")
     search.add_argument("words", nargs="+", metavar="WORD")
     search.add_argument("--limit", type=int, default=20, metavar="N", help="at most N hits (default: %(default)s)")
-    sessions_compare.add_actions(actions)
-    sessions_check.add_actions(actions)
-    sessions_change.add_actions(actions)
-    sessions_copy.add_actions(actions)
+    compare.add_actions(actions)
+    check.add_actions(actions)
+    change.add_actions(actions)
+    copying.add_actions(actions)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from ..skills.names import name_key
 from ..skills.parse import SkillDoc
 from ..text import printable
 from .exits import FAILED, OK
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
 
 _Action = Callable[[argparse.Namespace, Screen], int]
 

@@ -8,7 +8,7 @@ import sys
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
 from .exits import OK
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -13,7 +13,7 @@ from ..project.commands import unknown_name
 from ..project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
 from ..skills.index import SkillIndex
 from .exits import FAILED, OK
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
 
 _BYPASS = ("bypass", "bypassPermissions")
 

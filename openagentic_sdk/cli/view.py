@@ -11,8 +11,8 @@ from ..disk import write_for_one
 from ..sessions.base import SessionStore
 from ..viewer.page import build_page
 from .exits import OK
-from .stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
-from .terminal import Screen, on_one_line
+from .screen.terminal import Screen, on_one_line
+from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

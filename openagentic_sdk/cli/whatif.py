@@ -16,12 +16,12 @@ from ..runs.whatif import what_if
 from ..sessions.base import SessionStore
 from .exits import FAILED, OK
 from .flags import add_agent_flags, build_options
-from .questions import Asker, build_gate, somebody_is_there
-from .render import EventPrinter
-from .stores import add_id, find_session
-from .terminal import Screen
+from .screen.questions import Asker, build_gate, somebody_is_there
+from .screen.render import EventPrinter
+from .screen.terminal import Screen
+from .screen.turn import JsonPrinter
+from .stored.stores import add_id, find_session
 from .trust import check_mode
-from .turn import JsonPrinter
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -22,7 +22,7 @@ from ..frozen import frozen
 from .base import Message, ToolSpec
 from .content import cannot_carry, read_part, read_parts
 from .quirks import Quirks
-from .timeouts import Timeouts
+from .wire.timeouts import Timeouts
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 BETWEEN = "I have read the result."

@@ -20,13 +20,13 @@ from urllib.parse import urlencode, urlsplit
 from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from .base import Done, Message, ModelOutput, StreamEvent, ToolCallReady, ToolSpec
 from .chat_request import RequestSettings, ToolNames
-from .exchange import BodyReader, Exchange, LastEvents, StreamTransport, Transport, Whole, Wire
 from .failures import error_in_body, hide_secrets_in, secrets_of
-from .http import HttpTransport
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
 from .loose import read_json
 from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens
+from .wire.exchange import BodyReader, Exchange, LastEvents, StreamTransport, Transport, Whole, Wire
+from .wire.http import HttpTransport
 
 # After the end marker only the end of the body is missing; after a finish reason, usage may still follow.
 LINGER_AFTER_DONE_S = 0.25

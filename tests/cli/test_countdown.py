@@ -4,8 +4,8 @@ import asyncio
 import io
 import unittest
 
-from openagentic_sdk.cli.countdown import Countdown
-from openagentic_sdk.cli.terminal import Screen
+from openagentic_sdk.cli.screen.countdown import Countdown
+from openagentic_sdk.cli.screen.terminal import Screen
 
 
 class Terminal(io.StringIO):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import unittest
 
-from openagentic_sdk.cli.terminal import Screen, on_one_line
+from openagentic_sdk.cli.screen.terminal import Screen, on_one_line
 from openagentic_sdk.text import printable
 
 HOSTILE = {

@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 
-from openagentic_sdk.cli.terminal import Screen
+from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.cli.trust import ask_for_trust
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.options import OpenAgenticOptions

@@ -31,7 +31,7 @@ from openagentic_sdk.providers.clouds.bedrock import BedrockProvider
 from openagentic_sdk.providers.clouds.event_stream import EventStreamDecoder
 from openagentic_sdk.providers.clouds.gemini import GeminiProvider
 from openagentic_sdk.providers.clouds.vertex import VertexClaudeProvider, VertexGeminiProvider
-from openagentic_sdk.providers.http import HttpTransport
+from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.testing import provider_contract
 
 from .server import Connection, Request, Server

@@ -12,10 +12,10 @@ from openagentic_sdk.errors import IncompleteResponseError, ProviderError, Provi
 from openagentic_sdk.providers.anthropic import MessageReading
 from openagentic_sdk.providers.base import ModelOutput, ReasoningDelta, StreamEvent, TextDelta
 from openagentic_sdk.providers.endpoint import Reading
-from openagentic_sdk.providers.exchange import BodyReader
 from openagentic_sdk.providers.openai import ChatReading
 from openagentic_sdk.providers.openai_responses import ResponseReading
 from openagentic_sdk.providers.openai_stream_assembler import ChatAssembler
+from openagentic_sdk.providers.wire.exchange import BodyReader
 from tests.size import LARGE
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "wire"

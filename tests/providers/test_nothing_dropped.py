@@ -15,10 +15,10 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.providers.anthropic import AnthropicProvider
 from openagentic_sdk.providers.chat_request import RequestSettings
 from openagentic_sdk.providers.claude_models import claude_family
-from openagentic_sdk.providers.http import HttpTransport
 from openagentic_sdk.providers.openai import OpenAIProvider
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
+from openagentic_sdk.providers.wire.http import HttpTransport
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
 from .server import Connection, Request, Server, sse

@@ -13,9 +13,9 @@ from ..anthropic import AnthropicProvider
 from ..base import Message, ToolSpec
 from ..chat_request import ToolNames, encode_request
 from ..endpoint import EndpointArguments, Reading
-from ..exchange import BodyReader
 from ..keys import ApiKey, call
 from ..token_count import TokenCount
+from ..wire.exchange import BodyReader
 from .aws import AwsCredentials, read_credentials, read_region, sign
 from .event_stream import EventStreamReader
 

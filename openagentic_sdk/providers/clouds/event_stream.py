@@ -14,8 +14,8 @@ from typing import Any
 from zlib import crc32
 
 from ...errors import ProviderResponseError
-from ..exchange import BodyReader, Whole
 from ..sse import MAX_EVENT_BYTES, SSEEvent
+from ..wire.exchange import BodyReader, Whole
 
 _PRELUDE = struct.Struct(">III")
 _OVERHEAD = _PRELUDE.size + 4

@@ -9,18 +9,18 @@ import sys
 from collections import deque
 from dataclasses import asdict
 
-from ..errors import OptionsError
-from ..events import Event, ModelRequest
-from ..runtime.masking import known_here, mask_value, shown
-from ..sessions.base import SessionStore
-from ..sessions.folds.compare import Thresholds, compare_sessions
-from ..sessions.folds.explain import StepExplanation, explain_step
-from ..sessions.follow import follow
-from .exits import FAILED, OK
-from .render import EventPrinter
+from ...errors import OptionsError
+from ...events import Event, ModelRequest
+from ...runtime.masking import known_here, mask_value, shown
+from ...sessions.base import SessionStore
+from ...sessions.folds.compare import Thresholds, compare_sessions
+from ...sessions.folds.explain import StepExplanation, explain_step
+from ...sessions.follow import follow
+from ..exits import FAILED, OK
+from ..screen.render import EventPrinter
+from ..screen.terminal import Screen, on_one_line
+from ..screen.turn import JsonPrinter
 from .stores import NEWEST, ActionList, add_id, find_session
-from .terminal import Screen, on_one_line
-from .turn import JsonPrinter
 
 _MAX_VALUE_CHARS = 200
 

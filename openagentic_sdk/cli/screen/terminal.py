@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
-from ..patterns import regex
-from ..text import printable
+from ...patterns import regex
+from ...text import printable
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _STYLE_CODES = regex("(\x1b\\[(?:0|[12]|3[1236])m)")

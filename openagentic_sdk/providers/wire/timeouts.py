@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import fields
 
-from ..errors import OptionsError, ProviderTimeoutError
-from ..frozen import frozen, mutable
+from ...errors import OptionsError, ProviderTimeoutError
+from ...frozen import frozen, mutable
 
 
 @frozen(kw_only=True)

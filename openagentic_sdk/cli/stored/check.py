@@ -7,16 +7,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import OpenAgentSdkError, OptionsError
-from ..sessions.authority import foreign_authority
-from ..sessions.base import SessionStore
-from ..sessions.folds.audit import find_mismatches
-from ..sessions.log.verify import salvage, salvage_from_database, subagent_sessions, verify_session
-from ..sessions.seal import Seal
-from ..sessions.store import FileSessionStore
-from .exits import FAILED, OK
+from ...errors import OpenAgentSdkError, OptionsError
+from ...sessions.authority import foreign_authority
+from ...sessions.base import SessionStore
+from ...sessions.folds.audit import find_mismatches
+from ...sessions.log.verify import salvage, salvage_from_database, subagent_sessions, verify_session
+from ...sessions.seal import Seal
+from ...sessions.store import FileSessionStore
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen, on_one_line
 from .stores import NEWEST, ActionList, add_id, find_session
-from .terminal import Screen, on_one_line
 
 Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 

@@ -9,17 +9,17 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from ..assemble import build_agent, run_request
-from ..events import Event, ModelRetry, Result, SystemInit
-from ..options import OpenAgenticOptions
-from ..runtime.masking import shown
-from ..runtime.prompt import Prompt
-from ..runtime.task import RunTask
-from ..serialization import dumps_event
-from ..sessions.base import SessionStore
-from ..text import printable
+from ...assemble import build_agent, run_request
+from ...events import Event, ModelRetry, Result, SystemInit
+from ...options import OpenAgenticOptions
+from ...runtime.masking import shown
+from ...runtime.prompt import Prompt
+from ...runtime.task import RunTask
+from ...serialization import dumps_event
+from ...sessions.base import SessionStore
+from ...text import printable
+from ..exits import FAILED, INTERRUPTED, OK
 from .countdown import Countdown
-from .exits import FAILED, INTERRUPTED, OK
 
 # What a service manager and a terminal that goes away send; Windows has only the first.
 STOP_SIGNALS = [number for name, number in signal.Signals.__members__.items() if name in ("SIGTERM", "SIGHUP")]

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..events import (
+from ...events import (
     AssistantDelta,
     AssistantMessage,
     CommandExpanded,
@@ -45,10 +45,10 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
-from ..media import describe_attachment
-from ..runtime.masking import shown
-from ..sessions.folds.usage import normalize_usage
-from ..text import printable
+from ...media import describe_attachment
+from ...runtime.masking import shown
+from ...sessions.folds.usage import normalize_usage
+from ...text import printable
 from .terminal import Screen, on_one_line
 
 INDENT = "    "

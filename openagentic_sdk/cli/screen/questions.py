@@ -6,11 +6,11 @@ import argparse
 import asyncio
 import sys
 
-from ..events import UserQuestion
-from ..permissions.gate import PermissionGate
-from ..permissions.interactive import LONG_CHARS, question_text
-from ..text import visible_lines
-from .keep_rule import rule_keeper
+from ...events import UserQuestion
+from ...permissions.gate import PermissionGate
+from ...permissions.interactive import LONG_CHARS, question_text
+from ...text import visible_lines
+from ..keep_rule import rule_keeper
 from .terminal import Screen, on_one_line, read_line
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..errors import SessionNotFoundError
-from ..sessions.archive import archive_session, restore_session
-from ..sessions.base import SessionStore
-from ..sessions.lifecycle import delete_session, fork_session, rename_session, rewind_session, tag_session
-from .exits import OK
+from ...errors import SessionNotFoundError
+from ...sessions.archive import archive_session, restore_session
+from ...sessions.base import SessionStore
+from ...sessions.lifecycle import delete_session, fork_session, rename_session, rewind_session, tag_session
+from ..exits import OK
+from ..screen.terminal import Screen, on_one_line
 from .stores import ActionList, add_id, find_session
-from .terminal import Screen, on_one_line
 
 
 def add_actions(actions: ActionList) -> None:

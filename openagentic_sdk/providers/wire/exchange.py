@@ -12,13 +12,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ..errors import GarbledResponseError, ProviderError
-from .chat_request import encode_request, sendable
+from ...errors import GarbledResponseError, ProviderError
+from ..chat_request import encode_request, sendable
+from ..failures import http_error, secrets_of
+from ..loose import read_json
+from ..sse import SSEDecoder, SSEEvent
 from .connect import shown_url
-from .failures import http_error, secrets_of
 from .http import HttpTransport
-from .loose import read_json
-from .sse import SSEDecoder, SSEEvent
 from .thread_feed import ThreadFeed
 from .timeouts import Progress, Timeouts, Watch, timeout_error
 

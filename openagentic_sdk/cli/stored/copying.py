@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..errors import OptionsError
-from ..sessions.base import SessionStore
-from ..sessions.lifecycle import copy_missing
-from .exits import OK
+from ...errors import OptionsError
+from ...sessions.base import SessionStore
+from ...sessions.lifecycle import copy_missing
+from ..exits import OK
+from ..screen.terminal import Screen, on_one_line
 from .stores import ID_HELP, ActionList, find_session, open_session_store
-from .terminal import Screen, on_one_line
 
 
 def add_actions(actions: ActionList) -> None:

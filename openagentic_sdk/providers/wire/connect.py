@@ -20,8 +20,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from ..errors import OptionsError, ProviderConnectionError
-from ..frozen import frozen
+from ...errors import OptionsError, ProviderConnectionError
+from ...frozen import frozen
 from .thread_feed import FeedStopped
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import OptionsError, SessionNotFoundError
-from ..patterns import regex
-from ..sessions.base import SessionStore
-from ..sessions.seal import HOME_NAME
-from ..sessions.store import FileSessionStore
-from ..sessions.stores.locate import ENVIRONMENT_NAME, open_store
+from ...errors import OptionsError, SessionNotFoundError
+from ...patterns import regex
+from ...sessions.base import SessionStore
+from ...sessions.seal import HOME_NAME
+from ...sessions.store import FileSessionStore
+from ...sessions.stores.locate import ENVIRONMENT_NAME, open_store
 
 NEWEST = "newest"
 ID_HELP = f"a session's id or the start of it; {NEWEST} is the one last written to"

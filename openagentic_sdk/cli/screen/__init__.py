@@ -1,0 +1,1 @@
+"""What the command shows and asks: events as lines, questions, a countdown, the turn of a conversation."""
