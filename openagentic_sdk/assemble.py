@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from .clock import Clock, SystemClock
 from .disk import has_home
-from .errors import OptionsError, SessionNotFoundError, ToolInputError
+from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputError
 from .events import Event, SystemNotice
 from .hooks.claude_input import ALSO
 from .hooks.command import with_command_hooks
@@ -49,6 +49,7 @@ from .sessions.stores.locate import open_store
 from .skills.fields import served_model
 from .skills.files import bytecode_folder
 from .skills.frontmatter import Diagnostic
+from .threads import error_words
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
@@ -356,7 +357,18 @@ def _guarded(options: OpenAgenticOptions, clock: Clock) -> Provider:
 def _redact(redact: Callable[[str], str] | bool) -> Callable[[str], str] | None:
     if redact is True:
         return Redactor.from_environment(os.environ)
-    return None if redact is False else redact
+    if redact is False or isinstance(redact, Redactor):
+        return redact or None
+    mask = redact
+
+    def careful(text: str) -> str:
+        """What fails may have left a secret in the text, so nothing of it is stored."""
+        try:
+            return str(mask(text))
+        except BaseException as error:
+            raise StorageError(f"redact failed, so nothing is stored: {': '.join(error_words(error))}") from error
+
+    return careful
 
 
 def _hook_files(project: Project) -> tuple[str, ...]:

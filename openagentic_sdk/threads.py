@@ -170,14 +170,16 @@ class Guest(Generic[T]):
             generators -= {generator for generator in generators if generator.ag_running}
             self._task._log_destroy_pending = False  # type: ignore[attr-defined]
 
-    async def wait_a_moment(self, moment_s: float | None = GUEST_MOMENT_S) -> None:
+    async def wait_a_moment(
+        self, moment_s: float | None = GUEST_MOMENT_S, busy: Callable[[], bool] | None = None
+    ) -> None:
         """Wait for its end, but no longer than a moment (None: as long as it takes), and then as `end` does."""
         if moment_s is None:
             await self.ended()
             return
-        await _wait_a_moment(self._task, moment_s)
+        await _wait_a_moment(self._task, moment_s, busy)
         if not self._task.done():
-            await self.end()
+            await self.end(busy)
 
     def value(self) -> T:
         """What it returned; raises what it raised, but as a `RuntimeError` what would end the process."""

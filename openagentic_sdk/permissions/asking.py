@@ -14,6 +14,7 @@ from ..events import UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..serialization import loads_json
 from ..text import visible
+from ..threads import call_guest, error_words
 from .approval import ApprovalResult
 from .decide import judge_rules
 from .display import preview
@@ -67,12 +68,15 @@ async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
 async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver, clock: Clock) -> ApprovalResult:
     tool = facts.subject.tool
     began = clock.monotonic()
-    try:
+
+    async def call() -> Any:
         said = approver(tool, facts.subject.input, facts.context.told)
-        if inspect.isawaitable(said):
-            said = await said
+        return await said if inspect.isawaitable(said) else said
+
+    try:
+        said = await call_guest(call, "the approver")
     except Exception as error:  # noqa: BLE001 - a callback is anybody's code, and one that fails has not said yes
-        said = ApprovalResult(False, f"the approver failed: {error!r}")
+        said = ApprovalResult(False, f"the approver failed: {': '.join(error_words(error))}")
     result = replace(result, category="callback", answered_by="callback", waited_s=clock.monotonic() - began)
     if isinstance(said, ApprovalResult):
         result = replace(result, allowed=said.allowed, reason=said.reason or result.reason)

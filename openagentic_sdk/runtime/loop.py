@@ -281,7 +281,9 @@ async def _last_events(run: Run, ending: RunStopped) -> None:
     for name, resource in run.resources.items():
         if isinstance(resource, Closable):
             closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
-            await closing.wait_a_moment(RESOURCE_MOMENT_S)
+            left_s = 0.0 if run.is_ending else run.deadline.remaining_s()
+            moment_s = RESOURCE_MOMENT_S if left_s is None else min(RESOURCE_MOMENT_S, left_s + GUEST_MOMENT_S)
+            await closing.wait_a_moment(moment_s, lambda: run.children > 0)
             if closing.error is not None:
                 problem = f"{name} could not be closed: {': '.join(error_words(closing.error))}"
                 await run.record(SystemNotice("resource.close", problem))
