@@ -69,7 +69,7 @@ def _problem_of_line(line: CommandLine, workspace: Workspace) -> str | None:
 
 
 # Between these, a program that takes more than plain texts may find the name of a file in an argument.
-_PARTS = regex(r"[\s'\"(){}]+")
+_PARTS = regex(r"[\s'\"(){}=]+")
 
 # An option with its value, whatever a wildcard in the value may become.
 _OPTION_VALUE = regex(r"--[a-z-]+=")
@@ -176,8 +176,8 @@ class _Part:
         takes_texts = name in READERS or name in NEVER_READS or name in NEVER_READS_IN
         for index, word in enumerate(self.command.argv[named:], named):
             texts = () if self.subject.stays_inside else path_like(word)
-            if not takes_texts and _PARTS.search(word):
-                texts += tuple(_PARTS.split(word))
+            if "/" in word and not takes_texts and _PARTS.search(word):
+                texts += tuple(part for part in _PARTS.split(word) if "/" in part)
             for text in texts:
                 is_glob = index in self.command.globs
                 # A name without a slash leads out of its folder only as a link.

@@ -102,6 +102,8 @@ _SHELL_NAMED = regex(rf"(?:^|[^\w.+-])(?:{'|'.join(sorted(SHELLS))})(?:$|[^\w.+/
 def _unknown_hazard(argv: Sequence[str], named: int) -> str | None:
     """For programs that no table knows: an argument that names a shell or holds code, an option that takes a program."""
     for word in argv[named:]:
+        if word.isalnum() and word not in SHELLS:
+            continue
         if _SHELL_NAMED.search(word):
             return f"{word!r} names a shell"
         if _CODE.search(word):
