@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import ToolError
-from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserQuestion
+from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
 from ..tools.base import SubagentResult
 from .agent import Run, RunRequest, RunStopped, within_allowlists
 from .loop import end_unbegun, run_session
@@ -42,13 +42,15 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
         gate = gate.narrowed(deny=policy.disallowed_tools, source="skill of the parent")
     agent = replace(agent, gate=gate)
     resume = run.parked_children.pop(tool_use_id, None)
+    added = None
     if resume is None:
-        await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
+        added = await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
     links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
     request = RunRequest(resume=resume, metadata=links, brings=events, parks=run.request.parks)
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
     )
+    child.notes += [UserMessage(added, origin="hook")] if added else []
 
     def finished(stop_reason: StopReason) -> Event:
         return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, child.view.usage, child.view.cost_usd)
@@ -97,8 +99,10 @@ async def _park(run: Run, child: Run, tool_use_id: str) -> None:
             await run.record(copied)
 
 
-async def _run_hooks(run: Run, point: str, payload: Mapping[str, Any]) -> None:
+async def _run_hooks(run: Run, point: str, payload: Mapping[str, Any]) -> str | None:
+    """What the hooks want the subagent to know. Raises `ToolError` when one blocks it."""
     _, events, decision = await run.agent.hooks.run(point, payload, run.hook_context())
     await run.record(*events)
     if decision is not None and decision.block:
         raise ToolError(decision.block_reason or "a hook blocked this subagent")
+    return decision.additional_context if decision is not None else None

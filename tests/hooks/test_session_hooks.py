@@ -121,6 +121,14 @@ class SessionTest(RunTestCase):
                 (hooked,) = [e for e in result.events if e.type == "hook.event"]
                 self.assertEqual((hooked.details["stops"], hooked.details["system_message"]), ("enough", "look"))
 
+    def test_what_a_hook_adds_at_a_subagents_start_is_for_the_subagent(self) -> None:
+        said = {"hookSpecificOutput": {"hookEventName": "SubagentStart", "additionalContext": "mind the gap"}}
+        self.hooks(SubagentStart=f"echo '{json.dumps(said)}'")
+        self.write({".claude/agents/a.md": "---\nname: a\ndescription: d\n---\nWork.\n"})
+        result = self.run_script(call("Task", agent="a", prompt="Go."), "Child.", "Done.")
+        added = [e.agent_name for e in result.events if e.type == "user.message" and e.text == "mind the gap"]
+        self.assertEqual(added, ["a"])
+
     def test_a_failed_call_has_an_event_of_its_own(self) -> None:
         self.hooks(PostToolUse=LOG, PostToolUseFailure=LOG)
         self.run_script(call("Read", file_path="gone"), call("Glob", pattern="*"), "Done.")
