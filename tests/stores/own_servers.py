@@ -90,6 +90,11 @@ class OwnPostgres:
         with open(self.place / "log", "ab") as log:
             self.process = subprocess.Popen(command, user=server_user(), cwd=self.place, stdout=log, stderr=log)
         wait_for_port(self.port, self.process)
+        # It refuses until it has looked what a crash left behind.
+        while subprocess.run(
+            [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        ).returncode:
+            time.sleep(0.01)
 
     def stop(self, kind: int = signal.SIGQUIT) -> None:
         """SIGQUIT is a crash of the server, SIGINT an orderly end."""

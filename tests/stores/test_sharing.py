@@ -269,9 +269,9 @@ class HangingServerTest(unittest.TestCase):
 
         server = OwnRedis("--appendonly", "yes")
         self.addCleanup(server.remove)
-        # An answer is waited for half a second, and the server stalls for longer.
-        store = RedisSessionStore(server.url, patience_s=20 if LARGE else 1.0)
-        self.check(server, store, 10 if LARGE else 0.7)
+        # An answer is waited for a second, and the server stalls for longer.
+        store = RedisSessionStore(server.url, patience_s=20 if LARGE else 2.0)
+        self.check(server, store, 10 if LARGE else 1.2)
 
     @unittest.skipUnless(importlib.util.find_spec("psycopg"), "the driver psycopg is not installed")
     def test_an_append_to_a_postgres_that_stalls_is_stored_once(self) -> None:
