@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from ..providers.base import Done, ModelOutput, TextDelta
 from ..providers.openai_compatible import OpenAICompatibleProvider
 from ..providers.wire.http import HttpTransport
 from ..providers.wire.timeouts import Timeouts
+from ..sessions.stores.locate import ENVIRONMENT_NAME
 from . import doctor_machine as surroundings
 from .exits import FAILED, OK
 from .screen.terminal import Screen, on_one_line
+from .stored.stores import add_store_flag, open_session_store
 
 _ADD = {
     "type": "function",
@@ -77,22 +80,37 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--timeout-s", type=float, default=60.0, metavar="S", help="for each question (default: 60)")
     parser.add_argument("--json", action="store_true", help="print the findings as one JSON object")
+    add_store_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     _check_flags(args)
     screen, around = Screen(sys.stdout), surroundings.read_surroundings(Path.cwd())
+    notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     if not args.json:
         surroundings.show(screen, around)
+        for notice in notices:
+            screen.line(f"store: {on_one_line(notice, 500)}")
     model, findings = _ask_endpoint(args) if args.base_url else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
     if args.json:
         rows = [asdict(finding) for finding in findings]
         endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
-        print(json.dumps({**endpoint, **surroundings.as_json(around)}))
+        print(json.dumps({**endpoint, **surroundings.as_json(around), "store": notices}))
     elif args.base_url:
         _print(screen, args.base_url, model, findings, works)
     return OK if works else FAILED
+
+
+def _store_notices(named: str | None) -> list[str]:
+    """What people should know of the store that is named: what it may lose, and where it is slow."""
+    if not named:
+        return []
+    try:
+        with closing(open_session_store(named)) as store:
+            return [notice for notice in (store.durability_notice(), store.search_notice()) if notice]
+    except OpenAgentSdkError as error:
+        return [str(error)]
 
 
 def _check_flags(args: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import io
 import os
 import shutil
 import socket
@@ -14,6 +15,7 @@ import time
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import LogCorruptError, OptionsError, StorageError
 from openagentic_sdk.events import UserMessage
 from openagentic_sdk.sessions.redis import RedisSessionStore
@@ -154,6 +156,12 @@ class ForgetfulRedisTest(unittest.TestCase):
 
     def test_it_says_so(self) -> None:
         self.assertIn("allkeys-lru", self.store.durability_notice() or "")
+
+    def test_doctor_says_so(self) -> None:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            self.assertEqual(main(["doctor", "--store", self.server.url]), 0)
+        self.assertIn("allkeys-lru", out.getvalue())
 
     def test_a_session_that_lost_keys_is_damaged_and_never_empty(self) -> None:
         self.forget("log:s0", "head:s1")
