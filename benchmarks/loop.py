@@ -69,7 +69,7 @@ def rows() -> list[Row]:
         Row("a whole run of 1 step, file store", single_s * 1e6, "us", single_s * 1e6 / floor_us, _FLOOR),
     ]
     for steps, step_us in steps_us.items():
-        bar = "value <= 1000"
+        bar = "ratio <= 10"
         result.append(
             Row(
                 f"processor time of a step at {steps} steps, file store", step_us, "us", step_us / floor_us, _FLOOR, bar
