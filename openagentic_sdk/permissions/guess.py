@@ -158,7 +158,10 @@ def loose_commands(text: str) -> list[tuple[str, ...]]:
     file, a word `<` or `>` stands before it.
     """
     raw: list[list[str]] = []
-    _scan(text, raw, 0)
+    try:
+        _scan(text, raw, 0)
+    except RecursionError:  # deeper than anybody writes: it could be anything
+        return [(UNKNOWN, UNKNOWN)]
     values: dict[str, list[str]] = {}
     is_known = _SETTERS.search(_QUOTES.sub("", text)) is None
     commands: list[list[str]] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from ..frozen import frozen
 from .guess import UNKNOWN, loose_commands
@@ -33,6 +33,8 @@ from .subject import Subject, literal, moved_folders, path_like, with_folders
 # How many files and folders are looked at for one command.
 MAX_ENTRIES = 20_000
 _MAX_DEPTH = 6
+# How many words behind a wrapper may be the name of what it runs.
+_MAX_TAILS = 100
 
 
 @frozen
@@ -84,8 +86,8 @@ def reach_of(subject: Subject) -> Reach:
                 if is_lost and not never and word.isprintable() and not word.startswith(("/", "~", "-")):
                     endings[f"/{word}", writes] = None
         if name in ("xargs", "parallel"):  # what it reads becomes words of the command
-            runs = [inner for inner in inner_commands(argv) if _is_program(inner[0])]
-            if not runs or not _never_reads(runs[0][0], runs[0]):
+            runs = next((inner for inner in inner_commands(argv) if _is_program(inner[0])), None)
+            if runs is None or not _never_reads(runs[0], runs):
                 endings["", any(word in WRITERS for word in argv)] = None
     return Reach(tuple(folders), tuple(endings), tuple(words))
 
@@ -107,7 +109,9 @@ def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]
         argv, cwds, depth = todo.pop()
         yield argv, cwds
         todo += [
-            (tail, cwds, _MAX_DEPTH) for tail in inner_commands(argv) if depth < _MAX_DEPTH and _is_program(tail[0])
+            (tail, cwds, _MAX_DEPTH)
+            for tail in (islice(inner_commands(argv), _MAX_TAILS) if depth < _MAX_DEPTH else ())
+            if _is_program(tail[0])
         ]
         name = argv[0].rpartition("/")[2]
         if depth < _MAX_DEPTH and (program_of(name) in SHELLS or name in WRAPPERS):

@@ -433,6 +433,15 @@ class WordsThatOnlyBashKnows(Table):
         self.assertEqual((met and met.rule, met and met.is_tree), (None, True))
 
 
+class LinesThatAreMadeToTakeLong(Table):
+    def test_nested_and_repeated_lines_are_decided_however_deep_they_are(self) -> None:
+        policy: dict[str, Any] = {"permission_mode": "bypass", "deny": ["Read(.env)", "Bash(rm:*)"]}
+        for piece in ('"$(', "${a:-", "$(", "xargs ", "env ", "`", "{a,b}", "%41:", "sh -c '"):
+            with self.subTest(piece=piece):
+                line = (piece * 4000)[:3000]
+                self.assertIn(self.outcome(policy, "Bash", {"command": f"cat $x {line}"}), ("ask", "deny"))
+
+
 class WhatALaterProgramTrusts(Table):
     def test_a_file_that_makes_a_repository_is_protected_at_any_depth(self) -> None:
         (self.root / "bare").mkdir()
