@@ -47,6 +47,7 @@ class PostgresServer:
         self.news = News(_PostgresNews(self))
         self.notifier = Notifier(self)
         self._pid = os.getpid()
+        self._is_closed = False
         self._guard = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._idle: list[tuple[float, Any]] = []
@@ -88,6 +89,8 @@ class PostgresServer:
             self.news.close()
             self.notifier.close()
             self.holder.close()
+            with self._guard:
+                self._is_closed = True
             self._drop_idle(older_than=float("inf"))
 
     @contextmanager
@@ -137,7 +140,11 @@ class PostgresServer:
             self._drop_idle(older_than=float("inf"))
             return
         with self._guard:
-            self._idle.append((time.monotonic(), db))
+            if not self._is_closed:
+                self._idle.append((time.monotonic(), db))
+        if self._is_closed:
+            # A heartbeat or a listener was still at it when the last store closed.
+            db.close()
         self._drop_idle(older_than=time.monotonic() - IDLE_S)
 
     def _drop_idle(self, *, older_than: float) -> None:
