@@ -24,6 +24,7 @@ from ..events import (
     ModelRequest,
     ModelResponse,
     ModelRetry,
+    Result,
     SessionCompacted,
     SessionRewound,
     SystemInit,
@@ -32,6 +33,7 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import frozen, mutable
+from ..media import describe_attachment
 
 Message = dict[str, Any]
 _FREED_AT_ONCE = 200
@@ -282,6 +284,20 @@ class Conversation:
         if event.messages_from_seq is not None:
             self._start_late(event.messages_from_seq)
 
+    def _end(self, event: Result) -> None:
+        """A prompt that was refused for what it brought does not refuse every later one: its attachments are left out."""
+        last = self._visible()[-1:]
+        if event.error_type in _REFUSALS and last and last[0].is_user and last[0].parts:
+            names = ", ".join(map(describe_attachment, last[0].parts))
+            last[
+                0
+            ].text = (
+                f"{last[0].text or ''}\n\n{names} was refused and is left out: attach it again if it is needed".strip()
+            )
+            last[0].parts = []
+            last[0].seqs.append(self._position)
+            self._unsettle()
+
     def _start_late(self, first_seq: int) -> None:
         view = self._visible()
         kept = [block for block in view if block.first_seq >= first_seq]
@@ -356,6 +372,9 @@ class Conversation:
         return {**use.extras, **call} if use.extras and use.provider == self.provider else call
 
 
+# How a run ends whose request was wrong in itself; the rest (a network that was down) may pass, and what was attached stays.
+_REFUSALS = ("OptionsError", "ProviderHTTPError", "ContextLengthError")
+
 _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
     UserMessage.type: Conversation._user_message,
     ModelRequest.type: Conversation._request,
@@ -365,6 +384,7 @@ _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
     ToolUse.type: Conversation._tool_use,
     ToolResult.type: Conversation._tool_result,
     SystemInit.type: Conversation._init,
+    Result.type: Conversation._end,
     SessionCompacted.type: Conversation._compact,
     SessionRewound.type: Conversation._rewind,
 }

@@ -152,7 +152,10 @@ class ReplayProvider:
         if step.text:
             yield TextDelta(step.text)
         if step.response is None or not step.response.complete:
-            raise IncompleteResponseError("this answer was cut when it was recorded", partial_text=step.text)
+            # By the name that it had: what became of a prompt depends on how its request failed.
+            name = (step.response.error_type if step.response else None) or IncompleteResponseError.__name__
+            recorded = type(name, (IncompleteResponseError,), {})
+            raise recorded("this answer was cut when it was recorded", partial_text=step.text)
         yield Done(output=_output(step))
 
     def _compare(self, step: RecordedStep, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:

@@ -120,6 +120,26 @@ class PartsTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(again.final_text, "On we go.")
         self.assertIn("p.png was here and is not stored any more", str(sent_parts(provider)))
 
+    async def test_a_part_that_was_refused_does_not_refuse_every_later_prompt(self):
+        store = FileSessionStore(self.root / "a")
+        for error_type, stays in (("http", False), ("connection", True)):
+            error = {"type": error_type, "status": 400, "message": "no pictures here"}
+            failed = await run(
+                prompt=[{"type": "text", "text": "Look."}, data_part(PNG, name="p.png")],
+                options=options_for([{"error": error}], session_store=store),
+            )
+            self.assertEqual(failed.stop_reason, "error")
+            provider = self.provider("On we go.")
+            again = await run(
+                prompt="more", options=options_for(provider, session_store=store, resume=failed.session_id)
+            )
+            with self.subTest(error_type=error_type):
+                self.assertEqual(again.final_text, "On we go.")
+                self.assertEqual("p.png" in str(sent_parts(provider)), stays)
+                texts = [m["content"] for m in provider.requests[-1]["messages"] if isinstance(m["content"], str)]
+                self.assertEqual(any("was refused and is left out" in text for text in texts), not stays)
+                self.assertTrue((await replay_events(store.read_events(again.session_id))).ok)
+
     async def test_a_path_passes_the_gate_as_a_read(self):
         (self.root / "p.png").write_bytes(PNG)
         (self.root / "notes.txt").write_text("tea at five")
