@@ -140,7 +140,7 @@ class Worker:
             self._serve(jobs, outcomes)
         os.close(jobs)
         os.close(outcomes)
-        self._results = os.fdopen(results, "rb", buffering=0)
+        self._results = os.fdopen(results, "rb")  # buffered: the outcomes of a module may be more than a pipe holds
 
     def _serve(self, jobs: int, outcomes: int) -> NoReturn:
         status = 1

@@ -69,7 +69,9 @@ class WhereOneStands(unittest.TestCase):
 
     def test_a_program_that_uses_the_library_keeps_the_modules_beside_it(self) -> None:
         (self.folder / "mine.py").write_text("GREETING = 'mine'\n")
-        code = "import openagentic_sdk, openagentic_sdk_plugin, mine; print(mine.GREETING)"
+        for name in PLANTED:
+            (self.folder / f"{name}.py").unlink()
+        code = "import openagentic_sdk, mine; print(mine.GREETING)"
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run([sys.executable, "-c", code], cwd=self.folder, env=env, capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout), (0, "mine\n"), done.stderr)

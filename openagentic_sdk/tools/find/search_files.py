@@ -19,8 +19,8 @@ from ..files.workspace import check_cancelled, open_file
 from .search import Answer, Query, open_listed, search_file
 from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes
 
-# An escape but for back references, a set (a `]` at its start belongs to it), or a character that means itself.
-_LINEAR = regex(r"(?:\\[^1-9]|\[\^?\]?(?:\\.|[^\]\\])*+\]|[^\\\[(){}*+?|])*+", re.DOTALL)
+# Escapes but for back references, sets (whose first letter may be a `]`), and letters that mean themselves.
+_LINEAR = regex(r"(?:\\[^1-9]|\[\^?(?:\]|\\.|[^\]\\])(?:\\.|[^\]\\])*\]|[^\\\[(){}*+?|])*", re.DOTALL)
 _UNREADABLE: Answer = ("unreadable", 0, [])
 
 
