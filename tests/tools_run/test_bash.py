@@ -6,6 +6,8 @@ import asyncio
 import gc
 import os
 import secrets
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -367,6 +369,23 @@ class BackgroundShells(WorkspaceTestCase):
         shell_id = self.start("true")
         with self.assertRaisesRegex(ToolInputError, shell_id):
             KillBashTool().run_sync({"shell_id": "shell_99"}, self.ctx)
+
+
+class AForkedHost(unittest.TestCase):
+    def test_a_fork_runs_commands_of_its_own_without_a_complaint(self) -> None:
+        script = (
+            "import os\n"
+            "from openagentic_sdk.tools.base import ToolContext\n"
+            "from openagentic_sdk.tools.bash import BashTool\n"
+            "def say(): print(BashTool().run_sync({'command': 'echo $$'}, ToolContext())['exit_code'], flush=True)\n"
+            "say()\n"
+            "pid = os.fork()\n"
+            "say()\n"
+            "os._exit(0) if pid == 0 else os.waitpid(pid, 0)\n"
+        )
+        command = [sys.executable, "-W", "error::ResourceWarning", "-c", script]
+        done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.stdout, done.stderr), ("0\n0\n0\n", ""))
 
 
 class TheHostDies(unittest.TestCase):

@@ -234,6 +234,9 @@ class _Helper:
     def stop(self) -> None:
         self._channel.close()
         if self.owner_pid != os.getpid():
+            self._process.returncode = (
+                0  # of a process that forked this one, which waits for it; here it would be warned about
+            )
             return
         try:
             self._process.wait(HELPER_EXIT_LIMIT_S)
