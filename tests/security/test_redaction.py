@@ -264,7 +264,9 @@ class OnDisk(unittest.TestCase):
     def test_requests_of_a_masked_session_are_rebuilt_from_its_log(self) -> None:
         done = self.play(self.call("Read", file_path="config.txt"))
         store = ("--store", str(self.folder / "store"))
-        self.assertIn("identical", self.output_of(("replay", done.session_id, *store)).lower() + " identical")
+        self.output_of(
+            ("replay", done.session_id, *store)
+        )  # its exit code is 0 only when every request is the recorded one
 
 
 if __name__ == "__main__":
