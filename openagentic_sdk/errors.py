@@ -2,6 +2,7 @@
 
     OpenAgentSdkError
     |- OptionsError (ValueError)             a setting that cannot be used
+    |- AgentNotFoundError (LookupError)      no agent of this name may be started here
     |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
     |- EventError
     |  |- UnknownEventTypeError              a strict reader met a type it does not know
@@ -48,6 +49,15 @@ class OpenAgentSdkError(Exception):
 
 class OptionsError(OpenAgentSdkError, ValueError):
     """A setting that cannot be used; the text names the setting, its value and what is accepted."""
+
+
+class AgentNotFoundError(OpenAgentSdkError, LookupError):
+    """The registry of named agents has none of this name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"there is no agent {name!r:.100}: the agents are {', '.join(known)}")
+        self.name = name
+        self.known = known
 
 
 class EventLoopError(OpenAgentSdkError, RuntimeError):

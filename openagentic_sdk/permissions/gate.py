@@ -165,6 +165,12 @@ class PermissionGate:
             gate.mode = min(self.mode, mode, key=STRICTEST_FIRST.index)
         return gate
 
+    def forgetful(self) -> PermissionGate:
+        """The same gate with a memory of its own, so that what was allowed here is not known there."""
+        gate = copy.copy(self)
+        gate._memory = _Memory()
+        return gate
+
     def _with_layers(self, layers: tuple[Policy, ...]) -> PermissionGate:
         gate = copy.copy(self)
         gate._layers = layers

@@ -1,0 +1,238 @@
+"""Named agents: what a client, an editor, a queue or another agent may start is a registry of options by name.
+
+A name is all that comes from the wire. Code, folders, tools and rules are said here, by whoever owns the machine; a client
+may only ask for less than the registry gives, and for one of the permission modes that it lists.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .errors import AgentNotFoundError, OptionsError
+from .frozen import frozen
+from .options import OpenAgenticOptions, check_options
+from .patterns import regex
+from .permissions.gate import PermissionGate
+from .permissions.layers import read_mode
+from .permissions.policy import STRICTEST_FIRST, Mode
+from .providers.base import Provider
+from .providers.guarded import guarded
+from .providers.named import find_provider
+from .testing.scripted import ScriptedProvider
+
+# The key of a session's metadata that says which agent it belongs to.
+AGENT_KEY = "agent"
+# What a client may ask for besides a permission mode: each may only be lowered.
+LIMITS = ("max_steps", "timeout_s", "max_tokens", "max_cost_usd")
+_NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+
+
+@frozen
+class NamedAgent:
+    """One entry. `description` is for people and for models that choose.
+
+    `options` may be a function that makes them anew for each run. `client_modes` are permission modes that a client may
+    choose besides the agent's own and every stricter one; never `bypass`.
+    """
+
+    options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
+    description: str = ""
+    client_modes: tuple[str, ...] = ()
+
+
+class Agents(Mapping[str, NamedAgent]):
+    """The registry. Raises `OptionsError` for a name or an entry that cannot be used."""
+
+    def __init__(self, agents: Mapping[str, NamedAgent | OpenAgenticOptions]) -> None:
+        if not agents:
+            raise OptionsError("there is no agent: name at least one")
+        self._agents = {name: _checked(name, given) for name, given in agents.items()}
+
+    def __getitem__(self, name: str) -> NamedAgent:
+        try:
+            return self._agents[name]
+        except KeyError:
+            raise AgentNotFoundError(name, list(self._agents)) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._agents)
+
+    def __len__(self) -> int:
+        return len(self._agents)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._agents
+
+    @property
+    def default(self) -> str:
+        """The agent that is meant when none is named: the one called `default`, else the first."""
+        return "default" if "default" in self else next(iter(self))
+
+    def modes(self, name: str) -> tuple[Mode, ...]:
+        """The permission modes that a client may choose for this agent, the strictest first. Never `bypass`."""
+        agent = self[name]
+        options = agent.options() if callable(agent.options) else agent.options
+        own = STRICTEST_FIRST.index(_mode_of(options))
+        listed = {read_mode(mode) for mode in agent.client_modes}
+        return tuple(
+            mode for at, mode in enumerate(STRICTEST_FIRST) if mode != "bypass" and (at <= own or mode in listed)
+        )
+
+    def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:
+        """The options of one run of this agent, which it shares with no other run.
+
+        `wishes` come from a client: a `permission_mode` of `modes(name)`, and limits (`max_steps`, `timeout_s`,
+        `max_tokens`, `max_cost_usd`) that are at most the registry's. `ours` are options that the caller sets
+        (`session_store`, `resume`, `request_id` ...). Raises `AgentNotFoundError`, and `OptionsError` for a wish that is
+        none of these, or too much.
+        """
+        agent = self[name]
+        options = agent.options() if callable(agent.options) else agent.options
+        # What one session's calls were allowed must not be known to another's.
+        gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
+        lowered: dict[str, Any] = {}
+        for wish, value in (wishes or {}).items():
+            if wish == "permission_mode":
+                gate = gate.with_mode(self._allowed_mode(name, value))
+            elif wish in LIMITS:
+                lowered[wish] = _lower(wish, value, getattr(options, wish))
+            else:
+                raise OptionsError(
+                    f"a client cannot set {wish!r:.100}: it may ask for permission_mode, {', '.join(LIMITS)}"
+                )
+        metadata = {**options.session_metadata, AGENT_KEY: name, **ours.pop("session_metadata", {})}
+        made = replace(options, permission_gate=gate, **lowered, session_metadata=metadata, **ours)
+        check_options(made)
+        return made
+
+    def _allowed_mode(self, name: str, mode: Any) -> Mode:
+        allowed = self.modes(name)
+        if not isinstance(mode, str) or mode not in allowed:
+            raise OptionsError(
+                f"permission_mode {mode!r:.100} is not for clients of {name!r}: {', '.join(allowed)} are"
+            )
+        return read_mode(mode)
+
+
+def _checked(name: str, given: NamedAgent | OpenAgenticOptions) -> NamedAgent:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise OptionsError(f"agent name {name!r:.100} cannot be used: 1 to 64 letters, digits, _, - and . make one")
+    agent = NamedAgent(given) if isinstance(given, OpenAgenticOptions) else given
+    if not isinstance(agent, NamedAgent):
+        raise OptionsError(f"agent {name!r} must be OpenAgenticOptions(...) or NamedAgent(...), not {given!r:.200}")
+    options = agent.options() if callable(agent.options) else agent.options
+    check_options(options)
+    if options.resume is not None or options.continue_last or options.session_id or options.request_id:
+        raise OptionsError(
+            f"agent {name!r} names a session: resume, continue_last, session_id and request_id are a run's"
+        )
+    if "bypass" in map(read_mode, agent.client_modes):
+        raise OptionsError(f"client_modes of agent {name!r} hold bypass, which no client may choose: leave it out")
+    return agent
+
+
+def _mode_of(options: OpenAgenticOptions) -> Mode:
+    return "default" if options.permission_gate is None else options.permission_gate.mode
+
+
+def _lower(name: str, value: Any, limit: float | None) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not value >= 0 or (limit is not None and value > limit):
+        most = "" if limit is None else f" to {limit:g}"
+        raise OptionsError(f"{name} must be a number from 0{most}, not {value!r:.100}")
+    return value  # type: ignore[no-any-return]
+
+
+# --- where they are written down -------------------------------------------------------------------------------------
+
+
+def load_agents(where: str) -> Agents:
+    """The registry that `where` names: a TOML file, or `module:name` of an `Agents`, a mapping, or a function giving one.
+
+    Modules are also looked for in the current folder, behind all others. Raises `OptionsError` that names what is wrong.
+    """
+    module, colon, name = where.rpartition(":")
+    if where.endswith(".toml") or not colon or os.sep in where:
+        return _read_toml(Path(where).expanduser().absolute())
+    here = os.getcwd()
+    sys.path.append(here)
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionsError(f"agents {where!r} cannot be imported: {error}") from error
+    finally:
+        sys.path.remove(here)
+    found = found() if callable(found) else found
+    if not isinstance(found, Mapping):
+        raise OptionsError(f"agents {where!r} must be Agents(...) or a mapping of names to options, not {found!r:.200}")
+    return found if isinstance(found, Agents) else Agents(found)
+
+
+def _read_toml(path: Path) -> Agents:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise OptionsError(f"agents {str(path)!r} cannot be read: {error}") from error
+    agents = data.pop("agents", None)
+    if data or not isinstance(agents, dict) or not all(isinstance(given, dict) for given in agents.values()):
+        raise OptionsError(f"agents {str(path)!r} must hold tables [agents.NAME] and nothing else")
+    return Agents({name: _agent_of(name, given, path.parent) for name, given in agents.items()})
+
+
+_PLAIN = (
+    *("model", "system_prompt", "setting_sources", "trust_project", "sandbox", "bash_effects"),
+    *("disallowed_tools", "max_context_tokens", *LIMITS),
+)
+_TOML_KEYS = (
+    *("description", "provider", "base_url", "api_key_env", "fallback", "script", "project", "permission_mode"),
+    *("client_modes", "allow", "ask", "deny", *_PLAIN),
+)
+
+
+def _agent_of(name: str, given: Mapping[str, Any], folder: Path) -> NamedAgent:
+    """One table; `project` and `script` are relative to the folder of the file."""
+    unknown = sorted(set(given) - set(_TOML_KEYS))
+    if unknown:
+        raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(_TOML_KEYS)}")
+    texts = ("description", "provider", "base_url", "api_key_env", "script", "project", "permission_mode")
+    lists = ("fallback", "client_modes", "allow", "ask", "deny")
+    for key in texts:
+        if not isinstance(given.get(key, ""), str):
+            raise OptionsError(f"{key} of agent {name!r} must be a text, not {given[key]!r:.100}")
+    for key in lists:
+        items = given.get(key, [])
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise OptionsError(f"{key} of agent {name!r} must be a list of texts, not {items!r:.100}")
+    gate = PermissionGate(
+        permission_mode=given.get("permission_mode"),
+        allow=given.get("allow", ()),
+        ask=given.get("ask", ()),
+        deny=given.get("deny", ()),
+        source="agents",
+    )
+    plain = {key: given[key] for key in _PLAIN if key in given}
+    if "script" in given:
+        plain.setdefault("model", "scripted")
+    options = OpenAgenticOptions(
+        provider=_provider_of(given, folder),
+        cwd=str(folder / Path(given.get("project", ".")).expanduser()),
+        permission_gate=gate,
+        **plain,
+    )
+    return NamedAgent(options, given.get("description", ""), tuple(given.get("client_modes", ())))
+
+
+def _provider_of(given: Mapping[str, Any], folder: Path) -> Provider:
+    if "script" in given:
+        return ScriptedProvider.from_file(folder / Path(given["script"]).expanduser())
+    named = {key: given[key] for key in ("base_url", "api_key_env") if key in given}
+    return guarded(find_provider(given.get("provider"), **named), fallback=given.get("fallback", ()))

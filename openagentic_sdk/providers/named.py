@@ -1,0 +1,101 @@
+"""Find a provider by the name that people write: a vendor, a cloud, a server at home, or any compatible endpoint.
+
+Only the module of the provider that is named is imported. Nothing is asked yet.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ..errors import OptionsError
+from .base import Provider
+
+# Servers that people run at home, at the address where they listen unless told otherwise.
+LOCAL_SERVERS = {
+    "llama.cpp": "http://127.0.0.1:8080/v1",
+    "lmstudio": "http://127.0.0.1:1234/v1",
+    "ollama": "http://127.0.0.1:11434/v1",
+    "vllm": "http://127.0.0.1:8000/v1",
+}
+# The vendors' own providers, and the variable that holds the key.
+VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai-responses": "OPENAI_API_KEY"}
+# Clouds, whose place and credentials the environment holds; what they want is said by their own errors.
+CLOUDS = ("bedrock", "gemini", "vertex", "vertex-gemini")
+COMPATIBLE = "openai-compatible"
+PROVIDERS = (*VENDORS, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
+
+
+def find_provider(
+    name: str | None = None,
+    *,
+    base_url: str | None = None,
+    api_key_env: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Provider:
+    """The provider of this name. None is openai, or with a `base_url` whatever compatible server listens there.
+
+    `api_key_env` names the variable that holds the key. Raises `OptionsError` with what to set, as a flag and as a key of
+    a file.
+    """
+    name = name or (COMPATIBLE if base_url else "openai")
+    if name in VENDORS:
+        return _vendor(name, base_url, api_key_env, environ)
+    if name in CLOUDS:
+        return _cloud(name, base_url, _key(api_key_env, environ) if api_key_env else None)
+    if name != COMPATIBLE and name not in LOCAL_SERVERS:
+        raise OptionsError(f"there is no provider {name!r}: the providers are {', '.join(PROVIDERS)}")
+    base_url = base_url or LOCAL_SERVERS.get(name)
+    if not base_url:
+        raise OptionsError(
+            f"the provider {COMPATIBLE} needs an address (--base-url, base_url), such as {LOCAL_SERVERS['ollama']}"
+        )
+    from .openai_compatible import OpenAICompatibleProvider
+
+    # A server of somebody's own gets a key only when its variable is named: OPENAI_API_KEY is nothing to send to it.
+    key = _key(api_key_env, environ) if api_key_env else None
+    return OpenAICompatibleProvider(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
+
+
+def _vendor(name: str, base_url: str | None, api_key_env: str | None, environ: Mapping[str, str]) -> Provider:
+    from .anthropic import AnthropicProvider
+    from .openai import OpenAIProvider
+    from .openai_responses import OpenAIResponsesProvider
+
+    vendors: dict[str, type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]] = {
+        "anthropic": AnthropicProvider,
+        "openai": OpenAIProvider,
+        "openai-responses": OpenAIResponsesProvider,
+    }
+    vendor = vendors[name]
+    if api_key_env is None and not vendor(base_url=base_url).is_at_home:
+        raise OptionsError(
+            f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {base_url} with "
+            f"--api-key-env (api_key_env), or ask it without a key with the provider {COMPATIBLE}"
+        )
+    return vendor(base_url=base_url, api_key=_key(api_key_env or VENDORS[name], environ))
+
+
+def _cloud(name: str, base_url: str | None, key: str | None) -> Provider:
+    if name == "bedrock":
+        from .clouds.bedrock import BedrockProvider
+
+        return BedrockProvider(base_url=base_url, api_key=key)
+    if name == "gemini":
+        from .clouds.gemini import GeminiProvider
+
+        return GeminiProvider(base_url=base_url, api_key=key)
+    from .clouds.vertex import VertexClaudeProvider, VertexGeminiProvider
+
+    provider = VertexClaudeProvider if name == "vertex" else VertexGeminiProvider
+    return provider(base_url=base_url, api_key=key)
+
+
+def _key(variable: str, environ: Mapping[str, str]) -> str:
+    key = environ.get(variable, "").strip()
+    if not key:
+        raise OptionsError(
+            f"there is no API key in ${variable}: set it, name another variable with --api-key-env (api_key_env), "
+            "ask a local server with --base-url (base_url), or play a scripted model with --script (script)"
+        )
+    return key
