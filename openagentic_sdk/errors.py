@@ -34,6 +34,7 @@
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
     |- StructuredOutputError                 the final answer does not fit `output_schema`
     |- ReplayMismatchError                   a replayed session does something else than was recorded
+    |- RpcError                              the other side of a JSON-RPC connection refused, or is refused
     |- ScriptError                           a scripted model was asked for something that its script does not hold
 
 Every class carries the values of its sentence as attributes. A tool may raise anything: the loop turns it into a
@@ -41,6 +42,8 @@ Every class carries the values of its sentence as attributes. A tool may raise a
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class OpenAgentSdkError(Exception):
@@ -346,3 +349,15 @@ class ReplayMismatchError(OpenAgentSdkError):
 
 class ScriptError(OpenAgentSdkError):
     """A scripted model was asked for something that its script does not hold, or its script cannot be read."""
+
+
+class RpcError(OpenAgentSdkError):
+    """An error of JSON-RPC: the other side answered a request with it, or a handler gives it as its answer.
+
+    `code` is the number that JSON-RPC or the protocol above it gives this kind of error, `data` any JSON value beside it.
+    """
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data

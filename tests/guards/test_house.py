@@ -49,6 +49,7 @@ LAYERS = (
     ("project",),
     ("sessions", "skills"),
     ("providers",),
+    ("jsonrpc",),
     ("serialization",),
     ("events",),
     ("errors", "clock", "disk", "frozen", "globs", "media", "text", "threads"),
