@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .hooks.engine import HookEngine as HookEngine
     from .hooks.models import HookDecision as HookDecision
     from .hooks.models import HookMatcher as HookMatcher
+    from .mcp.server_config import McpServer as McpServer
     from .options import AgentDefinition as AgentDefinition
     from .options import OpenAgenticOptions as OpenAgenticOptions
     from .permissions.gate import ApprovalResult as ApprovalResult
@@ -113,6 +114,7 @@ _HOMES = {
     "HookDecision": "hooks.models",
     "HookEngine": "hooks.engine",
     "HookMatcher": "hooks.models",
+    "McpServer": "mcp.server_config",
     "MemorySessionStore": "sessions.memory",
     "ModelOutput": "providers.base",
     "OpenAICompatibleProvider": "providers.openai_compatible",
@@ -179,6 +181,7 @@ __all__ = [
     "HookDecision",
     "HookEngine",
     "HookMatcher",
+    "McpServer",
     "MemorySessionStore",
     "ModelOutput",
     "OpenAICompatibleProvider",

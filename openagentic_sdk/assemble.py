@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from .clock import Clock, SystemClock
 from .disk import has_home
@@ -24,6 +24,7 @@ from .permissions.gate import PermissionGate
 from .permissions.layers import rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
+from .permissions.rules import parse_rules
 from .project.agents import AgentFile
 from .project.granting import files_named
 from .project.plugins import PluginRegistry
@@ -57,19 +58,36 @@ from .tools.shell.sandbox_plan import probe_sandbox
 from .tools.shell.sandboxed import BashSandbox
 from .tools.task import TaskTool
 
+if TYPE_CHECKING:
+    from .mcp.servers import Servers
+
 TASK = "Task"
 _GENERAL = AgentDefinition("", DEFAULT_BASE)
 
 
-def build_agent(options: OpenAgenticOptions) -> Agent:
-    """The agent that the options describe. Raises `OptionsError` with the setting to change."""
+def build_agent(options: OpenAgenticOptions, *, servers: Servers | None = None) -> Agent:
+    """The agent that the options describe. Raises `OptionsError` with the setting to change.
+
+    `servers` are those of an agent that was built before, for a conversation that keeps them from run to run.
+    """
     check_options(options)
     cwd = options.working_dir()
     if not cwd.is_dir():
         raise OptionsError(f"cwd {str(cwd)!r} is no folder: create it or pass another")
     project = open_project(options)
     gate, notes = _gate(options, project)
-    return _Assembly(options, project, gate, notes).agent()
+    return _Assembly(options, project, gate, notes, servers or open_servers(options)).agent()
+
+
+def open_servers(options: OpenAgenticOptions) -> Servers | None:
+    """The MCP servers of a run, not started yet; None when there are none. Raises `OptionsError`."""
+    if not options.mcp_servers:
+        return None
+    # The door to the room: a run without servers loads nothing of it.
+    from .mcp.server_config import read_servers
+    from .mcp.servers import Servers
+
+    return Servers(read_servers(options.mcp_servers), cwd=str(options.working_dir()))
 
 
 def open_project(options: OpenAgenticOptions) -> Project:
@@ -155,11 +173,17 @@ class _Assembly:
     """What all agents of one run share, and how each is made of it."""
 
     def __init__(
-        self, options: OpenAgenticOptions, project: Project, gate: PermissionGate, mode_notes: Sequence[str]
+        self,
+        options: OpenAgenticOptions,
+        project: Project,
+        gate: PermissionGate,
+        mode_notes: Sequence[str],
+        servers: Servers | None,
     ) -> None:
         self._options = options
         self._project = project
         self._gate = gate
+        self._servers = servers
         self._clock = options.clock or SystemClock()
         self._store = _store(options.session_store)
         self._prices = _prices(options.prices)
@@ -210,6 +234,8 @@ class _Assembly:
             model=model,
             api_key=cast("str | None", options.api_key),  # endpoints take callables too
             tools=tools,
+            servers=self._servers,
+            offers=self._gate.offered_tools,
             hooks=self._hooks,
             gate=self._gate,
             store=self._store,
@@ -268,9 +294,17 @@ class _Assembly:
         named = set(self._tools.names()) if "*" in named else named
         names = (named or {*self._tools.names()} - {TASK}) - set(definition.disallowed_tools)
         tools = self._tools.only(names)
+        patterns = parse_rules([tool for tool in definition.tools if tool.startswith("mcp__")], "ask", "agent")
+
+        def offers(served: Iterable[str]) -> Iterable[str]:
+            """What of the servers' tools the definition names, or all when it names none at all, without what it denies."""
+            named = [tool for tool in served if names_all or any(rule.covers(tool) for rule in patterns)]
+            return gate.offered_tools(tool for tool in named if tool not in definition.disallowed_tools)
+
         return replace(
             parent,
             name=name,
+            offers=offers,
             provider=definition.provider or _guarded(self._options, self._clock),
             final_answer=None,
             model=served_model(definition.model or "", self._project.settings.model_names) or parent.model,

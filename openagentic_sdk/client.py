@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .assemble import build_agent, end_conversation, run_request
 from .errors import OptionsError
@@ -25,6 +25,9 @@ from .permissions.policy import PermissionMode
 from .runtime.prompt import OnePrompt, Said, read_prompt
 from .runtime.task import RunTask
 from .sessions.folds.metrics import RunMetrics
+
+if TYPE_CHECKING:
+    from .mcp.servers import Servers
 
 State = Literal["created", "connected", "running", "closed", "failed"]
 
@@ -44,6 +47,7 @@ class AgentClient:
         self._turn: RunTask | None = None
         self._metrics = RunMetrics()
         self._turns = 0
+        self._servers: Servers | None = None
 
     async def __aenter__(self) -> AgentClient:
         await self.connect()
@@ -59,6 +63,9 @@ class AgentClient:
         self._require("created")
         agent = build_agent(self._options)
         self.session_id = run_request(self._options, agent).resume
+        self._servers = agent.servers
+        if self._servers is not None:
+            self._servers.hold()  # from turn to turn
         self.state = "connected"
 
     async def send(self, prompt: OnePrompt) -> None:
@@ -127,6 +134,9 @@ class AgentClient:
             self.state = "closed"
         if self._turn is not None:
             await self._turn.close()
+        servers, self._servers = self._servers, None
+        if servers is not None:
+            await servers.release()
         if is_last and self._turns and self.session_id is not None:
             await end_conversation(self._options, self.session_id)
 
@@ -134,7 +144,7 @@ class AgentClient:
         options = replace(self._options, part="next" if self._turns else "first")
         if self.session_id is not None:
             options = replace(options, resume=self.session_id, session_id=None, continue_last=False)
-        agent = build_agent(options)
+        agent = build_agent(options, servers=self._servers)
         try:
             turn = await RunTask.start(agent, run_request(options, agent), prompt)
         except BaseException:
@@ -146,7 +156,7 @@ class AgentClient:
 
     def _change_running_agent(self) -> None:
         if self._turn is not None:
-            run, agent = self._turn.run, build_agent(self._options)
+            run, agent = self._turn.run, build_agent(self._options, servers=self._servers)
             # The gate that runs keeps what people allowed for this session; settings may forbid the mode that was wished.
             run.agent = replace(run.agent, model=agent.model, gate=run.agent.gate.with_mode(agent.gate.mode))
 

@@ -121,7 +121,8 @@ class Result(Event):
 
 @frozen
 class UserMessage(Event):
-    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair` or `rule` (of the project, for a file).
+    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (of the project, for a file) or
+    `mcp` (what a server says of itself).
 
     `request_id` makes a retried prompt harmless. `attachments` are the pictures, documents and sounds that came with the
     text: `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
@@ -510,6 +511,27 @@ class SubagentFinished(Event):
     cost_usd: float | None = None
 
 
+@frozen
+class McpServerChanged(Event):
+    """An MCP server of this run: `state` is `started`, `restarted`, `changed` (its tools are other ones), `late` (the run
+    goes on without it, it may still come), `failed` or `lost` (it ended).
+
+    `transport` is `stdio`, `http`, `sse` or `tools` (of this process), `protocol_version` what both sides speak, `server`
+    what the server says of itself. `tools` are those that are offered, `{"name", "tool", "sha256"}`: the name that the
+    model calls, the server's own, and the digest of its definition; `left_out` are the others, `{"tool", "code", "reason"}`.
+    """
+
+    type: ClassVar[str] = "mcp.server"
+    name: str
+    state: str
+    transport: str
+    protocol_version: str | None = None
+    server: Mapping[str, Any] | None = None
+    tools: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    left_out: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    error_message: str | None = None
+
+
 # --- the session itself ----------------------------------------------------------------------------------------------
 
 
@@ -626,6 +648,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         LogFragment,
         LogRecovered,
         LogSalvaged,
+        McpServerChanged,
         ModelContext,
         ModelRequest,
         ModelResponse,

@@ -102,6 +102,8 @@ class OpenAgenticOptions:
         sandbox             for Bash: "require" refuses to run without one, "auto" takes what this machine has
         bash_effects        "preview" runs Bash commands on a copy and drops what they did, "commit" applies it; both list it
         hooks               see `openagentic_sdk.hooks.engine`
+        mcp_servers         MCP servers by name: `McpServer(...)`, or an entry as in `.mcp.json`; their tools are offered as
+                            `mcp__name__tool`
         agents              subagents by name
 
     The session
@@ -164,6 +166,7 @@ class OpenAgenticOptions:
     sandbox: Literal["off", "auto", "require"] = "off"
     bash_effects: Literal["preview", "commit"] | None = None
     hooks: HookEngine | None = None
+    mcp_servers: Mapping[str, Any] = field(default_factory=dict)
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
 
     session_store: SessionStore | str | None = None
@@ -323,6 +326,7 @@ _CHECKS: Mapping[str, Check] = {
     "sandbox": _one_of("off", "auto", "require"),
     "bash_effects": _or_none(_one_of("preview", "commit")),
     "hooks": _or_none(_is_a(HookEngine, "a HookEngine(...)")),
+    "mcp_servers": _is_a(Mapping, "a mapping of names to McpServer(...) or entries as in .mcp.json"),
     "agents": _is_a(Mapping, "a mapping of names to AgentDefinition(...)"),
     "model_names": lambda value: (
         None

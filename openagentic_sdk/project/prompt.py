@@ -29,7 +29,16 @@ DEFAULT_BASE = (
     "do what was asked and nothing else, and say plainly what you did and what failed."
 )
 
-_TAGS = ("memory", "output-style", "rule", "rules-for-some-files", "skill-index", "active-skill", "arguments")
+_TAGS = (
+    "memory",
+    "output-style",
+    "rule",
+    "rules-for-some-files",
+    "skill-index",
+    "active-skill",
+    "arguments",
+    "mcp-server",
+)
 _TAG = regex(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 
 
@@ -37,8 +46,8 @@ _TAG = regex(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 class PromptPart:
     """A slice of the prompt, `text[start:end]`, and who put it there.
 
-    `kind` is `base`, `output-style`, `memory`, `rules`, `skill-index` or `active-skill`; `source` the path of
-    the file or the skill.
+    `kind` is `base`, `output-style`, `memory`, `rules`, `mcp-server`, `skill-index` or `active-skill`; `source` the path
+    of the file or the skill, or the name of the server.
     """
 
     kind: str
@@ -60,6 +69,7 @@ def build_system_prompt(
     base: str = DEFAULT_BASE,
     style: OutputStyle | None = None,
     memory: Memory | None = None,
+    servers: Sequence[tuple[str, str]] = (),
     skills: Sequence[SkillInfo] = (),
     active: Sequence[SkillActivated] = (),
     index_budget_chars: int = INDEX_BUDGET_CHARS,
@@ -78,6 +88,7 @@ def build_system_prompt(
             )
             text = f"<rules-for-some-files>\n{_RULES_INTRO}\n{listing}\n</rules-for-some-files>"
             sections.append(("rules", "", text))
+    sections += [("mcp-server", name, server_block(name, text)) for name, text in servers]
     listed = [skill for skill in skills if skill.model_invocable and not skill.paths]
     if listed:
         text = f"<skill-index>\n{_INDEX_INTRO}\n{index_text(listed, index_budget_chars)}\n</skill-index>"
@@ -104,6 +115,11 @@ def _attribute(value: str) -> str:
 def memory_block(file: MemoryFile) -> str:
     """One file of memory as the model gets it."""
     return f'<memory path="{_attribute(file.path)}" scope="{file.scope}">\n{contain(file.text)}\n</memory>'
+
+
+def server_block(name: str, text: str) -> str:
+    """What an MCP server says of itself as the model gets it."""
+    return f'<mcp-server name="{_attribute(name)}">\n{contain(text)}\n</mcp-server>'
 
 
 def rule_message(rule: MemoryFile) -> str:

@@ -150,7 +150,7 @@ class _Replay(Guidance):
             sends_data=False,
         )
 
-    def system_prompt(self, skill_events: Sequence[Event]) -> SystemPrompt:
+    def system_prompt(self, skill_events: Sequence[Event], servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
         return SystemPrompt("" if self._current is None else self._current.context.system_prompt, ())
 
     def _tools(self, step: RecordedStep) -> ToolRegistry:
@@ -187,8 +187,7 @@ class _Replay(Guidance):
         self.provider.expect(step)
 
     def _same_tools(self, run: Run, step: RecordedStep) -> ToolRegistry:
-        same = [tool.name for tool in run.agent.tools] == [spec["function"]["name"] for spec in step.context.tools]
-        return run.agent.tools if same else self._tools(step)
+        return run.agent.tools if run.agent.tools.specs() == list(step.context.tools) else self._tools(step)
 
     def _as_now(self, event: Event) -> Event:
         """A recorded event with the positions that it names as they are in the replayed log."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..clock import Clock
 from ..events import Event, HookEvent, ModelContext, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
@@ -36,6 +36,9 @@ from .masking import mask_event
 from .recorder import Recorder
 from .structured import OutputSchema
 
+if TYPE_CHECKING:
+    from ..mcp.servers import Servers
+
 
 @frozen
 class FinalAnswer:
@@ -52,7 +55,8 @@ class Agent:
 
     `guidance` is what the project says to a run. `child` builds the agent of a subagent by its name and raises `ToolError`
     for a name that is not known. `cost` prices the usage of one call, None when the price is not known. `before_step` is
-    called before each model call; None makes room when it is needed. `seal` marks what this installation wrote.
+    called before each model call; None makes room when it is needed. `seal` marks what this installation wrote. `servers`
+    bring more tools, which may come and go between two steps; `offers` picks the names of those that this agent may have.
     """
 
     provider: Provider
@@ -68,6 +72,8 @@ class Agent:
     child: Callable[[str], Agent]
     cost: Callable[..., float | None]
     name: str | None = None
+    servers: Servers | None = None
+    offers: Callable[[Iterable[str]], Iterable[str]] = tuple
     api_key: str | None = field(default=None, repr=False)
     agent_names: tuple[str, ...] = ()
     workspace_roots: tuple[str, ...] = ()
@@ -153,7 +159,8 @@ class Run:
     that a person sent while the run was going on, `notes` what hooks and rules want the model to know. `answer` is the
     final answer of the turn that runs. `parked` holds the questions that stay open when the run ends, by the call that
     asks them; `parked_children` the sessions of subagents that go on, by the call that started them. `children` counts
-    the subagents at work, `left` names what did not end when it was told to.
+    the subagents at work, `left` names what did not end when it was told to. `served` are the tools that servers brought,
+    `servers_seen` what of them is in the log, `instructions` what the system prompt says of them.
     """
 
     agent: Agent
@@ -191,6 +198,9 @@ class Run:
     left: list[str] = field(default_factory=list)
     asked: tuple[tuple[str, SystemPrompt, Sequence[Any]], ModelContext] | None = None
     read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
+    served: dict[str, None] = field(default_factory=dict)
+    servers_seen: dict[str, int] = field(default_factory=dict)
+    instructions: tuple[tuple[str, str], ...] | None = None
 
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""

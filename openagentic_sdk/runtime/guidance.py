@@ -37,8 +37,11 @@ class Expanded:
 class Guidance:
     """The guidance of a run without a project: there is none, and every prompt is what it says."""
 
-    def system_prompt(self, skill_events: Sequence[Event]) -> SystemPrompt:
-        """The system prompt behind the skill events of the log; the same facts give the same object."""
+    def system_prompt(self, skill_events: Sequence[Event], servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
+        """The system prompt behind the skill events of the log; the same facts give the same object.
+
+        `servers` are the names of MCP servers and what each says of itself.
+        """
         return SystemPrompt("", ())
 
     def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
@@ -87,14 +90,15 @@ class ProjectGuidance(Guidance):
         self._for_some_files = [skill for skill in self._listed if skill.paths and skill.model_invocable]
         self._prompts: dict[tuple[Any, ...], SystemPrompt] = {}
 
-    def system_prompt(self, skill_events: Sequence[Event]) -> SystemPrompt:
+    def system_prompt(self, skill_events: Sequence[Event], servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
         active = active_skills(skill_events)
-        key = tuple((event.seq, event.arguments) for event in active)
+        key = (servers, *((event.seq, event.arguments) for event in active))
         if key not in self._prompts:
             self._prompts[key] = build_system_prompt(
                 base=self._base,
                 style=self._project.output_style if self._brings is None else None,
                 memory=self._project.memory,
+                servers=servers,
                 skills=self._listed,
                 active=active,
             )

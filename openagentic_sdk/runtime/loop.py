@@ -25,6 +25,7 @@ from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls
 from .text_commands import fill_prompt
 from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
+from .toolset import update_tools
 
 # How long closing what a tool left open may take: background subagents and shells end here.
 RESOURCE_MOMENT_S = 35.0
@@ -48,6 +49,19 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     after the session is closed, and `StorageTimeoutError` for a store that does not answer: it can promise no result.
     """
     run.left = collect_left()
+    servers = run.agent.servers
+    if servers is None:
+        return await _run_to_end(run, prompt)
+    servers.hold()
+    try:
+        return await _run_to_end(run, prompt)
+    finally:
+        _, late = await settled(servers.release())
+        if late is not None:
+            raise late
+
+
+async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
     cancelled: asyncio.CancelledError | None = None
     try:
         ending = await _converse_in_time(run, prompt)
@@ -98,6 +112,8 @@ async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
     await run.record(_init(run), *run.agent.guidance.opening_events(run.view, run.session_id))
     if run.request.part != "next":
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
+    if run.view.open_calls():
+        await update_tools(run)  # one of them may be for a server
     await settle_open_calls(run)
     if prompt is None:
         if _waits_for_the_model(run):
@@ -194,6 +210,7 @@ async def run_turn(run: Run) -> None:
             said = read_prompt(run.inbox.popleft())
             await run.record(await store_message(run, said, said.text, origin="steering"))
         _check_limits(run)
+        await update_tools(run)
         await (run.agent.before_step or compact_when_full)(run)
         try:
             reply = await ask_model(run)

@@ -79,7 +79,7 @@ class _Request:
 
 async def _record_request(run: Run) -> _Request:
     agent = run.agent
-    prompt = agent.guidance.system_prompt(run.view.skill_events)
+    prompt = agent.guidance.system_prompt(run.view.skill_events, run.instructions or ())
     facts = (run.model, prompt, agent.tools.specs())
     if run.asked is None or any(old is not new for old, new in zip(run.asked[0], facts, strict=True)):
         context = ModelContext(

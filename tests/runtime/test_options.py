@@ -66,6 +66,18 @@ BAD = {
             )
         ),
     ],
+    "mcp_servers": [
+        3,
+        {"a b": {"command": "x"}},
+        {"a__b": {"command": "x"}},
+        {"a": 5},
+        {"a": {}},
+        {"a": {"command": 3}},
+        {"a": {"command": "x", "url": "http://127.0.0.1/"}},
+        {"a": {"url": "ftp://127.0.0.1/"}},
+        {"a": {"command": "x", "timeOut": 3}},
+        {"a": {"command": "x", "effects": {"get": "safe"}}},
+    ],
     "session_store": [3, object()],
     "session_metadata": [{"a": object()}, [1], None],
     "on_storage_error": ["ignore", None],

@@ -1,0 +1,205 @@
+"""What an MCP server is told to be: one frozen value, given in code or read from one entry of a `.mcp.json`.
+
+Nothing is expanded, looked up or started here. A value that can be made can be used: what is wrong raises `OptionsError`
+with the field, and the name of the server where it is known.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import field
+from math import inf
+from typing import Any, Literal, get_args
+
+from ..errors import OptionsError
+from ..frozen import frozen
+from ..providers.wire.http import read_url
+from ..tools.base import Effect, Tool
+
+CONNECT_TIMEOUT_S = 30.0
+IDLE_TIMEOUT_S = 300.0
+CALL_TIMEOUT_S = 3600.0
+
+Kind = Literal["stdio", "http", "sse", "tools"]
+Token = str | Callable[[], "str | Awaitable[str]"]
+
+# `mcp__<name>__` and a cut tool name with its digest must fit into the 64 letters that model endpoints take.
+_NAME = r"[A-Za-z0-9-](?:[A-Za-z0-9_-]{0,38}[A-Za-z0-9-])?"
+
+
+@frozen(kw_only=True)
+class McpServer:
+    """One server, by what reaches it: a `command` (stdio), a `url` (Streamable HTTP), or `tools` of this process.
+
+    `command` and `args` are started without a shell, in `cwd` (default: the run's). The program gets `env` and of this
+    process's environment what starts programs (HOME, LANG, PATH and the like); all of it with `inherit_env`. `is_sse` says
+    that `url` is the event stream of the transport of 2024-11-05; it is found out without, too.
+
+    `headers` go with every request; `token` is sent as `Authorization: Bearer`, or is called for one before each request,
+    sync or async. `oauth` are settings of a login (`clientId`, `callbackPort`, ...).
+
+    `connect_timeout_s` is how long the first request of a run waits for the server at most, `idle_timeout_s` the longest
+    silence in a call (progress counts as a sign of life), `call_timeout_s` the longest call.
+
+    `allow` and `deny` name the server's tools, with `*` for any letters: those of `deny` are not offered, and with `allow`
+    no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
+    repeated when the server dies in the middle; what the server says of itself never counts. With `pin`, the tools of a
+    server given in code are held to what they were when it was first used; those of configured servers always are. `source`
+    says where the entry stands, for messages.
+    """
+
+    command: str | None = None
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: str | os.PathLike[str] | None = None
+    inherit_env: bool = False
+    url: str | None = None
+    is_sse: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token: Token | None = field(default=None, repr=False)
+    oauth: Mapping[str, Any] | None = field(default=None, repr=False)
+    tools: Sequence[Tool] = ()
+    connect_timeout_s: float = CONNECT_TIMEOUT_S
+    idle_timeout_s: float = IDLE_TIMEOUT_S
+    call_timeout_s: float = CALL_TIMEOUT_S
+    allow: Sequence[str] | None = None
+    deny: Sequence[str] = ()
+    effects: Mapping[str, Effect] = field(default_factory=dict)
+    pin: bool = False
+    source: str = "options"
+
+    @property
+    def kind(self) -> Kind:
+        """How it is reached."""
+        if self.command is not None:
+            return "stdio"
+        return ("sse" if self.is_sse else "http") if self.url is not None else "tools"
+
+    def __post_init__(self) -> None:
+        reached = [name for name, value in (("command", self.command), ("url", self.url)) if value is not None]
+        reached += ["tools"] if self.tools else []
+        if len(reached) != 1:
+            raise OptionsError(
+                f"a server needs one of command, url and tools, and has {' and '.join(reached) or 'none'}"
+            )
+        for name, (fits, wanted) in _CHECKS.items():
+            value = getattr(self, name)
+            if not fits(value):
+                given = f"a {type(value).__name__}" if name in _SECRET else repr(value)[:200]
+                raise OptionsError(f"{name} must be {wanted}, not {given}")
+        if self.url is not None:
+            read_url(self.url)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(isinstance(v, str) for v in value)
+
+
+def _text_map(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
+
+
+def _seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
+
+
+def _boolean(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+_SECRET = frozenset({"env", "headers", "token", "oauth"})
+_CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "command": (
+        lambda value: value is None or (isinstance(value, str) and value.strip() != ""),
+        "the name of a program",
+    ),
+    "args": (_texts, "a list of texts"),
+    "env": (_text_map, "a mapping of texts to texts"),
+    "cwd": (lambda value: value is None or isinstance(value, str | os.PathLike), "a path"),
+    "inherit_env": (_boolean, "True or False"),
+    "url": (lambda value: value is None or isinstance(value, str), "an http:// or https:// URL"),
+    "is_sse": (_boolean, "True or False"),
+    "headers": (_text_map, "a mapping of texts to texts"),
+    "token": (lambda value: value is None or isinstance(value, str) or callable(value), "a text or a callable"),
+    "oauth": (lambda value: value is None or isinstance(value, Mapping), "a mapping"),
+    "tools": (lambda value: isinstance(value, Sequence) and all(isinstance(t, Tool) for t in value), "a list of tools"),
+    "connect_timeout_s": (_seconds, "a number of seconds above 0"),
+    "idle_timeout_s": (_seconds, "a number of seconds above 0"),
+    "call_timeout_s": (_seconds, "a number of seconds above 0"),
+    "allow": (lambda value: value is None or _texts(value), "a list of names of tools, or None"),
+    "deny": (_texts, "a list of names of tools"),
+    "effects": (
+        lambda value: (
+            isinstance(value, Mapping)
+            and all(isinstance(name, str) and effect in get_args(Effect) for name, effect in value.items())
+        ),
+        "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
+    ),
+    "pin": (_boolean, "True or False"),
+    "source": (lambda value: isinstance(value, str), "a text"),
+}
+
+# How an entry's keys are called here; the spellings are those of the hosts that people copy entries from.
+_KEYS: Mapping[str, str] = {
+    "command": "command",
+    "args": "args",
+    "env": "env",
+    "cwd": "cwd",
+    "inheritEnv": "inherit_env",
+    "url": "url",
+    "headers": "headers",
+    "oauth": "oauth",
+    "connectTimeout": "connect_timeout_s",
+    "idleTimeout": "idle_timeout_s",
+    "timeout": "call_timeout_s",
+    "allowedTools": "allow",
+    "disabledTools": "deny",
+    "effects": "effects",
+}
+_TYPES: Mapping[str, str] = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}
+
+
+def read_server_entry(name: str, entry: Any, *, source: str = "options") -> McpServer:
+    """The server of one entry of `mcpServers`: `{"type", "command", "args", "env"}` or `{"type", "url", "headers"}`.
+
+    Times are seconds in an entry too. Without `type` it is stdio, or http when there is a `url` and no `command`. Raises
+    `OptionsError` that names the server; keys that are not known are an error, too, as one of them may be a limit.
+    """
+    try:
+        if not isinstance(entry, Mapping):
+            raise OptionsError(f"an entry is a mapping, not a {type(entry).__name__}")
+        default = "http" if "url" in entry and "command" not in entry else "stdio"
+        kind = entry.get("type", default)
+        if not isinstance(kind, str) or kind not in _TYPES:
+            raise OptionsError(f"type must be one of {', '.join(map(repr, _TYPES))}, not {kind!r}")
+        if _TYPES[kind] not in entry:
+            raise OptionsError(f"a server of type {kind} needs a {_TYPES[kind]}")
+        unknown = [key for key in entry if key not in _KEYS and key != "type"]
+        if unknown:
+            raise OptionsError(f"{unknown[0]!r} is not known here; the keys are type, {', '.join(_KEYS)}")
+        known = {_KEYS[key]: value for key, value in entry.items() if key != "type"}
+        return McpServer(**known, is_sse=kind == "sse", source=source)
+    except OptionsError as error:
+        raise OptionsError(f"mcp_servers[{name!r}]: {error}") from None
+
+
+def read_servers(servers: Any) -> dict[str, McpServer]:
+    """What `OpenAgenticOptions.mcp_servers` says, checked. Raises `OptionsError`."""
+    if not isinstance(servers, Mapping):
+        raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {servers!r:.200}")
+    found: dict[str, McpServer] = {}
+    for name, entry in servers.items():
+        check_server_name(name)
+        found[name] = entry if isinstance(entry, McpServer) else read_server_entry(name, entry)
+    return found
+
+
+def check_server_name(name: Any) -> None:
+    """Raise `OptionsError` for a name that could not stand in the name of a tool, `mcp__server__tool`."""
+    if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
+        raise OptionsError(
+            f"mcp_servers: {name!r:.100} is no name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "
+            "row and none at an end"
+        )
