@@ -1,13 +1,23 @@
-"""The rules by which a chat-completions provider accepts a list of messages, for tests of whatever makes one.
+"""The rules by which endpoints accept a conversation, for tests of whatever makes one.
 
-Written from the behaviour of several vendors' endpoints: the strictest of them decides each rule.
+`find_fault` is about chat messages, written from the behaviour of several vendors' endpoints: the strictest of them decides
+each rule. `read_prompt` takes a request of any protocol apart as its endpoint reads it, and `find_binding_fault` says
+whether the reasoning in it still fits. Anthropic's rule for preserved thinking (platform.claude.com, "Prefix checks on
+thinking blocks") is that a block is bound to its model and to all that stood before it, and that a block between others may
+not be left out; OpenAI's encrypted reasoning and Gemini's thought signatures are bound to their model.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from ..frozen import frozen
+
+Protocol = Literal["chat", "responses", "messages", "gemini"]
+_MARKS = ("cache_control",)
 
 
 def find_fault(messages: Sequence[Mapping[str, Any]]) -> str | None:
@@ -59,4 +69,115 @@ def _assistant_fault(message: Mapping[str, Any]) -> str | None:
             return f"arguments of {call['id']} are not JSON"
         if not isinstance(arguments, dict) or not call["function"].get("name"):
             return f"call {call['id']} has no name or its arguments are no object"
+    return None
+
+
+# --- a request as its endpoint reads it ------------------------------------------------------------------------------
+
+
+@frozen
+class PromptPart:
+    """One piece of a prompt in the order in which a vendor caches it: `data` is its canonical JSON, marks left out.
+
+    `kind` is `tool`, `system` or `message`; `path` says where it stands in the request; `is_marked` that the request wants
+    a cache entry to end here. `bound` is the signature of reasoning, None for anything else.
+    """
+
+    kind: str
+    path: str
+    data: bytes
+    is_marked: bool = False
+    bound: str | None = None
+
+
+def protocol_of(path: str) -> Protocol | None:
+    """Which protocol a request to this URL path speaks; None for none of them."""
+    path = path.partition("?")[0]
+    if "GenerateContent" in path or "generateContent" in path:
+        return "gemini"
+    ends: Mapping[str, Protocol] = {"/messages": "messages", "/responses": "responses", "/completions": "chat"}
+    return next((protocol for end, protocol in ends.items() if path.endswith(end)), None)
+
+
+def read_prompt(protocol: Protocol, body: Mapping[str, Any]) -> list[PromptPart]:
+    """The parts of a request's prompt: tools, then system, then messages piece by piece.
+
+    Tools that load only when they are found (`defer_loading`) are no part of the prompt.
+    """
+    parts = [
+        _part("tool", f"tools.{index}", tool)
+        for index, tool in enumerate(_tools(protocol, body))
+        if not tool.get("defer_loading")
+    ]
+    system = {"messages": "system", "gemini": "systemInstruction", "responses": "instructions"}.get(protocol)
+    held = body.get(system) if system else None
+    blocks = held.get("parts") if isinstance(held, Mapping) else [held] if isinstance(held, str) else held
+    parts += [_part("system", f"{system}.{index}", block) for index, block in enumerate(blocks or ())]
+    return [*parts, *_message_parts(protocol, body)]
+
+
+def prompt_sha256(parts: Sequence[PromptPart]) -> str:
+    """The digest of a stretch of prompt from its start."""
+    return hashlib.sha256(b"\n".join(part.kind.encode() + b" " + part.data for part in parts)).hexdigest()
+
+
+def _tools(protocol: Protocol, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    tools = body.get("tools") or []
+    if protocol != "gemini":
+        return list(tools)
+    return [one for entry in tools for one in entry.get("functionDeclarations") or [entry]]
+
+
+def _message_parts(protocol: Protocol, body: Mapping[str, Any]) -> Iterator[PromptPart]:
+    field = {"responses": "input", "gemini": "contents"}.get(protocol, "messages")
+    for index, message in enumerate(body.get(field) or ()):
+        path = f"{field}.{index}"
+        held = message.get("parts") if protocol == "gemini" else message.get("content")
+        if protocol in ("messages", "gemini") and isinstance(held, list):
+            for place, block in enumerate(held):
+                yield _part("message", f"{path}.content.{place}", {"role": message.get("role"), "block": block})
+        else:
+            yield _part("message", path, message)
+
+
+def _part(kind: str, path: str, value: Any) -> PromptPart:
+    block = value["block"] if isinstance(value, Mapping) and "block" in value else value
+    held = block if isinstance(block, Mapping) else {}
+    plain = {key: item for key, item in held.items() if key not in _MARKS} if held else block
+    value = {**value, "block": plain} if block is not value else plain
+    signature = held.get("signature") or held.get("encrypted_content") or held.get("thoughtSignature")
+    if held.get("type") == "redacted_thinking":
+        signature = held.get("data")
+    for detail in held.get("reasoning_details") or ():
+        signature = detail.get("signature")
+    data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return PromptPart(kind, path, data, any(mark in held for mark in _MARKS), signature)
+
+
+# --- reasoning that is bound -----------------------------------------------------------------------------------------
+
+
+def bound_signature(protocol: Protocol, model: str, before: Sequence[PromptPart]) -> str:
+    """What the double puts on reasoning: what it is bound to, in a form that `find_binding_fault` reads again."""
+    to = prompt_sha256(before) if protocol == "messages" else "any"
+    return f"bound.{hashlib.sha256(model.encode()).hexdigest()[:16]}.{to}"
+
+
+@frozen
+class BindingFault:
+    """Reasoning at `path` that does not fit: `reason` is `model` or `prefix`."""
+
+    path: str
+    reason: str
+
+
+def find_binding_fault(protocol: Protocol, model: str, parts: Sequence[PromptPart]) -> BindingFault | None:
+    """The first piece of reasoning that this model may not be sent at this place; None when all of it fits."""
+    for index, part in enumerate(parts):
+        if part.bound is None:
+            continue
+        wanted = bound_signature(protocol, model, parts[:index])
+        if part.bound != wanted:
+            same_model = part.bound.split(".")[:2] == wanted.split(".")[:2]
+            return BindingFault(part.path, "prefix" if same_model else "model")
     return None

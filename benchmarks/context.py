@@ -1,0 +1,103 @@
+"""What of a session's requests comes from the vendor's cache, by the accounting of an endpoint that knows the vendors'
+rules.
+
+A session of 50 steps reads files, activates two skills and is summarised once. The endpoint
+(`openagentic_sdk.testing.endpoint`) holds what the documentation of each protocol says that a cache holds, and binds the
+model's reasoning to what stood before it.
+
+    python3 -m benchmarks context
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from . import Row
+
+STEPS = 50
+SKILL_STEPS = {8: "deploy", 20: "review"}
+WINDOW_TOKENS = 38_000
+
+
+def rows() -> list[Row]:
+    return [row for protocol in ("messages", "responses", "chat") for row in _session_rows(protocol)]
+
+
+def _session_rows(protocol: str) -> list[Row]:
+    from openagentic_sdk.testing.endpoint import CachingEndpoint
+
+    with tempfile.TemporaryDirectory() as folder, CachingEndpoint(_script(), checks_binding=False) as endpoint:
+        result = asyncio.run(_run(protocol, endpoint.url, Path(folder)))
+        assert result.stop_reason == "end", result
+        share = endpoint.cached_share()
+        missed = sum(asked.cached_tokens == 0 for asked in endpoint.requests[1:])
+    with tempfile.TemporaryDirectory() as folder, CachingEndpoint(_script()) as endpoint:
+        asyncio.run(_run(protocol, endpoint.url, Path(folder)))
+        refused = sum(asked.fault is not None for asked in endpoint.requests)
+    return [
+        Row(f"{protocol}: input tokens from the cache, 50 steps", round(share * 100, 1), "%", bar="value >= 90"),
+        Row(f"{protocol}: requests that found nothing in the cache", missed, ""),
+        Row(f"{protocol}: requests refused for reasoning that did not fit", refused, "", bar="value <= 0"),
+    ]
+
+
+def _script() -> Any:
+    from openagentic_sdk.testing.endpoint import Answer
+
+    step = 0
+
+    def answer(asked: Any) -> Any:
+        nonlocal step
+        if b"will be replaced by your summary" in asked.parts[-1].data:
+            return Answer(
+                "The user wants all files read. Files 0 to 30 were read and are fine. Go on with the next one."
+            )
+        step += 1
+        if step in SKILL_STEPS:
+            return Answer(calls=[{"name": "SkillActivate", "arguments": {"name": SKILL_STEPS[step]}}], thinking="Hm.")
+        if step >= STEPS:
+            return Answer("All files are read.", thinking="Done.")
+        read = {"file_path": f"file_{step}.txt"}
+        return Answer(f"Now file {step}.", [{"name": "Read", "arguments": read}], thinking=f"File {step} is next.")
+
+    return answer
+
+
+async def _run(protocol: str, url: str, folder: Path) -> Any:
+    from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, PermissionGate, run
+    from openagentic_sdk.providers.anthropic import AnthropicProvider
+    from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
+    from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
+
+    for name in SKILL_STEPS.values():
+        place = folder / ".claude" / "skills" / name / "SKILL.md"
+        place.parent.mkdir(parents=True)
+        place.write_text(f"---\nname: {name}\ndescription: How to {name}.\n---\n" + f"Do {name} with care.\n" * 40)
+    for number in range(STEPS + 1):
+        lines = (f"line {line} of file {number}: nothing of interest stands here" for line in range(35))
+        (folder / f"file_{number}.txt").write_text("\n".join(lines))
+    providers: dict[str, Any] = {
+        "messages": lambda: AnthropicProvider(base_url=url, api_key="none"),
+        "responses": lambda: OpenAIResponsesProvider(base_url=url, api_key="none"),
+        "chat": lambda: OpenAICompatibleProvider(base_url=url, api_key="none"),
+    }
+    provider = providers[protocol]()
+    options = OpenAgenticOptions(
+        provider=provider,
+        model="claude-opus-5-5" if protocol == "messages" else "gpt-5",
+        cwd=folder,
+        project_dir=folder,
+        home=folder / "home",
+        setting_sources=("project",),
+        session_store=MemorySessionStore(),
+        permission_gate=PermissionGate(permission_mode="bypass"),
+        max_context_tokens=WINDOW_TOKENS,
+        max_steps=STEPS + 10,
+    )
+    try:
+        return await run(prompt="Read all files, one after the other.", options=options)
+    finally:
+        provider.http.close()

@@ -1,0 +1,325 @@
+"""An endpoint on 127.0.0.1 that counts what a vendor's prompt cache would hold, and refuses what the vendors refuse.
+
+It speaks chat completions, Responses, Messages and Gemini, answers what a script says, and binds reasoning as `validity`
+describes. Its cache is that of the vendors' documentation:
+
+- Messages (platform.claude.com, "Prompt caching"): tools, then system, then messages; an entry ends at each of at most four
+  marks; a request finds one at its marks or up to 20 blocks before; a prefix below `min_tokens` is never held.
+- The others cache by themselves: the longest beginning that an earlier request had, in steps of 128 tokens from 1024 on.
+
+A token is four bytes of canonical JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from ..frozen import frozen, mutable
+from .validity import PromptPart, Protocol, bound_signature, find_binding_fault, prompt_sha256, protocol_of, read_prompt
+
+BYTES_PER_TOKEN = 4
+LOOKBACK_PARTS = 20
+MAX_MARKS = 4
+STEP_TOKENS = 128
+DROP_BETA = "thinking-binding-controls-2026-08-01"
+
+
+@frozen
+class Answer:
+    """What the endpoint says: `calls` are `{"name", "arguments"}`; `thinking`, when set, comes first and is bound."""
+
+    text: str = ""
+    calls: Sequence[Mapping[str, Any]] = ()
+    thinking: str | None = None
+
+
+@mutable
+class Asked:
+    """One request as it came: `cached_tokens` of its `tokens` were in the cache; `fault` is why it was refused."""
+
+    protocol: Protocol
+    body: Mapping[str, Any]
+    headers: Mapping[str, str]
+    parts: Sequence[PromptPart]
+    tokens: int = 0
+    cached_tokens: int = 0
+    fault: str | None = None
+    dropped: list[str] = field(default_factory=list)
+
+    @property
+    def tool_names(self) -> list[str]:
+        """The names of the tools, deferred ones too."""
+        tools = self.body.get("tools") or []
+        declared = [one for tool in tools for one in tool.get("functionDeclarations") or [tool]]
+        return [str(one.get("name") or one.get("function", {}).get("name") or one.get("type")) for one in declared]
+
+
+class CachingEndpoint:
+    """`with CachingEndpoint(script) as endpoint:` serves at `endpoint.url`; `script(asked)` gives each answer.
+
+    `checks_binding` refuses reasoning that does not fit, as an account does on which the vendor enforces it.
+    """
+
+    def __init__(
+        self,
+        script: Callable[[Asked], Answer],
+        *,
+        checks_binding: bool = True,
+        min_tokens: int = 1024,
+        knows_drop_block: bool = True,
+    ) -> None:
+        self.requests: list[Asked] = []
+        self._script = script
+        self._checks_binding = checks_binding
+        self._knows_drop_block = knows_drop_block
+        self._min_tokens = min_tokens
+        self._held: set[str] = set()
+        self._guard = threading.Lock()
+
+    def __enter__(self) -> CachingEndpoint:
+        serve = self._serve
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = serve(self.path, {k.lower(): v for k, v in self.headers.items()}, body)
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing is printed."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="caching-endpoint")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        """The root: providers add the paths of their protocols."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def answered(self) -> list[Asked]:
+        """The requests that were not refused."""
+        return [asked for asked in self.requests if asked.fault is None]
+
+    def cached_share(self) -> float:
+        """The part of all input tokens that came from the cache, 0 to 1."""
+        total = sum(asked.tokens for asked in self.answered)
+        return sum(asked.cached_tokens for asked in self.answered) / total if total else 0.0
+
+    def _serve(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        protocol = protocol_of(path)
+        if protocol is None:
+            return 404, {"error": {"message": f"nothing is served at {path}"}}
+        if protocol == "gemini":
+            body["model"] = path.rpartition("/models/")[2].partition(":")[0]
+        with self._guard:
+            asked = Asked(protocol, body, headers, read_prompt(protocol, body))
+            self.requests.append(asked)
+            asked.fault = self._refusal(asked)
+            if asked.fault is not None:
+                return 400, {"type": "error", "error": {"type": "invalid_request_error", "message": asked.fault}}
+            self._count(asked)
+            answer = self._script(asked)
+        return 200, _WRITERS[protocol](asked, answer, len(self.requests))
+
+    def _refusal(self, asked: Asked) -> str | None:
+        """Why the request is refused; what is dropped by its own wish is taken out of its parts."""
+        marks = sum(part.is_marked for part in asked.parts)
+        if marks > MAX_MARKS:
+            return f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}."
+        model = str(asked.body.get("model"))
+        while self._checks_binding:
+            fault = find_binding_fault(asked.protocol, model, asked.parts)
+            if fault is None:
+                break
+            if not _drops_blocks(asked) or not self._knows_drop_block:
+                return _words(asked, fault.path, fault.reason, self._knows_drop_block)
+            asked.dropped.append(fault.path)
+            asked.parts = [part for part in asked.parts if part.path != fault.path]
+        return None
+
+    def _count(self, asked: Asked) -> None:
+        ends, total = [], 0
+        for part in asked.parts:
+            total += len(part.data)
+            ends.append(total // BYTES_PER_TOKEN)
+        asked.tokens = ends[-1] if ends else 0
+        marked = [index for index, part in enumerate(asked.parts) if part.is_marked]
+        is_marking = asked.protocol == "messages"
+        places = marked if is_marking else range(len(asked.parts))
+        looked = (
+            [place for mark in marked for place in range(mark, max(-1, mark - LOOKBACK_PARTS), -1)]
+            if is_marking
+            else list(places)
+        )
+        model = str(asked.body.get("model"))
+        digests = {place: f"{model} {prompt_sha256(asked.parts[: place + 1])}" for place in {*looked, *places}}
+        found = max((ends[place] for place in looked if digests[place] in self._held), default=0)
+        asked.cached_tokens = found if is_marking else found // STEP_TOKENS * STEP_TOKENS
+        if asked.cached_tokens < self._min_tokens:
+            asked.cached_tokens = 0
+        self._held |= {digests[place] for place in places if ends[place] >= self._min_tokens}
+
+
+def _drops_blocks(asked: Asked) -> bool:
+    thinking = asked.body.get("thinking") or {}
+    wish = (thinking.get("block_binding") or {}).get("prefix_mismatch_behavior")
+    return wish == "drop_block" and DROP_BETA in asked.headers.get("anthropic-beta", "")
+
+
+def _words(asked: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
+    """The refusal in the vendor's own words."""
+    if asked.protocol == "messages":
+        way_out = (
+            ', or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block". That setting requires the '
+            f"`{DROP_BETA}` value in the `anthropic-beta` header."
+        )
+        return (
+            f"{path}: Invalid `signature` in `thinking` block. The block is bound to a different conversation. "
+            f"Remove the block{way_out if knows_drop_block else '.'}"
+        )
+    if asked.protocol == "responses":
+        return f"{path}: The encrypted content could not be verified. Reason: it belongs to another {reason}."
+    return f"{path}: the thought signature is not valid: it belongs to another {reason}."
+
+
+# --- answers, whole, in the words of each protocol -------------------------------------------------------------------
+
+
+def _messages_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+    content: list[dict[str, Any]] = []
+    if answer.thinking is not None:
+        signature = bound_signature("messages", str(asked.body["model"]), asked.parts)
+        content.append({"type": "thinking", "thinking": answer.thinking, "signature": signature})
+    if answer.text:
+        content.append({"type": "text", "text": answer.text})
+    for place, call in enumerate(answer.calls):
+        named = {"name": call["name"], "input": call["arguments"]}
+        content.append({"type": "tool_use", "id": f"toolu_{number}_{place}", **named})
+    return {
+        "id": f"msg_{number}",
+        "type": "message",
+        "role": "assistant",
+        "model": asked.body["model"],
+        "content": content,
+        "stop_reason": "tool_use" if answer.calls else "end_turn",
+        "input_transformations": [{"type": "thinking_dropped", "path": path} for path in asked.dropped],
+        "usage": {
+            "input_tokens": asked.tokens - asked.cached_tokens,
+            "cache_read_input_tokens": asked.cached_tokens,
+            "cache_creation_input_tokens": 0,
+            "output_tokens": _weight(answer),
+        },
+    }
+
+
+def _chat_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
+    if answer.thinking is not None:
+        signature = bound_signature("chat", str(asked.body["model"]), asked.parts)
+        detail = {"type": "reasoning.text", "text": answer.thinking, "signature": signature}
+        message |= {"reasoning": answer.thinking, "reasoning_details": [detail]}
+    if answer.calls:
+        message["tool_calls"] = [
+            {
+                "id": f"call_{number}_{place}",
+                "type": "function",
+                "function": {"name": call["name"], "arguments": json.dumps(call["arguments"])},
+            }
+            for place, call in enumerate(answer.calls)
+        ]
+    finish = "tool_calls" if answer.calls else "stop"
+    return {
+        "id": f"chat_{number}",
+        "object": "chat.completion",
+        "model": asked.body["model"],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "usage": {
+            "prompt_tokens": asked.tokens,
+            "prompt_tokens_details": {"cached_tokens": asked.cached_tokens},
+            "completion_tokens": _weight(answer),
+        },
+    }
+
+
+def _responses_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+    output: list[dict[str, Any]] = []
+    if answer.thinking is not None:
+        sealed = bound_signature("responses", str(asked.body["model"]), asked.parts)
+        output.append({"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": sealed})
+    if answer.text:
+        said = [{"type": "output_text", "text": answer.text, "annotations": []}]
+        output.append({"type": "message", "id": f"msg_{number}", "role": "assistant", "content": said})
+    for place, call in enumerate(answer.calls):
+        ids = {"id": f"fc_{number}_{place}", "call_id": f"call_{number}_{place}"}
+        arguments = json.dumps(call["arguments"])
+        output.append({"type": "function_call", **ids, "name": call["name"], "arguments": arguments})
+    return {
+        "id": f"resp_{number}",
+        "object": "response",
+        "status": "completed",
+        "model": asked.body["model"],
+        "output": [{**item, "status": "completed"} for item in output],
+        "usage": {
+            "input_tokens": asked.tokens,
+            "input_tokens_details": {"cached_tokens": asked.cached_tokens},
+            "output_tokens": _weight(answer),
+        },
+    }
+
+
+def _gemini_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = []
+    signed = {}
+    if answer.thinking is not None:
+        parts.append({"text": answer.thinking, "thought": True})
+        signed = {"thoughtSignature": bound_signature("gemini", str(asked.body["model"]), asked.parts)}
+    if answer.text:
+        parts.append({"text": answer.text, **({} if answer.calls else signed)})
+    for place, call in enumerate(answer.calls):
+        # Only the first call of an answer is signed (ai.google.dev, "Thought signatures").
+        function = {"id": f"call_{number}_{place}", "name": call["name"], "args": call["arguments"]}
+        parts.append({"functionCall": function, **({} if place else signed)})
+    candidate = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": "STOP"}
+    return {
+        "candidates": [candidate],
+        "modelVersion": asked.body["model"],
+        "responseId": f"gen_{number}",
+        "usageMetadata": {
+            "promptTokenCount": asked.tokens,
+            "cachedContentTokenCount": asked.cached_tokens,
+            "candidatesTokenCount": _weight(answer),
+        },
+    }
+
+
+def _weight(answer: Answer) -> int:
+    return 1 + len(json.dumps([answer.text, answer.thinking, list(answer.calls)])) // BYTES_PER_TOKEN
+
+
+_WRITERS: Mapping[Protocol, Callable[[Asked, Answer, int], dict[str, Any]]] = {
+    "chat": _chat_answer,
+    "responses": _responses_answer,
+    "messages": _messages_answer,
+    "gemini": _gemini_answer,
+}
