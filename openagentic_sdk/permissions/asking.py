@@ -22,7 +22,7 @@ from .facts import Facts
 from .offers import advice, offered_rules
 from .policy import Verdict
 
-UserAnswerer = Callable[[UserQuestion], Awaitable[str]]
+UserAnswerer = Callable[[UserQuestion], Awaitable[str | UserAnswer]]
 Approver = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Any]
 
 

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..events import Event, PermissionDecision, UserQuestion
+from ..events import Event, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
 from ..sessions.request import json_sha256
 from .approval import ApprovalResult
@@ -58,7 +58,8 @@ class PermissionGate:
                         default unless settings choose another
     allow, ask, deny    rules in the syntax of Claude Code's settings; `source` says where they stand, `root` is the folder
                         of patterns that begin with one slash (default: the project)
-    user_answerer       async (UserQuestion) -> answer: "yes", "no because ...", "always", "always save", "edit ..."
+    user_answerer       async (UserQuestion) -> answer: "yes", "no because ...", "always", "always save", "edit ...", as a
+                        text, or as a UserAnswer that says who gave it
     interactive         ask at the terminal, through `interactive_approver`
     approver            (tool_name, tool_input, context) -> bool or ApprovalResult, sync or async: asked before people
     cwd, workspace_roots, protected_paths    defaults for what a call's context does not say
@@ -183,7 +184,7 @@ class PermissionGate:
         """Whether this gate knows somebody who answers questions."""
         return self.user_answerer is not None or self.interactive_approver is not None
 
-    async def answer(self, question: UserQuestion) -> str:
+    async def answer(self, question: UserQuestion) -> str | UserAnswer:
         """The answer to a question; empty when there is nobody to ask."""
         if self.user_answerer is not None:
             return await self.user_answerer(question)

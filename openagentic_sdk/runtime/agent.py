@@ -299,7 +299,7 @@ class Run:
         """The session's own files, which no tool may edit."""
         return () if self.session_dir is None else (self.session_dir,)
 
-    async def ask(self, question: UserQuestion) -> str:
+    async def ask(self, question: UserQuestion) -> UserAnswer:
         """Put a question to a person; question and answer are in the log. An answer that is there already is taken.
 
         Meanwhile the notification hooks run; they change nothing.
@@ -309,7 +309,7 @@ class Run:
         known = self.view.answer_to(question, self.answers_taken)
         if known is not None:
             self.answers_taken.add(known.question_id)
-            return known.answer
+            return known
         asked = self.view.open_question_like(question, self.answers_taken)
         question = asked or question
         self.answers_taken.add(question.question_id)
@@ -323,7 +323,7 @@ class Run:
                 self.park(question)
             raise
 
-    async def _answer(self, question: UserQuestion) -> str:
+    async def _answer(self, question: UserQuestion) -> UserAnswer:
         notified = asyncio.create_task(self._notify(question))
         try:
             if self.request.parks:
@@ -334,8 +334,9 @@ class Run:
             await notified
         finally:
             notified.cancel()
-        answer = said if isinstance(said, str) else ""
-        await self.record(UserAnswer(question.question_id, answer))
+        said, by = (said.answer, said.answered_by) if isinstance(said, UserAnswer) else (said, "user")
+        answer = UserAnswer(question.question_id, said if isinstance(said, str) else "", by)
+        await self.record(answer)
         return answer
 
     def park(self, question: UserQuestion) -> None:

@@ -20,7 +20,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
 
     async def ask(prompt: str, choices: tuple[str, ...]) -> str:
         question = UserQuestion(os.urandom(16).hex(), prompt, choices, "question", use.tool_use_id)
-        return await run.ask(question)
+        return (await run.ask(question)).answer
 
     async def spawn(name: str, prompt: str) -> SubagentResult:
         _check_depth(run)

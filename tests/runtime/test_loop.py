@@ -5,6 +5,7 @@ import unittest
 
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import OptionsError, SessionLockedError, SessionNotFoundError
+from openagentic_sdk.events import UserAnswer
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -304,6 +305,17 @@ class EndingTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual([e.outcome for e in events if e.type == "tool.result"], [outcome])
             decision = next(event for event in events if event.type == "permission.decision")
             self.assertEqual(decision.hook, "policy")
+
+    async def test_who_gave_an_answer_stands_with_the_answer_and_with_the_decision(self):
+        async def ann(question):
+            return UserAnswer("another question's", "yes", answered_by="ann")
+
+        gate = PermissionGate(permission_mode="prompt", user_answerer=ann)
+        events = await events_of("hi", options_for([{"tool_calls": [ECHO]}, "Done."], permission_gate=gate))
+        asked, answer = (next(e for e in events if e.type == kind) for kind in ("user.question", "user.answer"))
+        decision = next(event for event in events if event.type == "permission.decision")
+        self.assertEqual((answer.question_id, answer.answer), (asked.question_id, "yes"))
+        self.assertEqual((answer.answered_by, decision.answered_by, decision.allowed), ("ann", "ann", True))
 
     async def test_an_answer_that_edits_the_input_must_fit_the_schema(self):
         async def edit(question):

@@ -106,7 +106,7 @@ class SessionView:
     `usage` and `cost_usd` sum this session's model calls and those of its finished subagents; `cost_usd` is None as soon as
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
     maps a request id to the `seq` of its prompt. `text_commands` maps the id of each command that a text ran to its end,
-    None while it has none, `answers` the id of each answered question to what was said. `last_request_tokens` is what the
+    None while it has none, `answers` the id of each answered question to its answer. `last_request_tokens` is what the
     newest request weighed, None when the endpoint did not say.
     """
 
@@ -130,7 +130,7 @@ class SessionView:
         self.skill_changes = 0  # rises when they change
         self._questions: dict[str, UserQuestion] = {}
         self._asked_by: dict[str, list[str]] = {}  # the questions of each call
-        self.answers: dict[str, str] = {}
+        self.answers: dict[str, UserAnswer] = {}
 
     @classmethod
     def restored(
@@ -265,7 +265,7 @@ class SessionView:
             same.question_id for same in self._same_questions(question, taken) if same.question_id in self.answers
         )
         first = next(answered, None)
-        return None if first is None else UserAnswer(first, self.answers[first])
+        return None if first is None else self.answers[first]
 
     def open_question_like(self, question: UserQuestion, taken: Container[str] = ()) -> UserQuestion | None:
         """The same question of the same call, when it was asked before and has no answer yet."""
@@ -364,7 +364,7 @@ class SessionView:
 
     def _answer(self, event: UserAnswer) -> None:
         if self.is_ours(event):
-            self.answers[event.question_id] = event.answer
+            self.answers[event.question_id] = event
 
     def _skill(self, event: Event) -> None:
         self.skill_events.append(self._as_allowed(event))
