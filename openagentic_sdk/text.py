@@ -7,6 +7,7 @@ name where a script calls one of its letters a filler, and the ranges that are k
 
     visible         for a decision: one line of plain letters, everything else as an escape (`\\x1b`, `\\u202e`)
     printable       for reading on a terminal: lines and tabs stay, and joiners where a script or an emoji needs them
+    on_one_line     the same on one line, cut where it is too long
     without_hidden  for what a model reads: hidden letters are taken out, by the same rule as `printable`
 """
 
@@ -68,6 +69,12 @@ def visible_lines(text: str) -> list[str]:
 def printable(text: str) -> str:
     """The text with every hidden letter written as an escape; line feeds and tabs stay, CRLF becomes a line feed."""
     return _replace_hidden(text.replace("\r\n", "\n"), escape)
+
+
+def on_one_line(text: str, max_chars: int | None = None) -> str:
+    """`printable` text with newlines and tabs as escapes too, cut with an ellipsis when it is longer than `max_chars`."""
+    cut = text if max_chars is None or len(text) <= max_chars else text[: max_chars - 3] + "..."
+    return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def without_hidden(text: str) -> str:

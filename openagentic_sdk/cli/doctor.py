@@ -21,9 +21,10 @@ from ..providers.openai_compatible import OpenAICompatibleProvider
 from ..providers.wire.http import HttpTransport
 from ..providers.wire.timeouts import Timeouts
 from ..sessions.stores.locate import ENVIRONMENT_NAME
+from ..text import on_one_line
 from . import doctor_machine as surroundings
 from .exits import FAILED, OK
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 from .stored.stores import add_store_flag, open_session_store
 
 _ADD = {

@@ -10,8 +10,9 @@ from ..frozen import frozen
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.project import Project
 from ..sessions.folds.prices import price_date
+from ..text import on_one_line
 from ..tools.shell.sandbox_plan import SandboxReport, probe_sandbox
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 
 
 @frozen

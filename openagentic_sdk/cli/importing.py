@@ -8,8 +8,9 @@ from pathlib import Path
 
 from ..errors import OpenAgentSdkError, OptionsError, SessionExistsError
 from ..sessions.importers import import_claude_transcript
+from ..text import on_one_line
 from .exits import FAILED, OK
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 from .stored.stores import add_store_flag, open_session_store
 
 

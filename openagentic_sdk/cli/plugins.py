@@ -11,8 +11,9 @@ from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.plugins import Plugin, load_plugin
 from ..skills.frontmatter import Diagnostic
 from ..skills.lint import check_path
+from ..text import on_one_line
 from .exits import FAILED, OK
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

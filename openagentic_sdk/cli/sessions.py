@@ -13,9 +13,10 @@ from ..runtime.masking import shown
 from ..serialization import dumps_event
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import SessionSummary, summary_to_dict
+from ..text import on_one_line
 from .exits import FAILED, OK
 from .screen.render import EventPrinter
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 from .stored import change, check, compare, copying
 from .stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
 

@@ -18,9 +18,9 @@ from ..skills.index import SkillInfo, load_skill
 from ..skills.lint import check_path
 from ..skills.names import name_key
 from ..skills.parse import SkillDoc
-from ..text import printable
+from ..text import on_one_line, printable
 from .exits import FAILED, OK
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 
 _Action = Callable[[argparse.Namespace, Screen], int]
 

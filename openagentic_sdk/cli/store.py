@@ -7,8 +7,9 @@ import sys
 
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
+from ..text import on_one_line
 from .exits import OK
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -12,8 +12,9 @@ from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.commands import unknown_name
 from ..project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
 from ..skills.index import SkillIndex
+from ..text import on_one_line
 from .exits import FAILED, OK
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 
 _BYPASS = ("bypass", "bypassPermissions")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from ..disk import write_for_one
 from ..sessions.base import SessionStore
+from ..text import on_one_line
 from ..viewer.page import build_page
 from .exits import OK
-from .screen.terminal import Screen, on_one_line
+from .screen.terminal import Screen
 from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 

@@ -7,7 +7,7 @@ import unittest
 from collections.abc import Iterable
 from pathlib import Path
 
-from openagentic_sdk.cli.screen.render import EventPrinter, closing_line, describe_input, seconds
+from openagentic_sdk.cli.screen.render import EventPrinter, closing_line, seconds
 from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.events import (
     AssistantDelta,
@@ -26,6 +26,7 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
+from openagentic_sdk.sessions.folds.notes import describe_input
 
 from .test_terminal import Terminal
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import unittest
 
-from openagentic_sdk.cli.screen.terminal import Screen, on_one_line
-from openagentic_sdk.text import printable
+from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.text import on_one_line, printable
 
 HOSTILE = {
     "\x1b[2J": "\\x1b[2J",  # clears the screen

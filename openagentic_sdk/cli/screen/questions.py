@@ -9,9 +9,9 @@ import sys
 from ...events import UserQuestion
 from ...permissions.gate import PermissionGate
 from ...permissions.interactive import LONG_CHARS, question_text
-from ...text import visible_lines
+from ...text import on_one_line, visible_lines
 from ..keep_rule import rule_keeper
-from .terminal import Screen, on_one_line, read_line
+from .terminal import Screen, read_line
 
 
 def somebody_is_there() -> bool:

@@ -19,12 +19,6 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", 
 _STYLE_CODES = regex("(\x1b\\[(?:0|[12]|3[1236])m)")
 
 
-def on_one_line(text: str, max_chars: int | None = None) -> str:
-    """`printable` text with newlines and tabs as escapes too, cut with an ellipsis when it is longer than `max_chars`."""
-    cut = text if max_chars is None or len(text) <= max_chars else text[: max_chars - 3] + "..."
-    return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
-
-
 def _safe(text: str) -> str:
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text

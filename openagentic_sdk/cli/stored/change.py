@@ -9,8 +9,9 @@ from ...errors import SessionNotFoundError
 from ...sessions.archive import archive_session, restore_session
 from ...sessions.base import SessionStore
 from ...sessions.lifecycle import delete_session, fork_session, rename_session, rewind_session, tag_session
+from ...text import on_one_line
 from ..exits import OK
-from ..screen.terminal import Screen, on_one_line
+from ..screen.terminal import Screen
 from .stores import ActionList, add_id, find_session
 
 

@@ -14,8 +14,9 @@ from ...sessions.folds.audit import find_mismatches
 from ...sessions.log.verify import salvage, salvage_from_database, subagent_sessions, verify_session
 from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
+from ...text import on_one_line
 from ..exits import FAILED, OK
-from ..screen.terminal import Screen, on_one_line
+from ..screen.terminal import Screen
 from .stores import NEWEST, ActionList, add_id, find_session
 
 Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None

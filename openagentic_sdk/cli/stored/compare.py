@@ -16,9 +16,10 @@ from ...sessions.base import SessionStore
 from ...sessions.folds.compare import Thresholds, compare_sessions
 from ...sessions.folds.explain import StepExplanation, explain_step
 from ...sessions.follow import follow
+from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.render import EventPrinter
-from ..screen.terminal import Screen, on_one_line
+from ..screen.terminal import Screen
 from ..screen.turn import JsonPrinter
 from .stores import NEWEST, ActionList, add_id, find_session
 

@@ -8,8 +8,9 @@ import sys
 from ...errors import OptionsError
 from ...sessions.base import SessionStore
 from ...sessions.lifecycle import copy_missing
+from ...text import on_one_line
 from ..exits import OK
-from ..screen.terminal import Screen, on_one_line
+from ..screen.terminal import Screen
 from .stores import ID_HELP, ActionList, find_session, open_session_store
 
 
