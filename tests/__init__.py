@@ -9,6 +9,9 @@ from typing import Any
 from .parallel import spread
 from .size import LARGE
 
+# Tests start some hundred Pythons; told to write no bytecode, each of them would compile the whole package.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:
     """unittest asks here when all of them are discovered."""
