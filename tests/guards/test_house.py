@@ -48,7 +48,7 @@ LAYERS = (
     ("tools",),
     ("project",),
     ("sessions", "skills"),
-    ("providers",),
+    ("providers", "files"),
     ("jsonrpc",),
     ("serialization",),
     ("events",),
