@@ -10,10 +10,8 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from ..disk import SystemDisk, write_durably
 from ..errors import OptionsError, StorageError
 from ..frozen import frozen
 from ..skills.files import is_within, read_bytes, tree_sha256
@@ -21,6 +19,7 @@ from ..skills.frontmatter import Diagnostic
 from ..skills.index import SkillRoot
 from .claude import MarkdownFile, markdown_below
 from .granting import MARKETPLACE, marketplace_folder
+from .kept import KeptFile
 from .settings import CommandHook, Entries, Settings
 
 MAX_MANIFEST_BYTES = 1024 * 1024
@@ -117,17 +116,15 @@ class PluginRegistry:
     """The plugins that the person at this machine added, in one file, each with the digest of its files."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(path)
+        self._file = KeptFile(path, "plugins")
+        self.path = self._file.path
 
     def entries(self) -> dict[str, dict[str, str]]:
         """Folder and digest by id. Raises `StorageError` when the file is damaged."""
-        if not os.path.lexists(self.path):
-            return {}
         try:
-            data = json.loads(read_bytes(self.path, boundary=None, max_bytes=MAX_MANIFEST_BYTES))
-            return {key: {"root": entry["root"], "digest": entry["digest"]} for key, entry in data["plugins"].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise StorageError(f"{self.path} cannot be read: {error}; move it aside to begin anew") from error
+            return {key: {"root": entry["root"], "digest": entry["digest"]} for key, entry in self._file.read().items()}
+        except (KeyError, TypeError) as error:
+            raise StorageError(f"{self.path} cannot be read: {error!r}; move it aside to begin anew") from error
 
     def add(self, folder: str) -> list[str]:
         """Trust the plugin in a folder, or all of a marketplace's, with the files that it has now; gives their ids.
@@ -137,32 +134,28 @@ class PluginRegistry:
         root = os.path.realpath(folder)
         market = _read_json(os.path.join(root, MARKETPLACE), root, None) if _has(root, MARKETPLACE) else None
         found = dict(plugins_of(root, market)) if isinstance(market, dict) else {f"{_name_of(root)}@local": root}
-        entries = self.entries()
+        added: dict[str, dict[str, str]] = {}
         for key, place in found.items():
             problems: list[Diagnostic] = []
             if load_plugin(key, place, "plugin", problems) is None:
                 raise OptionsError(f"{place} is no plugin: {problems[-1].message}")
             try:
-                entries[key] = {"root": place, "digest": tree_sha256(place)}
+                added[key] = {"root": place, "digest": tree_sha256(place)}
             except OSError as error:
                 raise OptionsError(f"{place} cannot be added: {error}") from error
         if not found:
             raise OptionsError(f"{root} names no plugin: give a folder with {MANIFEST}, or with {MARKETPLACE}")
-        self._write(entries)
+        with self._file.changing() as entries:
+            entries.update(added)
         return sorted(found)
 
     def remove(self, name: str) -> bool:
         """Forget a plugin by its id or name; False when there is none."""
-        entries = self.entries()
-        kept = {key: entry for key, entry in entries.items() if name not in (key, key.partition("@")[0])}
-        if len(kept) != len(entries):
-            self._write(kept)
-        return len(kept) != len(entries)
-
-    def _write(self, entries: Mapping[str, Any]) -> None:
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        text = json.dumps({"version": 1, "plugins": entries}, indent=1, sort_keys=True)
-        write_durably(SystemDisk(), Path(self.path), text.encode("ascii") + b"\n")
+        with self._file.changing() as entries:
+            known = [key for key in entries if name in (key, key.partition("@")[0])]
+            for key in known:
+                del entries[key]
+        return bool(known)
 
 
 def read_plugins(settings: Settings, registry: PluginRegistry | None, project_dir: str) -> PluginSet:

@@ -9,27 +9,25 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from ..disk import SystemDisk, write_durably
-from ..errors import FileRefusedError, StorageError
+from ..errors import StorageError
 from ..frozen import frozen
 from ..skills.activation import grantable
-from ..skills.files import is_within, read_bytes
+from ..skills.files import is_within
 from ..skills.index import SkillInfo, load_skill
 from ..skills.text_commands import draft_of
 from ..text import without_hidden
 from .claude import claude_folders
 from .commands import read_commands
 from .granting import GrantingFiles, files_named, granting_files
+from .kept import KeptFile
 from .settings import LOOSE_MODES, CommandHook, read_settings
 
 # Trusts a project whose files have this digest, for machines that nobody sits at: `DIR@sha256`.
 TRUST_VARIABLE = "OPENAGENTIC_SDK_TRUST"
-MAX_STORE_BYTES = 4 * 1024 * 1024
 
 Decision = Literal["trusted", "refused", "unknown", "changed"]
 
@@ -190,7 +188,8 @@ class TrustStore:
     """The decisions in one file, by default `trust.json` in the user's `~/.openagentic-sdk`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.path.abspath(path)
+        self._file = KeptFile(path, "projects", version=2)
+        self.path = self._file.path
 
     def look_up(self, root: str | os.PathLike[str]) -> TrustAnswer:
         """What was decided about a project. Never raises: what cannot be read is not trusted."""
@@ -202,9 +201,9 @@ class TrustStore:
             return TrustAnswer("unknown", real, None, reason)
         digest = files.digest
         try:
-            entry = self._read().get(real)
-        except (OSError, ValueError) as error:
-            return TrustAnswer("unknown", real, digest, f"{self.path} cannot be read: {error}")
+            entry = self._file.read().get(real)
+        except StorageError as error:
+            return TrustAnswer("unknown", real, digest, str(error))
         if not isinstance(entry, dict):
             return TrustAnswer("unknown", real, digest, f"nobody has decided about {real} yet")
         if entry.get("decision") == "refused":
@@ -228,50 +227,22 @@ class TrustStore:
         """
         if decision == "trusted" and digest is None:
             raise ValueError("files that cannot be read cannot be trusted: make them readable first")
-        try:
-            projects = dict(self._read())
-            real = os.path.realpath(root)
-            entry: dict[str, Any] = {"decision": decision, "digest": digest}
-            files = _files_of(real) if decision == "trusted" else None
-            if files is not None and files.digest == digest:
-                folders = claude_folders(real, setting_sources=("project", "local"), managed_dir=None)
-                hooks = read_settings(folders, trusted=True).hooks
-                entry["files"] = dict(files.files)
-                entry["hooks"] = [dict(vars(hook)) for hook in hooks if hook.event in _FORBIDDING]
+        real = os.path.realpath(root)
+        entry: dict[str, Any] = {"decision": decision, "digest": digest}
+        files = _files_of(real) if decision == "trusted" else None
+        if files is not None and files.digest == digest:
+            folders = claude_folders(real, setting_sources=("project", "local"), managed_dir=None)
+            hooks = read_settings(folders, trusted=True).hooks
+            entry["files"] = dict(files.files)
+            entry["hooks"] = [dict(vars(hook)) for hook in hooks if hook.event in _FORBIDDING]
+        with self._file.changing() as projects:
             projects[real] = entry
-            self._write(projects)
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{self.path} cannot be changed: {error}") from error
 
     def forget(self, root: str | os.PathLike[str]) -> bool:
         """Take a decision back; False when there is none. Raises `StorageError` as `remember` does."""
-        try:
-            projects = dict(self._read())
-            known = projects.pop(os.path.realpath(root), None)
-            if known is not None:
-                self._write(projects)
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{self.path} cannot be changed: {error}") from error
-        return known is not None
+        with self._file.changing() as projects:
+            return projects.pop(os.path.realpath(root), None) is not None
 
     def roots(self) -> list[str]:
         """The projects that somebody decided about. Raises `StorageError` when the file cannot be read."""
-        try:
-            return sorted(self._read())
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{self.path} cannot be read: {error}") from error
-
-    def _read(self) -> Mapping[str, Any]:
-        if not os.path.lexists(self.path):
-            return {}
-        data = json.loads(read_bytes(self.path, boundary=None, max_bytes=MAX_STORE_BYTES))
-        projects = data.get("projects") if isinstance(data, dict) else None
-        if not isinstance(projects, dict):
-            raise FileRefusedError(f"{self.path} holds no decisions: move it aside to begin anew")
-        return projects
-
-    def _write(self, projects: Mapping[str, Any]) -> None:
-        folder = os.path.dirname(self.path)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        text = json.dumps({"version": 2, "projects": projects}, indent=1, sort_keys=True)
-        write_durably(SystemDisk(), Path(self.path), text.encode("ascii") + b"\n")
+        return sorted(self._file.read())
