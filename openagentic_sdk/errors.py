@@ -15,7 +15,6 @@
     |  |  |- LeaseLostError                  another run took the session over while this one hung
     |  |- StorageError                       the disk or the server refused
     |  |  |- StorageTimeoutError             it did not answer at all
-    |  |- FilesChangedError                  files are not as the session left them: none was put back
     |  |- LogCorruptError                    a record is damaged in a way that no crash explains
     |- ProviderError                         the model's side failed
     |  |- ProviderHTTPError                  an answer that is an error, with its status
@@ -30,6 +29,8 @@
     |  |- ToolNotFoundError
     |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
     |  |- AddressRefusedError (ValueError)   a URL that leads where nothing may be fetched
+    |- McpError                               an MCP server could not be used
+    |  |- McpAuthError                        it lets nobody in without a login, or the login failed
     |- SkillNotFoundError (FileNotFoundError)
     |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
@@ -137,20 +138,6 @@ class ConcurrencyError(SessionError):
         )
         self.expected_seq = expected_seq
         self.actual_seq = actual_seq
-
-
-class FilesChangedError(SessionError):
-    """Files cannot be put back as they were; none was touched. `files` says why, by path."""
-
-    def __init__(self, session_id: str, files: dict[str, str]) -> None:
-        shown = "; ".join(f"{path}: {reason}" for path, reason in sorted(files.items())[:10])
-        more = f" and {len(files) - 10} more" if len(files) > 10 else ""
-        super().__init__(
-            f"{len(files)} files cannot be put back ({shown}{more}): nothing was changed; say conflicts='skip' to leave "
-            "them as they are, or conflicts='overwrite' for those that something else changed",
-            session_id=session_id,
-        )
-        self.files = dict(files)
 
 
 class LeaseLostError(ConcurrencyError):
@@ -325,6 +312,18 @@ class AddressRefusedError(ToolError, ValueError):
         super().__init__(f"{url!r} is not fetched: {reason}")
         self.url = url
         self.reason = reason
+
+
+class McpError(OpenAgentSdkError):
+    """An MCP server could not be used."""
+
+
+class McpAuthError(McpError):
+    """A server lets nobody in without a login, or the login failed; `code` is what an authorization server calls it."""
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class SkillNotFoundError(OpenAgentSdkError, FileNotFoundError):

@@ -63,9 +63,15 @@ class FetchSignal(threading.Event):
 
 
 def fetch_from_address(
-    url: WebUrl, addresses: list[IPAddress], headers: Mapping[str, str], signal: FetchSignal, max_bytes: int
+    url: WebUrl,
+    addresses: list[IPAddress],
+    headers: Mapping[str, str],
+    signal: FetchSignal,
+    max_bytes: int,
+    posted: bytes | None = None,
 ) -> tuple[int, dict[str, str], bytes, bool]:
-    """GET `url` from the first of `addresses` that answers: status, headers (lower-case names), body, whether it was cut.
+    """GET `url` (POST with a body that is `posted`) from the first of `addresses` that answers: status, headers (lower-case
+    names), body, whether it was cut.
 
     Raises `ToolError` when none answers, in time, with HTTP.
     """
@@ -82,7 +88,7 @@ def fetch_from_address(
         # Given its socket, http.client connects nowhere itself; and it is not to reconnect behind our back.
         connection.sock, connection.auto_open = connected, 0
         try:
-            return _exchange(url, connection, connected, headers, signal, max_bytes)
+            return _exchange(url, connection, connected, headers, signal, max_bytes, posted)
         except (OSError, http.client.HTTPException, ValueError) as error:
             signal.remaining_s()  # says that it was cancelled or too slow, when that is why
             raise ToolError(f"{url.url} gave no usable answer ({error!r}): try again, or another address") from error
@@ -121,12 +127,15 @@ def _exchange(
     headers: Mapping[str, str],
     signal: FetchSignal,
     max_bytes: int,
+    posted: bytes | None,
 ) -> tuple[int, dict[str, str], bytes, bool]:
     connected.settimeout(signal.remaining_s())
-    connection.putrequest("GET", url.request_target, skip_host=True, skip_accept_encoding=True)
-    for name, value in {"Host": url.authority, **headers, "Connection": "close"}.items():
+    method = "GET" if posted is None else "POST"
+    connection.putrequest(method, url.request_target, skip_host=True, skip_accept_encoding=True)
+    length = {} if posted is None else {"Content-Length": str(len(posted))}
+    for name, value in {"Host": url.authority, **headers, **length, "Connection": "close"}.items():
         connection.putheader(name, value)
-    connection.endheaders()
+    connection.endheaders(posted)
     response = connection.getresponse()
     try:
         body = bytearray()
