@@ -95,6 +95,14 @@ def user_boundary(user_dir: str) -> str:
     return os.path.realpath(os.path.dirname(user_dir) if usual else user_dir)
 
 
+def claude_json(folders: ClaudeFolders) -> str | None:
+    """Claude Code's own file of the user: `~/.claude.json`, or `.claude.json` in the folder of $CLAUDE_CONFIG_DIR."""
+    if folders.user_dir is None:
+        return None
+    usual = os.path.basename(folders.user_dir) == ".claude"
+    return os.path.join(os.path.dirname(folders.user_dir) if usual else folders.user_dir, ".claude.json")
+
+
 def markdown_below(root: str, scope: str, boundary: str, problems: list[Diagnostic]) -> Iterator[MarkdownFile]:
     """The `.md` files below one folder, by path; links that lead outside of the real folder `boundary` are left out."""
     if not os.path.isdir(root):

@@ -68,7 +68,9 @@ class Settings:
     commands in the texts of skills and commands on, and off for good.
     `hooks_disabled` and `managed_hooks_only` leave no hooks but those of managed settings, `managed_rules_only` no rules.
     `model_names` (`modelNames`) says which model a word such as `haiku` stands for. `plugins` and `marketplaces` are
-    `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`. `values` holds every other
+    `enabledPlugins` and `extraKnownMarketplaces`, `memory_excludes` is `claudeMdExcludes`. `servers_enabled` and
+    `servers_disabled` are `enabledMcpjsonServers` (with `enableAllProjectMcpServers` as `*`), which only the user's own and
+    managed settings can say, and `disabledMcpjsonServers`. `values` holds every other
     top-level key, from the highest file that has it. `withheld` says what an untrusted project asked for and did not get,
     one sentence per file.
     """
@@ -96,6 +98,8 @@ class Settings:
     plugins: Mapping[str, bool] = field(default_factory=dict)
     marketplaces: Mapping[str, Any] = field(default_factory=dict)
     memory_excludes: tuple[str, ...] = ()
+    servers_enabled: tuple[str, ...] = ()
+    servers_disabled: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -184,7 +188,8 @@ _KEYS = frozenset({
     "$schema", "permissions", "hooks", "env", "model", "agentsMd", "allowOutsideImports", "skillPrecedence",
     "enforceAllowedTools", "enableSkillShellExecution", "disableSkillShellExecution", "disableAllHooks",
     "allowManagedHooksOnly", "allowManagedPermissionRulesOnly", "outputStyle", "modelNames", "enabledPlugins",
-    "extraKnownMarketplaces", "claudeMdExcludes",
+    "extraKnownMarketplaces", "claudeMdExcludes", "enableAllProjectMcpServers", "enabledMcpjsonServers",
+    "disabledMcpjsonServers",
 })  # fmt: skip
 _PERMISSION_KEYS = frozenset(
     {"allow", "ask", "deny", "additionalDirectories", "defaultMode", "disableBypassPermissionsMode"}
@@ -192,6 +197,8 @@ _PERMISSION_KEYS = frozenset(
 _HOOK_KEYS = frozenset({"type", "command", "args", "timeout", "async", "once", "if"})
 # Keys that only managed settings may have.
 _MANAGED_KEYS = ("allowManagedHooksOnly", "allowManagedPermissionRulesOnly")
+# Keys that a project never has a say in.
+_OWN_KEYS = ("enableAllProjectMcpServers", "enabledMcpjsonServers")
 
 
 class Entries:
@@ -214,7 +221,11 @@ class Entries:
         if self.scope != "managed":
             for key in data.keys() & {*_MANAGED_KEYS}:
                 self.note("settings-key", f"{key} has an effect in managed settings only", key)
+        is_own = self.scope in ("managed", "user")
+        for key in data.keys() & {*_OWN_KEYS} if not is_own else ():
+            self.note("settings-key", f"{key} has an effect in the user's own settings only", key)
         managed = data if self.scope == "managed" else {}
+        enabled = ["*"] if is_own and self.flag(data, "enableAllProjectMcpServers") else []
         return Settings(
             allow=self.rules(permissions, "allow"),
             ask=self.rules(permissions, "ask"),
@@ -244,9 +255,9 @@ class Entries:
                 name: value for name, value in self.object(data, "enabledPlugins").items() if isinstance(value, bool)
             },
             marketplaces=self.object(data, "extraKnownMarketplaces"),
-            memory_excludes=tuple(
-                each for each in self.list(data, "claudeMdExcludes", "claudeMdExcludes") if isinstance(each, str)
-            ),
+            memory_excludes=self.texts(data, "claudeMdExcludes"),
+            servers_enabled=(*enabled, *self.texts(data if is_own else {}, "enabledMcpjsonServers")),
+            servers_disabled=self.texts(data, "disabledMcpjsonServers"),
             values=values,
             sources=(self.path,),
             diagnostics=tuple(self.notes),
@@ -300,6 +311,9 @@ class Entries:
             return value
         self.skip(where, "a list")
         return []
+
+    def texts(self, data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+        return tuple(each for each in self.list(data, key, key) if isinstance(each, str))
 
     def rules(self, permissions: Mapping[str, Any], key: str) -> tuple[SettingsRule, ...]:
         where = f"permissions.{key}"
@@ -394,6 +408,8 @@ def _under(high: Settings, low: Settings) -> Settings:
         plugins={**low.plugins, **high.plugins},
         marketplaces={**low.marketplaces, **high.marketplaces},
         memory_excludes=tuple(dict.fromkeys(high.memory_excludes + low.memory_excludes)),
+        servers_enabled=tuple(dict.fromkeys(high.servers_enabled + low.servers_enabled)),
+        servers_disabled=tuple(dict.fromkeys(high.servers_disabled + low.servers_disabled)),
         values=_merged(high.values, low.values),
         sources=high.sources + low.sources,
         withheld=high.withheld + low.withheld,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, StorageError
-from ..events import FilesRestoring, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
+from ..events import Result, SystemInit, SystemNotice, UserAnswer, UserMessage
 from ..sessions.folds.view import CallRecord
 from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
 from ..tools.base import REPEATABLE
@@ -109,12 +109,7 @@ def _failure(error: Exception) -> RunStopped:
 
 
 async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
-    notices = [
-        SystemNotice("files.half_restored", f"putting files back as they were at event {event.to_seq} was interrupted")
-        for event in run.view.events[-1:]
-        if isinstance(event, FilesRestoring)
-    ]
-    await run.record(_init(run), *notices, *run.agent.guidance.opening_events(run.view, run.session_id))
+    await run.record(_init(run), *run.agent.guidance.opening_events(run.view, run.session_id))
     if run.request.part != "next":
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
     if run.view.open_calls():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
@@ -47,7 +47,6 @@ class ToolContext:
     what they wrote; `run_skill(agent, prompt, skill)` runs a subagent in which the skill is active. `read_blob` returns the
     bytes of a stored big output, by digest. `redact` masks secrets: results are masked anyway, what a tool cuts it masks
     first. `cancelled` is set when the call is to stop; code in a thread looks at it.
-    `keep_files` keeps what files are before a call changes them, so that it can be undone; it is called in a thread.
     `idempotency_key` is the same for every attempt at one call. `may_read` says without a question whether a path that a
     search turned up may be shown; where it is None, `permits_path` is asked. `accept_answer` takes the value of a call that
     is the final answer. `run_resources` is what the calls of one run share, by a key of the tool's own; what has a `close`
@@ -72,7 +71,6 @@ class ToolContext:
     fill_text: Callable[[Draft], Awaitable[str]] | None = None
     run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]] | None = None
     read_blob: Callable[[str], bytes] | None = None
-    keep_files: Callable[[Sequence[str]], None] = lambda paths: None
     redact: Callable[[str], str] | None = None
     accept_answer: Callable[[Any], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)

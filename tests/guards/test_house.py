@@ -48,7 +48,7 @@ LAYERS = (
     ("tools",),
     ("project",),
     ("sessions", "skills"),
-    ("providers", "files"),
+    ("providers",),
     ("jsonrpc",),
     ("serialization",),
     ("events",),

@@ -16,9 +16,6 @@ from zlib import crc32
 from ...errors import InvalidEventError
 from ...events import (
     Event,
-    FileKept,
-    FilesRestored,
-    FilesRestoring,
     PermissionDecision,
     Result,
     TextCommandFinished,
@@ -60,17 +57,7 @@ class Envelope:
     crc_behind: int
 
 
-_BARRIERS = (
-    UserMessage,
-    ToolResult,
-    PermissionDecision,
-    Result,
-    TextCommandStarted,
-    TextCommandFinished,
-    FileKept,
-    FilesRestoring,
-    FilesRestored,
-)
+_BARRIERS = (UserMessage, ToolResult, PermissionDecision, Result, TextCommandStarted, TextCommandFinished)
 
 
 def is_barrier(event: Event) -> bool:

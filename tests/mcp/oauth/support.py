@@ -1,4 +1,4 @@
-"""An MCP server and an authorization server on 127.0.0.1, which do what a test tells them and remember what they were asked."""
+"""An MCP server and an authorization server on 127.0.0.1, which do what a test tells them and keep what they were asked."""
 
 from __future__ import annotations
 
