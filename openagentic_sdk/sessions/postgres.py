@@ -34,28 +34,29 @@ _ROW = """
            id, created_at, metadata, summary, last_seq, updated
     FROM openagentic_sessions WHERE id = %s
 """
+_COLUMNS = ("last_seq", "updated", "cwd", "parent", "is_child", "summary")
+_SET_COLUMNS = ", ".join(f"{name} = %s" for name in _COLUMNS)
+# A batch travels as two texts: a driver makes arrays slowly, and JSON in ASCII has no line ends.
+_PACKED = "unnest(string_to_array(%s, ' ')::float8[], string_to_array(%s, E'\\n')) WITH ORDINALITY"
 _APPEND = """
     WITH moved AS (
         UPDATE openagentic_sessions
-        SET last_seq = %(last_seq)s, updated = %(updated)s, touched = nextval('openagentic_touches'),
-            summary = %(summary)s, cwd = %(cwd)s, parent = %(parent)s, is_child = %(is_child)s,
-            epoch = %(next_epoch)s, holder = %(next_holder)s
-        WHERE key = %(key)s AND epoch = %(epoch)s AND holder = %(holder)s AND revision = %(revision)s
-          AND last_seq = %(expected_seq)s
+        SET epoch = %s, holder = %s, touched = nextval('openagentic_touches'), {columns}
+        WHERE key = %s AND epoch = %s AND holder = %s AND revision = %s AND last_seq = %s
         RETURNING key
     ), added AS (
         INSERT INTO openagentic_events (session, seq, updated, data)
-        SELECT moved.key, %(expected_seq)s + row.number, row.updated, row.data
-        FROM moved, unnest(%(times)b::float8[], %(lines)b::text[]) WITH ORDINALITY AS row (updated, data, number)
+        SELECT moved.key, %s + row.number, row.updated, row.data
+        FROM moved, {packed} AS row (updated, data, number)
     )
     SELECT ARRAY(SELECT channel FROM openagentic_follows WHERE session = moved.key AND until > now()) FROM moved
 """
-_CHANGE = """
-    UPDATE openagentic_sessions
-    SET metadata = %(metadata)s, revision = revision + 1, updated = %(updated)s, cwd = %(cwd)s, parent = %(parent)s,
-        is_child = %(is_child)s, summary = %(summary)s
-    WHERE key = %(key)s AND revision = %(revision)s AND last_seq = %(last_seq)s
-"""
+_APPEND_COUNTED = _APPEND.format(columns="last_seq = %s, updated = %s", packed=_PACKED)
+_APPEND_MOVED = _APPEND.format(columns=_SET_COLUMNS, packed=_PACKED)
+_CHANGE = (
+    f"UPDATE openagentic_sessions SET metadata = %s, revision = revision + 1, {_SET_COLUMNS} "
+    "WHERE key = %s AND revision = %s AND last_seq = %s"
+)
 _CLAIM = "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s"
 _DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s AND last_seq = %s"
 
@@ -104,19 +105,12 @@ class PostgresSessionStore(RemoteStore):
         return [(seq, data) for seq, data in db.execute(command, (at.key, after_seq, size)).fetchall()]
 
     def _send(self, db: Any, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
-        values = {
-            "key": at.key,
-            "epoch": at.epoch,
-            "holder": at.holder,
-            "revision": at.revision,
-            "expected_seq": batch.expected_seq,
-            "next_epoch": epoch,
-            "next_holder": holder,
-            "times": list(batch.times),
-            "lines": list(batch.lines),
-            **_columns(batch.head),
-        }
-        row = db.execute(_APPEND, values).fetchone()
+        summary = batch.head.summary
+        command = _APPEND_MOVED if batch.moves else _APPEND_COUNTED
+        columns = _columns(batch.head) if batch.moves else (summary.events, summary.updated)
+        fence = (at.key, at.epoch, at.holder, at.revision, batch.expected_seq)
+        values = (epoch, holder, *columns, *fence, batch.expected_seq, *_packed(batch))
+        row = db.execute(command, values).fetchone()
         if row and row[0]:
             self._server.notifier.tell(row[0], at.id)
         return row is not None
@@ -128,7 +122,7 @@ class PostgresSessionStore(RemoteStore):
         return bool(db.execute(_DELETE, (at.key, at.epoch, at.holder, at.head.last_seq)).rowcount)
 
     def _change_metadata(self, db: Any, at: Position, metadata: str, head: Head) -> bool:
-        values = {"key": at.key, "revision": at.revision, "metadata": metadata, **_columns(head)}
+        values = (metadata, *_columns(head), at.key, at.revision, head.last_seq)
         return bool(db.execute(_CHANGE, values).rowcount)
 
     # --- the core ----------------------------------------------------------------------------------------------------
@@ -226,10 +220,10 @@ class PostgresSessionStore(RemoteStore):
 
     def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
         conditions = [] if include_children else ["NOT is_child"]
-        conditions += [] if cwd is None else ["cwd = %(cwd)s"]
+        conditions += [] if cwd is None else ["cwd = %s"]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        values = {"cwd": _text_key(cwd), "limit": limit, "offset": offset}
-        command = f"{_HEAD}{where} ORDER BY touched DESC LIMIT %(limit)s OFFSET %(offset)s"
+        values = (*([] if cwd is None else [_text_key(cwd)]), limit, offset)
+        command = f"{_HEAD}{where} ORDER BY touched DESC LIMIT %s OFFSET %s"
         return (read_head(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
 
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
@@ -239,11 +233,11 @@ class PostgresSessionStore(RemoteStore):
 
     def _add(self, db: Any, session_id: str, created_at: float, metadata: dict[str, Any]) -> Position:
         start = start_summary(check_session_id(session_id), created_at, metadata)
-        known, columns = dumps_json(metadata), _columns(Head(start))
+        known = dumps_json(metadata)
         row = db.execute(
-            "INSERT INTO openagentic_sessions (id, created_at, metadata, last_seq, updated, cwd, parent, is_child, summary) "
+            f"INSERT INTO openagentic_sessions (id, created_at, metadata, {', '.join(_COLUMNS)}) "
             "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key",
-            (session_id, created_at, known, *columns.values()),
+            (session_id, created_at, known, *_columns(Head(start))),
         ).fetchone()
         if row is None:
             raise SessionExistsError(session_id)
@@ -253,13 +247,12 @@ class PostgresSessionStore(RemoteStore):
         """Put numbered events behind `head` into a session that nobody else sees yet; returns the new head."""
         batch = Batch.of(head, stamped)
         db.execute(
-            "INSERT INTO openagentic_events (session, seq, updated, data) SELECT %s, %s + number, updated, data "
-            "FROM unnest(%b::float8[], %b::text[]) WITH ORDINALITY AS row (updated, data, number)",
-            (at.key, batch.expected_seq, list(batch.times), list(batch.lines)),
+            "INSERT INTO openagentic_events (session, seq, updated, data) SELECT %s, %s + number, updated, data FROM "
+            f"{_PACKED} AS row (updated, data, number)",
+            (at.key, batch.expected_seq, *_packed(batch)),
         )
-        assigned = ", ".join(f"{name} = %({name})s" for name in _columns(batch.head))
-        values = {"key": at.key, **_columns(batch.head)}
-        db.execute(f"UPDATE openagentic_sessions SET {assigned} WHERE key = %(key)s", values)
+        command = f"UPDATE openagentic_sessions SET {_SET_COLUMNS} WHERE key = %s"
+        db.execute(command, (*_columns(batch.head), at.key))
         return batch.head
 
 
@@ -267,17 +260,15 @@ def _text_key(text: str | None) -> str:
     return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
 
 
-def _columns(head: Head) -> dict[str, Any]:
+def _columns(head: Head) -> tuple[Any, ...]:
     """What of a head stands in columns of its own."""
     summary = head.summary
-    return {
-        "last_seq": head.last_seq,
-        "updated": summary.updated,
-        "cwd": _text_key(summary.cwd),
-        "parent": _text_key(summary.parent),
-        "is_child": summary.is_child,
-        "summary": head.to_json(),
-    }
+    parts = (_text_key(summary.cwd), _text_key(summary.parent), summary.is_child, head.to_json())
+    return (head.last_seq, summary.updated, *parts)
+
+
+def _packed(batch: Batch) -> tuple[str, str]:
+    return " ".join(map(repr, batch.times)), "\n".join(batch.lines)
 
 
 def _insert_blob(db: Any, key: int, data: bytes) -> str:

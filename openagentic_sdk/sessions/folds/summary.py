@@ -125,21 +125,24 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
     """The summary that a dict holds; None when another version of the fold, or something else, wrote it."""
     if not isinstance(data, Mapping) or data.get("version") != SUMMARY_VERSION:
         return None
-    values: dict[str, Any] = {name: data.get(name) for name in _ACCEPTED}
-    if not all(isinstance(values[name], kinds) for name, kinds in _ACCEPTED.items()):
+    values: dict[str, Any] = {}
+    for name, kinds in _ACCEPTED.items():
+        value = values[name] = data.get(name)
+        if value.__class__ not in kinds:
+            return None
+    if not (abs(values["created"]) <= LAST_TIME and abs(values["updated"]) <= LAST_TIME):
         return None
-    if not all(abs(values[name]) <= LAST_TIME for name in ("created", "updated")) or not isfinite(
-        values["cost_usd"] or 0
-    ):
-        return None
-    if values["state"] not in STATES or values["error"] is not None:
+    if values["state"] not in STATES or values["error"] is not None or not isfinite(values["cost_usd"] or 0):
         return None
     for name in ("title", "first_prompt", "last_prompt"):
         text = values[name]
-        values[name] = text if not text or text.isprintable() else plain_line(text)
+        if text and not text.isprintable():
+            values[name] = plain_line(text)
     for name in ("tags", "open_questions"):
         values[name] = tuple(map(str, values[name]))
-    return SessionSummary(**values)
+    summary = object.__new__(SessionSummary)
+    summary.__dict__.update(values)
+    return summary
 
 
 def failed_summary(session_id: str, error: Exception) -> SessionSummary:

@@ -8,6 +8,9 @@ from typing import Any
 
 import psycopg as psycopg
 from psycopg import conninfo
+from psycopg.pq import TransactionStatus
+
+IDLE = TransactionStatus.IDLE
 
 # A host that vanished is noticed after 10 + 3 * 5 seconds, not after the two hours that systems wait by default.
 KEEPALIVE = {

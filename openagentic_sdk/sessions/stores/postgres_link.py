@@ -40,7 +40,10 @@ class PostgresServer:
     """One server as one process sees it: its connections, its lease as a holder of sessions, its followers."""
 
     def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._driver = driver()
         self.url = url
+        self.where = f"{parts.hostname or 'the local server'}{parts.path}"
         self.users = 0
         self.is_ready = False
         self.holder = Holder(self._renew)
@@ -52,14 +55,9 @@ class PostgresServer:
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._idle: list[tuple[float, Any]] = []
 
-    @property
-    def where(self) -> str:
-        parts = urlsplit(self.url)
-        return f"{parts.hostname or 'the local server'}{parts.path}"
-
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
         """Do the work, again from its start when the connection breaks. A first connection that fails is not tried again."""
-        psycopg = driver().psycopg
+        psycopg = self._driver.psycopg
         deadline = time.monotonic() + patience_s
         with translated(session_id, self.where):
             while True:
@@ -113,7 +111,7 @@ class PostgresServer:
 
     def connect(self, timeout_s: float) -> Any:
         """A new connection; the first one makes the tables, or sees that they are there."""
-        db = driver().connect(self.url, timeout_s)
+        db = self._driver.connect(self.url, timeout_s)
         if not self.is_ready:
             try:
                 require_schema(db)
@@ -126,31 +124,31 @@ class PostgresServer:
     def migrate(self) -> None:
         """Make the tables and the index, or bring them to this version."""
         with translated(None, self.where):
-            db = driver().connect(self.url, 10.0)
+            db = self._driver.connect(self.url, 10.0)
             try:
                 migrate(db)
             finally:
                 db.close()
 
     def _give_back(self, db: Any) -> None:
-        is_idle = not db.closed and db.info.transaction_status == driver().psycopg.pq.TransactionStatus.IDLE
-        if not is_idle:
+        if db.pgconn.transaction_status != self._driver.IDLE:
             db.close()
             # What broke this one broke the others too, most likely.
             self._drop_idle(older_than=float("inf"))
             return
+        now = time.monotonic()
         with self._guard:
             if not self._is_closed:
-                self._idle.append((time.monotonic(), db))
+                self._idle.append((now, db))
+            has_old = bool(self._idle) and self._idle[0][0] < now - IDLE_S
         if self._is_closed:
             # A heartbeat or a listener was still at it when the last store closed.
             db.close()
-        self._drop_idle(older_than=time.monotonic() - IDLE_S)
+        if has_old:
+            self._drop_idle(older_than=now - IDLE_S)
 
     def _drop_idle(self, *, older_than: float) -> None:
         with self._guard:
-            if not self._idle or self._idle[0][0] >= older_than:
-                return
             old = [db for since, db in self._idle if since < older_than]
             self._idle = [kept for kept in self._idle if kept[0] >= older_than]
         for db in old:

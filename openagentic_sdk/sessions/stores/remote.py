@@ -25,7 +25,7 @@ from ...events import Event
 from ...frozen import frozen
 from ...serialization import loads_json
 from ..base import SessionWriter, check_expected_seq, dumps_stored, stamp_events
-from ..folds.summary import start_summary
+from ..folds.summary import moves_summary, start_summary, time_after
 from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
 from .log_state import Head
@@ -37,21 +37,25 @@ T = TypeVar("T")
 
 @frozen
 class Batch:
-    """Events as they are sent, the times after each, and the head behind them."""
+    """Events as they are sent, the times after each, the head behind them, and whether they move more than its counters."""
 
     expected_seq: int
     lines: tuple[str, ...]
     times: tuple[float, ...]
     head: Head
+    moves: bool
 
     @classmethod
     def of(cls, head: Head, stamped: Sequence[Event]) -> Batch:
-        expected_seq, times = head.last_seq, []
-        lines = tuple(dumps_stored(event) for event in stamped)
+        # First, for it refuses what is no event.
+        lines = tuple(map(dumps_stored, stamped))
+        expected_seq, updated, times = head.last_seq, head.updated, []
         for event in stamped:
-            head = head.after((event,))
-            times.append(head.summary.updated)
-        return cls(expected_seq, lines, tuple(times), head)
+            updated = time_after(updated, event.ts)
+            times.append(updated)
+        moves = not stamped or any(map(moves_summary, stamped))
+        head = head.after(stamped) if moves else head.counted(expected_seq + len(stamped), updated)
+        return cls(expected_seq, lines, tuple(times), head, moves)
 
 
 class Server(Protocol):
