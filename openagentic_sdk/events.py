@@ -121,9 +121,10 @@ class Result(Event):
 
 @frozen
 class UserMessage(Event):
-    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (of the project, for a file) or
-    `mcp` (what a server says of itself).
+    """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (of the project, for a file), `mcp`
+    (what a server says of itself) or `context` (what else the model has to know by now).
 
+    `about` names what such a message is about (`skill:12`, `memory:/p/CLAUDE.md`): of several in view the last one counts.
     `request_id` makes a retried prompt harmless. `attachments` are the pictures, documents and sounds that came with the
     text: `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
     """
@@ -133,6 +134,7 @@ class UserMessage(Event):
     request_id: str | None = None
     origin: str = "user"
     attachments: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    about: str | None = None
 
 
 @frozen
@@ -163,7 +165,8 @@ class UserAnswer(Event):
 
 @frozen
 class ModelContext(Event):
-    """What the requests that follow carry besides messages. Written only when it differs from the one before.
+    """What the requests that follow carry besides messages. Written only when it differs from the one before; `cause` says
+    how, since nothing of the requests before is a beginning of those that follow.
 
     `parts` says who put which slice of the system prompt there: `{"kind", "source", "start", "end"}`, see `project.prompt`.
     """
@@ -174,6 +177,7 @@ class ModelContext(Event):
     system_prompt: str
     tools: Sequence[Mapping[str, Any]] = field(default_factory=list)
     parts: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    cause: str = ""
 
 
 @frozen
@@ -182,7 +186,8 @@ class ModelRequest(Event):
 
     `step` counts the model calls of the whole session. `messages` is set only when a hook rewrote them for this request;
     otherwise they follow from the log before this event. `purpose` is `turn`, or `compaction` for a request that asks for
-    a summary: it has `messages` of its own, no tools, and its answer is no part of the conversation.
+    a summary: it has `messages` of its own, no tools, and its answer is no part of the conversation. `model` is whom it is
+    for; logs before version 0.3 leave that to the `model.context` before.
     """
 
     type: ClassVar[str] = "model.request"
@@ -192,6 +197,7 @@ class ModelRequest(Event):
     message_count: int
     messages: Sequence[Mapping[str, Any]] | None = None
     purpose: str = "turn"
+    model: str | None = None
 
 
 @frozen

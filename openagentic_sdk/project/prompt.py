@@ -1,7 +1,8 @@
-"""The system prompt: base, memory, the index of skills, the skills that are active. A pure function of its arguments.
+"""The system prompt: base, memory, what servers say of themselves, the index of skills. A pure function of its arguments.
 
-What changes seldom stands first and what changes most often last, so that the prefix that a provider has cached lives on.
-Text from files stands in tags that it cannot close, without characters that a person cannot see.
+A session keeps the prompt that it began with, so that the prefix that a provider has cached lives on: what of the project
+has changed since, and what a skill says that becomes active, comes as a message. Text from files stands in tags that it
+cannot close, without characters that a person cannot see.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _TAG = regex(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
 class PromptPart:
     """A slice of the prompt, `text[start:end]`, and who put it there.
 
-    `kind` is `base`, `output-style`, `memory`, `rules`, `mcp-server`, `skill-index` or `active-skill`; `source` the path
-    of the file or the skill, or the name of the server.
+    `kind` is `base`, `output-style`, `memory`, `rules`, `mcp-server`, `skill-index` or, in older sessions, `active-skill`;
+    `source` the path of the file or the skill, or the name of the server.
     """
 
     kind: str
@@ -63,6 +64,25 @@ class SystemPrompt:
     text: str
     parts: tuple[PromptPart, ...]
 
+    def facts(self) -> dict[str, str]:
+        """What of it may change while a session lasts, each by what it is about."""
+        return {
+            f"{part.kind}:{part.source}": self.text[part.start : part.end]
+            for part in self.parts
+            if part.kind in _CHANGING
+        }
+
+    def begins_like(self, other: SystemPrompt) -> bool:
+        """Whether the two differ at most in what may change. A prompt whose parts are not known is like no other."""
+        fixed, theirs = (
+            [(part.kind, one.text[part.start : part.end]) for part in one.parts if part.kind not in _CHANGING]
+            for one in (self, other)
+        )
+        return bool(fixed) and fixed == theirs
+
+
+_CHANGING = ("memory", "rules", "mcp-server", "skill-index")
+
 
 def build_system_prompt(
     *,
@@ -71,10 +91,9 @@ def build_system_prompt(
     memory: Memory | None = None,
     servers: Sequence[tuple[str, str]] = (),
     skills: Sequence[SkillInfo] = (),
-    active: Sequence[SkillActivated] = (),
     index_budget_chars: int = INDEX_BUDGET_CHARS,
 ) -> SystemPrompt:
-    """The prompt for these facts; the same facts give the same bytes. `active` is as `active_skills` gives it."""
+    """The prompt for these facts; the same facts give the same bytes."""
     sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
     if style is not None and style.text:
         text = f'<output-style name="{_attribute(style.name)}">\n{contain(style.text)}\n</output-style>'
@@ -93,7 +112,6 @@ def build_system_prompt(
     if listed:
         text = f"<skill-index>\n{_INDEX_INTRO}\n{index_text(listed, index_budget_chars)}\n</skill-index>"
         sections.append(("skill-index", "", text))
-    sections += [("active-skill", skill.path or skill.name, _active_block(skill)) for skill in active]
     sections = [section for section in sections if section[2]]
     parts: list[PromptPart] = []
     start = 0
@@ -180,7 +198,8 @@ def _shorten(text: str, most: int) -> str:
 # --- active skills ---------------------------------------------------------------------------------------------------
 
 
-def _active_block(skill: SkillActivated) -> str:
+def skill_message(skill: SkillActivated) -> str:
+    """An active skill as the model gets it; one without arguments is for no task in particular."""
     body, given = skill.body, ""
     if skill.arguments and has_place(body, skill.argument_names):
         body = fill_arguments(body, skill.arguments, names=skill.argument_names)

@@ -16,7 +16,8 @@ class ClaudeFamily:
     """`budget_thinking`: `thinking` may be `{"type": "enabled", "budget_tokens": n}`. `adaptive_thinking`: it may be
     `{"type": "adaptive"}`. `always_thinks`: it cannot be switched off. `sampling`: temperature and top_p are taken,
     `one_sampling_field` only one of the two. `forced_tool`: a tool may be required (never while a budget is thought over).
-    `efforts` are the values of `output_config.effort`. `schemas`: `output_config.format` is there.
+    `efforts` are the values of `output_config.effort`. `schemas`: `output_config.format` is there. `preserves_thinking`: a
+    thinking block is bound to what stood before it.
     """
 
     budget_thinking: bool = False
@@ -27,6 +28,7 @@ class ClaudeFamily:
     forced_tool: bool = True
     efforts: tuple[str, ...] = ("low", "medium", "high", "xhigh", "max")
     schemas: bool = True
+    preserves_thinking: bool = False
 
 
 _FIRST = ClaudeFamily(adaptive_thinking=False, sampling=True, efforts=(), schemas=False)
@@ -44,7 +46,7 @@ _4_6 = ClaudeFamily(
 )
 _4_7 = ClaudeFamily()
 _ALWAYS = ClaudeFamily(always_thinks=True)
-_NEWEST = ClaudeFamily(always_thinks=True, forced_tool=False)
+_NEWEST = ClaudeFamily(always_thinks=True, forced_tool=False, preserves_thinking=True)
 
 # By name (any when empty) and the first version that a row is for; the last row that fits counts.
 _TABLE: tuple[tuple[str, tuple[int, int], ClaudeFamily], ...] = (
@@ -68,7 +70,7 @@ def claude_family(model: str) -> ClaudeFamily:
     names = "haiku|sonnet|opus|fable|mythos"
     found = re.search(rf"claude-(?:(\d)(?:[-.](\d)(?!\d))?-)?({names})(?:-(\d)(?!\d)(?:[-.](\d)(?!\d))?)?", model)
     if found is None:
-        return ClaudeFamily(budget_thinking=True, sampling=True)
+        return ClaudeFamily(budget_thinking=True, sampling=True, preserves_thinking="claude" in model)
     version = (int(found[1] or found[4] or 9), int(found[2] or found[5] or 0))
     fitting = [family for name, since, family in _TABLE if name in ("", found[3]) and since <= version]
     return fitting[-1]

@@ -150,7 +150,7 @@ class _Replay(Guidance):
             sends_data=False,
         )
 
-    def system_prompt(self, skill_events: Sequence[Event], servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
+    def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
         return SystemPrompt("" if self._current is None else self._current.context.system_prompt, ())
 
     def _tools(self, step: RecordedStep) -> ToolRegistry:

@@ -22,7 +22,6 @@ from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import ContextLimits
 from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import SessionView
-from ..sessions.request import RequestDigest
 from ..sessions.seal import Seal
 from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.text_commands import Draft
@@ -179,11 +178,8 @@ class Run:
     resources: dict[str, Any] = field(default_factory=dict)
     inbox: deque[Any] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
-    digest: RequestDigest = field(default_factory=RequestDigest)
-
     session_dir: str | None = None
     answer: AnswerSoFar = field(default_factory=AnswerSoFar)
-    system: dict[str, Any] = field(default_factory=dict)
     policy: tuple[int, SkillPolicy] | None = None
     asked_bytes: int | None = None
     transcript_file: TranscriptFile | None = None
@@ -196,7 +192,8 @@ class Run:
     parked_children: dict[str, str] = field(default_factory=dict)
     children: int = 0
     left: list[str] = field(default_factory=list)
-    asked: tuple[tuple[str, SystemPrompt, Sequence[Any]], ModelContext] | None = None
+    asked: tuple[tuple[str, SystemPrompt, Sequence[Any], ModelContext | None], ModelContext] | None = None
+    told: tuple[ModelContext, SystemPrompt, int, int] | None = None
     read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
     served: dict[str, None] = field(default_factory=dict)
     servers_seen: dict[str, int] = field(default_factory=dict)
@@ -209,12 +206,6 @@ class Run:
     async def record(self, *events: Event) -> list[Event]:
         """Store the events as one batch, then show them to the caller."""
         return await self.recorder.append(*events)
-
-    def system_message(self, prompt: str) -> list[dict[str, Any]]:
-        """The system prompt as the first message: the same object until the text changes, none for an empty prompt."""
-        if self.system.get("content") != prompt:
-            self.system = {"role": "system", "content": prompt}
-        return [self.system] if prompt else []
 
     def hook_context(self, **more: Any) -> dict[str, Any]:
         """What every hook is told about where it runs."""

@@ -13,7 +13,15 @@ from ..patterns import regex
 from ..project.commands import expand_prompt, expanded_event
 from ..project.memory import is_for, nested_folders, read_nested_memory
 from ..project.project import Project
-from ..project.prompt import DEFAULT_BASE, SystemPrompt, build_system_prompt, memory_block, offer_message, rule_message
+from ..project.prompt import (
+    DEFAULT_BASE,
+    SystemPrompt,
+    build_system_prompt,
+    memory_block,
+    offer_message,
+    rule_message,
+    skill_message,
+)
 from ..sessions.folds.view import SessionView
 from ..skills.activation import active_skills
 from ..skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
@@ -37,12 +45,16 @@ class Expanded:
 class Guidance:
     """The guidance of a run without a project: there is none, and every prompt is what it says."""
 
-    def system_prompt(self, skill_events: Sequence[Event], servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
-        """The system prompt behind the skill events of the log; the same facts give the same object.
+    def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
+        """The system prompt of a session that begins now; the same facts give the same object.
 
         `servers` are the names of MCP servers and what each says of itself.
         """
         return SystemPrompt("", ())
+
+    def skill_facts(self, skill_events: Sequence[Event]) -> Mapping[str, str]:
+        """What the skills that are active behind these events say, each by what it is about: `skill:name@seq`."""
+        return {}
 
     def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
         """A prompt with `/name` replaced by the command's text, or by the activation of the skill."""
@@ -88,21 +100,21 @@ class ProjectGuidance(Guidance):
         self._brings = brings
         self._listed = project.skills().skills
         self._for_some_files = [skill for skill in self._listed if skill.paths and skill.model_invocable]
-        self._prompts: dict[tuple[Any, ...], SystemPrompt] = {}
+        self._prompts: dict[tuple[tuple[str, str], ...], SystemPrompt] = {}
 
-    def system_prompt(self, skill_events: Sequence[Event], servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
-        active = active_skills(skill_events)
-        key = (servers, *((event.seq, event.arguments) for event in active))
-        if key not in self._prompts:
-            self._prompts[key] = build_system_prompt(
+    def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
+        if servers not in self._prompts:
+            self._prompts[servers] = build_system_prompt(
                 base=self._base,
                 style=self._project.output_style if self._brings is None else None,
                 memory=self._project.memory,
                 servers=servers,
                 skills=self._listed,
-                active=active,
             )
-        return self._prompts[key]
+        return self._prompts[servers]
+
+    def skill_facts(self, skill_events: Sequence[Event]) -> Mapping[str, str]:
+        return {f"skill:{skill.name}@{skill.seq}": skill_message(skill) for skill in active_skills(skill_events)}
 
     def expand(self, text: str, view: SessionView, session_id: str) -> Expanded:
         project = self._project

@@ -22,7 +22,7 @@ E = TypeVar("E", bound=Event)
 # Fields that are compared, looked up or acted upon, never read as prose; for every kind of event that has them.
 EXACT = frozenset(
     words("""
-    agent_name agents allowed_only answered_by child_session_id code command_id cwd disallowed_tools durability effect
+    about agent_name agents allowed_only answered_by child_session_id code command_id cwd disallowed_tools durability effect
     error_type finish_reason grants hook hook_point idempotency_key input_sha256 kind method mode model moved_to name
     new_sha256 old_sha256 origin outcome parent_session_id parent_tool_use_id path permission_mode policy_sha256 provider
     purpose question_id request_id request_sha256 requested_by scope sdk_version session_id source stop_reason

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 from ..errors import IncompleteResponseError
@@ -15,7 +14,6 @@ from ..events import (
     AssistantMessage,
     AssistantReasoning,
     Event,
-    ModelContext,
     ModelRequest,
     ModelResponse,
     ModelRetry,
@@ -28,10 +26,13 @@ from ..providers.calls import without_unfinished_calls
 from ..providers.wrap import ask
 from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
+from ..sessions.rebuild import fit_rewritten, system_messages
+from ..sessions.request import request_sha256
 from ..threads import Guest, error_words, run_in_thread
 from .agent import Run, RunStopped
 from .channel import EventChannel
-from .masking import mask_event, mask_messages
+from .context import update_context
+from .masking import mask_messages
 from .prompt import with_data
 from .recorder import settled
 
@@ -65,8 +66,9 @@ async def ask_model(run: Run) -> Reply:
     return Reply(output.assistant_text or "", calls, output)
 
 
-# Reading that many messages for the first time, after a resume, holds the event loop for longer than others may wait.
-_MANY_MESSAGES = 500
+# Rendering that many blocks at once, after a resume or for another model, holds the event loop for longer than others may
+# wait.
+_MANY_BLOCKS = 250
 
 
 @frozen
@@ -78,41 +80,30 @@ class _Request:
 
 
 async def _record_request(run: Run) -> _Request:
-    agent = run.agent
-    prompt = agent.guidance.system_prompt(run.view.skill_events, run.instructions or ())
-    facts = (run.model, prompt, agent.tools.specs())
-    if run.asked is None or any(old is not new for old, new in zip(run.asked[0], facts, strict=True)):
-        context = ModelContext(
-            run.model, agent.provider.name, prompt.text, facts[2], [vars(part) for part in prompt.parts]
-        )
-        if agent.redact is not None:  # what is sent is what is stored
-            context = mask_event(context, agent.redact)
-        run.asked = (facts, context)
-    context, known = run.asked[1], run.view.context
-    asked = (context.model, context.provider, context.system_prompt, list(context.tools))
-    if known is None or (known.model, known.provider, known.system_prompt, list(known.tools)) != asked:
-        await run.record(context)
-    system = run.system_message(context.system_prompt)
-    messages: Sequence[Mapping[str, Any]] = [*system, *run.view.conversation.messages()]
+    agent, conversation = run.agent, run.view.conversation
+    context = await update_context(run)
+    if conversation.unsettled > _MANY_BLOCKS:
+        await run_in_thread(conversation.messages)
+    messages: Sequence[Mapping[str, Any]] = [*system_messages(context.system_prompt), *conversation.messages()]
     sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hook_context())
     await run.record(*events)
     if decision is not None and decision.block:
         raise RunStopped("blocked:before_model_call", decision.block_reason or "")
-    if sent is not messages and agent.redact is not None:
-        sent = mask_messages(sent, agent.redact)
-    step = run.view.steps + 1
-    digest = partial(run.digest.of, context.model, sent, context.tools)
-    request_sha256 = await run_in_thread(digest) if len(sent) - run.digest.known > _MANY_MESSAGES else digest()
-    await run.record(
-        ModelRequest(
-            step=step,
-            attempt=1,
-            request_sha256=request_sha256,
-            message_count=len(sent),
-            messages=None if sent is messages else sent,
-        )
+    is_own = sent is messages
+    if not is_own:
+        if agent.redact is not None:
+            sent = mask_messages(sent, agent.redact)
+        sent = fit_rewritten(sent, messages, context.model)
+    request = ModelRequest(
+        run.view.steps + 1,
+        1,
+        conversation.request_sha256() if is_own else request_sha256(context.model, sent, context.tools),
+        len(sent),
+        messages=None if is_own else sent,
+        model=context.model,
     )
-    return _Request(step, context.model, sent, context.tools)
+    await run.record(request)
+    return _Request(request.step, context.model, sent, context.tools)
 
 
 class AnswerRoom:

@@ -184,7 +184,8 @@ def _bytes_of(path: str, cwd: str) -> bytes | None:
 
 async def with_data(run: Run, messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The messages with the bytes, as base64, of the parts that name a blob; a blob that is gone is said in words."""
-    if not run.agent.sends_data or not run.digest.has_parts:
+    has_parts = any(isinstance(message.get("content"), list) for message in messages)
+    if not run.agent.sends_data or not has_parts:
         return messages
     return [await _message_with_data(run, message) for message in messages]
 

@@ -5,6 +5,9 @@ result per call; there are no orphan results, no empty messages, no lone surroga
 pure, and messages that were once sent stay as they were, so that prompt caches keep working; only a compaction, a rewind or
 a cut at resume changes what came before.
 
+Reasoning that a vendor signed fits only behind the very request that it answered. Each answer knows that request's digest,
+and the fold knows the digest of what it would send now: where the two differ, whatever the reason, that is left out.
+
 The conversation is a list of blocks. A block is what must stay together: a user message, or an assistant message with the
 results of its calls. What changes the view of earlier blocks puts a new list upon the one before, so that a rewind finds
 what was in view then, and no compaction is ever replayed.
@@ -15,12 +18,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from ..events import (
     AssistantMessage,
     Event,
+    ModelContext,
     ModelRequest,
     ModelResponse,
     ModelRetry,
@@ -34,6 +38,8 @@ from ..events import (
 )
 from ..frozen import frozen, mutable
 from ..media import describe_attachment
+from ..providers.reasoning import is_bound, without_reasoning
+from .request import RunningDigest, canonical_json
 
 Message = dict[str, Any]
 _FREED_AT_ONCE = 200
@@ -56,23 +62,38 @@ def rebuild_messages(
     with it. Opaque vendor fields are included for messages of `provider` only. A user message with attachments has a list of
     parts as its content; what is in a blob is named by `sha256`, and only a request that leaves holds its bytes.
     """
-    conversation = Conversation(provider=provider)
+    conversation = Conversation()
     for event in events:
         conversation.apply(event)
+    conversation.set_provider(provider)
     conversation.cut(conversation.cut_seq(max_events, max_bytes))
     return conversation.messages()
 
 
+@frozen
+class _Asked:
+    """A request: its `seq`, the digest of all of it, and the model that was asked."""
+
+    seq: int
+    sha256: str
+    model: str | None
+
+
 @mutable
 class _Block:
-    """A stretch of the conversation that must stay whole; `seqs` are the events that it was made of."""
+    """A stretch of the conversation that must stay whole; `seqs` are the events that it was made of.
+
+    `answers` is the request that an assistant's block answers, None when the log does not have it.
+    """
 
     seqs: list[int]
     is_user: bool = False
     kind: str = "prompt"
+    about: str | None = None
     text: str | None = None
     parts: Sequence[Message] = ()
     provider: str | None = None
+    answers: _Asked | None = None
     extras: Mapping[str, Any] | None = None
     calls: dict[str, ToolUse] = field(default_factory=dict)
     results: dict[str, ToolResult] = field(default_factory=dict)
@@ -130,16 +151,26 @@ class Conversation:
     def __init__(self, *, provider: str | None = None) -> None:
         self.horizon = 0
         self.provider = provider
+        self.context: ModelContext | None = None  # what requests carry besides messages
+        self._asked: _Asked | None = None
         self._turn: _Block | None = None  # the assistant block that may still grow
         self._position = 0
         # What was in view behind each event that changed the view of earlier ones. The last list is the present view.
         self._views: list[tuple[int, list[_Block]]] = [(0, [])]
         self._by_call: dict[str, _Block] = {}  # the newest block in view with that call
-        self._settled: list[Message] = []  # messages of the first `_settled_blocks` blocks in view
-        self._settled_blocks = self._settled_bytes = 0
+        self.shown = 0  # how often the view of earlier messages has changed
+        self.told: dict[str, str] = {}  # what messages of the runtime in view say, by what they are about
+        self._unsettle()
 
     @classmethod
-    def restored(cls, blocks: Iterable[Sequence[Event]], *, horizon: int, provider: str | None = None) -> Conversation:
+    def restored(
+        cls,
+        blocks: Iterable[Sequence[Event]],
+        *,
+        horizon: int,
+        provider: str | None = None,
+        context: ModelContext | None = None,
+    ) -> Conversation:
         """The conversation with these blocks in view, each given as its events, behind a compaction at `horizon`."""
         conversation = cls(provider=provider)
         for events in blocks:
@@ -150,7 +181,9 @@ class Conversation:
                     conversation._add(_summary(event, conversation._position))
                 else:
                     _FOLDS[event.type](conversation, event)
-        conversation._turn = None
+        if context is not None:
+            conversation._context(context)
+        conversation._turn = conversation._asked = None
         conversation._position = conversation.horizon = horizon
         conversation._views = [(horizon, conversation._visible())]
         return conversation
@@ -172,37 +205,54 @@ class Conversation:
         self._views = [(0, [])]
 
     def blocks(self) -> list[list[int]]:
-        """What is in view, as the `seq` of the events that each block was made of."""
-        return [list(block.seqs) for block in self._visible()]
+        """What is in view, as the `seq` of the request that each block answers and of the events that it was made of."""
+        return [[*([block.answers.seq] if block.answers else ()), *block.seqs] for block in self._visible()]
 
     def set_provider(self, provider: str | None) -> None:
-        """Whose vendor fields the messages carry from now on."""
+        """Whose vendor fields the messages carry, until the log names another."""
         self.provider = provider
         self._unsettle()
 
     def messages(self) -> list[Message]:
         """The messages as they would be sent now, in a new list; calls without a result get one that says so."""
+        rest, _ = self._settle()
+        return [*self._settled, *rest]
+
+    def request_sha256(self) -> str:
+        """The digest of the request that would be sent now: of the system prompt, `messages()`, the model and the tools."""
+        return self._settle()[1].hexdigest()
+
+    def size_bytes(self) -> int:
+        """The size of `messages()` as canonical JSON; what did not change since the last time is not measured again."""
+        return self._settle()[1].size_bytes - self._system_bytes
+
+    @property
+    def unsettled(self) -> int:
+        """How many blocks are still to be rendered for the first time, or again because something before them changed."""
+        return len(self._visible()) - self._settled_blocks
+
+    def _settle(self) -> tuple[list[Message], RunningDigest]:
+        """Render what is not settled. Gives the messages of what may still change, and the digest of all that is in view."""
         blocks = self._visible()
         while self._settled_blocks < len(blocks):
             block = blocks[self._settled_blocks]
             if block.open_calls or (block is self._turn and not block.calls):
                 break
-            rendered = self._render(block)
+            rendered = self._render(block, self._digest)
+            self._digest.add(rendered)
             self._settled.extend(rendered)
-            self._settled_bytes += size_of(rendered)
             self._settled_blocks += 1
-        messages = list(self._settled)
+        if self._settled_blocks == len(blocks):
+            return [], self._digest
+        rest, digest = list[Message](), self._digest.copy()
         for block in blocks[self._settled_blocks :]:
-            messages.extend(self._render(block))
-        return messages
-
-    def size_bytes(self) -> int:
-        """The size of `messages()` as JSON; what did not change since the last time is not measured again."""
-        messages = self.messages()
-        return self._settled_bytes + size_of(messages[len(self._settled) :])
+            rendered = self._render(block, digest)
+            digest.add(rendered)
+            rest.extend(rendered)
+        return rest, digest
 
     def messages_up_to(self, seq: int) -> list[Message]:
-        """The messages that a compaction up to `seq` would take out of view."""
+        """The messages that a compaction up to `seq` would take out of view, without a vendor's opaque fields."""
         return [message for block in self._visible() if block.last_seq <= seq for message in self._render(block)]
 
     def summary_seq(self) -> int:
@@ -240,18 +290,28 @@ class Conversation:
     # --- one method per kind of event that matters -------------------------------------------------------------------
 
     def _user_message(self, event: UserMessage) -> None:
-        self._turn = None
+        self._turn = self._asked = None
         kind = "prompt" if event.origin == "user" else f"message of {event.origin}"
         parts = [dict(part) for part in event.attachments]
-        self._add(_Block([self._position], is_user=True, kind=kind, text=event.text, parts=parts))
+        self._add(_Block([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts))
+        if event.about is not None:
+            self.told[event.about] = event.text
 
-    def _request(self, event: Event) -> None:
+    def _context(self, event: ModelContext) -> None:
+        """What follows is asked with other facts. What they are the start of is rendered and digested anew."""
+        self.context, self.provider = event, event.provider
+        self._unsettle()
+
+    def _request(self, event: ModelRequest | ModelResponse) -> None:
         self._turn = None
+        if isinstance(event, ModelRequest) and event.purpose == "turn":
+            model = event.model or (self.context.model if self.context else None)
+            self._asked = _Asked(self._position, event.request_sha256, model)
 
     def _assistant_message(self, event: AssistantMessage) -> None:
         turn = self._turn
         if turn is None or turn.text is not None or turn.results:
-            turn = self._turn = self._add(_Block([self._position]))
+            turn = self._turn = self._add(_Block([self._position], answers=self._asked))
         else:
             turn.seqs.append(self._position)
         turn.text = event.text
@@ -261,11 +321,13 @@ class Conversation:
         """What had come of an attempt that failed is no part of the conversation; the next one begins again."""
         if event.mid_answer and self._turn is not None:
             self._turn.text = self._turn.extras = None
+        if event.model is not None and self._asked is not None:
+            self._asked = replace(self._asked, model=event.model)
 
     def _tool_use(self, event: ToolUse) -> None:
         turn = self._turn
         if turn is None or turn.results:
-            turn = self._turn = self._add(_Block([self._position]))
+            turn = self._turn = self._add(_Block([self._position], answers=self._asked))
         else:
             turn.seqs.append(self._position)
         call_id = event.tool_use_id or f"call_{self._position}"
@@ -328,16 +390,25 @@ class Conversation:
 
     def _show(self, view: list[_Block]) -> None:
         self._turn = None
+        self.shown += 1
         self._views.append((self._position, view))
         self._by_call = {call_id: block for block in view for call_id in block.calls}
+        self.told = {block.about: block.text or "" for block in view if block.about is not None}
         self._unsettle()
 
     def _unsettle(self) -> None:
-        self._settled, self._settled_blocks, self._settled_bytes = [], 0, 0
+        """Render everything anew when it is next asked for."""
+        context = self.context
+        self._settled: list[Message] = []  # messages of the first `_settled_blocks` blocks in view
+        self._settled_blocks = 0
+        self._digest = RunningDigest(context.model, context.tools) if context else RunningDigest("", ())
+        self._digest.add(system_messages(context.system_prompt) if context else ())
+        self._system_bytes = self._digest.size_bytes
 
     # --- blocks to messages ------------------------------------------------------------------------------------------
 
-    def _render(self, block: _Block) -> list[Message]:
+    def _render(self, block: _Block, before: RunningDigest | None = None) -> list[Message]:
+        """The block's messages. `before` is the digest of all that stands before it; None leaves opaque fields out."""
         if block.is_user:
             text = sendable(block.text or "")
             if not block.parts:
@@ -346,7 +417,7 @@ class Conversation:
             return [{"role": "user", "content": [*said, *block.parts]}]
         if block.is_empty_for(self.provider):
             return []
-        messages: list[Message] = [self._assistant(block)]
+        messages: list[Message] = [self._assistant(block, before)]
         pictures: list[Message] = []
         for call_id in block.calls:
             result = block.results.get(call_id)
@@ -357,19 +428,34 @@ class Conversation:
             messages.append({"role": "user", "content": pictures})
         return messages
 
-    def _assistant(self, block: _Block) -> Message:
+    def _assistant(self, block: _Block, before: RunningDigest | None) -> Message:
         message: Message = {"role": "assistant", "content": sendable(block.text) if block.text else None}
         if block.calls:
-            message["tool_calls"] = [self._call(call_id, use) for call_id, use in block.calls.items()]
-        return {**block.extras, **message} if block.extras and block.provider == self.provider else message
+            message["tool_calls"] = [
+                _call(call_id, use, with_extras=before is not None and use.provider == self.provider)
+                for call_id, use in block.calls.items()
+            ]
+        if before is not None and block.extras and block.provider == self.provider:
+            message = {**block.extras, **message}
+        return message if before is None or self._fits(block, message, before) else without_reasoning(message)
 
-    def _call(self, call_id: str, use: ToolUse) -> Message:
-        call = {
-            "id": call_id,
-            "type": "function",
-            "function": {"name": use.name, "arguments": sendable(json.dumps(use.input, ensure_ascii=False))},
-        }
-        return {**use.extras, **call} if use.extras and use.provider == self.provider else call
+    def _fits(self, block: _Block, message: Message, before: RunningDigest) -> bool:
+        """Whether the vendor takes the reasoning in a message back: from the same model, and behind the same request."""
+        if self.context is None:
+            return True
+        asked, model = block.answers, self.context.model
+        if asked is None or asked.model != model:
+            return False
+        return not is_bound(message, model) or asked.sha256 == before.hexdigest()
+
+
+def _call(call_id: str, use: ToolUse, *, with_extras: bool) -> Message:
+    call = {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": use.name, "arguments": sendable(json.dumps(use.input, ensure_ascii=False))},
+    }
+    return {**use.extras, **call} if use.extras and with_extras else call
 
 
 # How a run ends whose request was wrong in itself; the rest (a network that was down) may pass, and what was attached stays.
@@ -377,6 +463,7 @@ _REFUSALS = ("OptionsError", "ProviderHTTPError", "ContextLengthError")
 
 _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
     UserMessage.type: Conversation._user_message,
+    ModelContext.type: Conversation._context,
     ModelRequest.type: Conversation._request,
     ModelResponse.type: Conversation._request,
     ModelRetry.type: Conversation._retry,
@@ -394,9 +481,25 @@ def _summary(event: SessionCompacted, seq: int) -> _Block:
     return _Block([seq], is_user=True, kind="summary", text=SUMMARY_INTRO + event.summary)
 
 
+def system_messages(prompt: str) -> list[Message]:
+    """The system prompt as the first message of a request; none for an empty one."""
+    return [{"role": "system", "content": prompt}] if prompt else []
+
+
+def fit_rewritten(
+    messages: Sequence[Mapping[str, Any]], instead_of: Sequence[Mapping[str, Any]], model: str
+) -> list[Mapping[str, Any]]:
+    """Messages that a hook put in the place of others: from the first one that is another on, reasoning that was bound to
+    what stood before it is left out."""
+    same = 0
+    while same < min(len(messages), len(instead_of)) and messages[same] == instead_of[same]:
+        same += 1
+    return [*messages[:same], *(without_reasoning(m) if is_bound(m, model) else m for m in messages[same:])]
+
+
 def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
-    """The messages' size as JSON, in bytes."""
-    return sum(len(json.dumps(message)) for message in messages)
+    """The messages' size as canonical JSON, in bytes."""
+    return sum(len(canonical_json(message)) for message in messages)
 
 
 def sendable(text: str) -> str:

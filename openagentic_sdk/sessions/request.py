@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -28,7 +28,40 @@ def json_sha256(value: Any) -> str:
 
 def request_sha256(model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
     """The digest of a request from nothing."""
-    return RequestDigest().of(model, messages, tools)
+    digest = RunningDigest(model, tools)
+    digest.add(messages)
+    return digest.hexdigest()
+
+
+class RunningDigest:
+    """The digest of a request whose messages come one after the other; it may be asked for at any time.
+
+    `size_bytes` is what the messages weigh in canonical form.
+    """
+
+    def __init__(self, model: str, tools: Sequence[Mapping[str, Any]]) -> None:
+        self.size_bytes = 0
+        self._lines = hashlib.sha256()
+        self._last_line = canonical_json({"model": model, "tools": list(tools)}) + b"\n"
+
+    def add(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Take more messages into account."""
+        for message in messages:
+            line = canonical_json(message)
+            self.size_bytes += len(line)
+            self._lines.update(line + b"\n")
+
+    def copy(self) -> RunningDigest:
+        """Another one at the same place, to go on from there in two ways."""
+        other = object.__new__(RunningDigest)
+        other.__dict__.update(self.__dict__, _lines=self._lines.copy())
+        return other
+
+    def hexdigest(self) -> str:
+        """The digest of the request as it is now."""
+        whole = self._lines.copy()
+        whole.update(self._last_line)
+        return whole.hexdigest()
 
 
 class RequestDigest:
@@ -39,30 +72,13 @@ class RequestDigest:
 
     def __init__(self) -> None:
         self._seen: list[Mapping[str, Any]] = []
-        self._hash = hashlib.sha256()
-        self._tools: Sequence[Mapping[str, Any]] | None = None
-        self._tail = (b"", "")
-        self.has_parts = False  # whether the last request had messages that are more than text
-
-    @property
-    def known(self) -> int:
-        """How many messages of the last request need not be read again while they stay."""
-        return len(self._seen)
+        self._of: tuple[str, Sequence[Mapping[str, Any]]] | None = None
+        self._digest = RunningDigest("", ())
 
     def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        known = len(self._seen)
-        if known > len(messages) or not all(map(is_, self._seen, messages)):
-            known, self._hash, self.has_parts = 0, hashlib.sha256(), False
-        for message in messages[known:]:
-            self.has_parts = self.has_parts or isinstance(message.get("content"), list)
-            self._hash.update(canonical_json(message) + b"\n")
+        same = self._of is not None and self._of[0] == model and self._of[1] is tools
+        if not same or len(self._seen) > len(messages) or not all(map(is_, self._seen, messages)):
+            self._seen, self._of, self._digest = [], (model, tools), RunningDigest(model, tools)
+        self._digest.add(messages[len(self._seen) :])
         self._seen = list(messages)
-        whole = self._hash.copy()
-        whole.update(self._last_line(model, tools))
-        return whole.hexdigest()
-
-    def _last_line(self, model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
-        if self._tools is not tools or self._tail[1] != model:
-            self._tools = tools
-            self._tail = (canonical_json({"model": model, "tools": list(tools)}) + b"\n", model)
-        return self._tail[0]
+        return self._digest.hexdigest()

@@ -28,7 +28,7 @@ class SkillActivateTool(Tool):
 
     name = "SkillActivate"
     description = (
-        "Activate a skill: from now on its instructions stand in the system prompt, until SkillDeactivate. "
+        "Activate a skill: its instructions come to you in a message and are in force from then on, until SkillDeactivate. "
         "Arguments, if the skill takes any, are given beside them."
     )
     input_schema: Mapping[str, Any] = {

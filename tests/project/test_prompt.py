@@ -6,7 +6,7 @@ import unittest
 
 from openagentic_sdk.events import SkillActivated, UserMessage
 from openagentic_sdk.project.memory import Memory, MemoryFile
-from openagentic_sdk.project.prompt import build_system_prompt, index_text
+from openagentic_sdk.project.prompt import SystemPrompt, build_system_prompt, index_text, skill_message
 from openagentic_sdk.skills.activation import active_skills
 from openagentic_sdk.skills.index import SkillInfo
 
@@ -23,23 +23,27 @@ class PromptTest(unittest.TestCase):
     active = (SkillActivated("a", path="/p/a/SKILL.md", scope="project", body="Do it.", arguments="now"),)
 
     def test_what_changes_most_often_stands_last(self) -> None:
-        prompt = build_system_prompt(base="Base.", memory=self.memory, skills=skills(1), active=self.active)
-        self.assertEqual(
-            [part.kind for part in prompt.parts], ["base", "memory", "rules", "skill-index", "active-skill"]
-        )
-        without = build_system_prompt(base="Base.", memory=self.memory, skills=skills(1))
-        self.assertTrue(prompt.text.startswith(without.text))
+        prompt = build_system_prompt(base="Base.", memory=self.memory, skills=skills(1))
+        self.assertEqual([part.kind for part in prompt.parts], ["base", "memory", "rules", "skill-index"])
 
     def test_the_parts_say_which_file_put_which_slice_there(self) -> None:
-        prompt = build_system_prompt(base="Base.", memory=self.memory, active=self.active)
+        prompt = build_system_prompt(base="Base.", memory=self.memory)
         slices = {part.source: prompt.text[part.start : part.end] for part in prompt.parts}
         self.assertIn("Be kind.", slices["/p/CLAUDE.md"])
-        self.assertIn("Do it.", slices["/p/a/SKILL.md"])
         self.assertEqual(prompt.text, "\n\n".join(prompt.text[part.start : part.end] for part in prompt.parts))
 
     def test_the_same_facts_give_the_same_bytes(self) -> None:
-        one, two = (build_system_prompt(memory=self.memory, skills=skills(3), active=self.active) for _ in range(2))
+        one, two = (build_system_prompt(memory=self.memory, skills=skills(3)) for _ in range(2))
         self.assertEqual(one, two)
+
+    def test_a_prompt_begins_like_another_when_only_the_project_has_changed(self) -> None:
+        prompt = build_system_prompt(base="Base.", memory=self.memory)
+        for other, same in (
+            (build_system_prompt(base="Base.", skills=skills(2)), True),
+            (build_system_prompt(base="Other.", memory=self.memory), False),
+            (SystemPrompt(prompt.text, ()), False),
+        ):
+            self.assertEqual(prompt.begins_like(other), same, other.text)
 
     def test_a_bare_run_has_nothing_but_its_base(self) -> None:
         self.assertEqual(build_system_prompt(base="Base.").text, "Base.")
@@ -47,7 +51,7 @@ class PromptTest(unittest.TestCase):
 
     def test_arguments_are_shown_in_their_own_turn_only(self) -> None:
         for events, shown in ((self.active, True), ((*self.active, UserMessage("next")), False)):
-            text = build_system_prompt(active=active_skills(events)).text
+            (text,) = map(skill_message, active_skills(events))
             self.assertEqual("<arguments>\nnow\n</arguments>" in text, shown)
 
     def test_text_from_files_cannot_close_or_open_the_tags_it_stands_in(self) -> None:
@@ -56,17 +60,17 @@ class PromptTest(unittest.TestCase):
             base="",
             memory=Memory((MemoryFile('/p/"><memory>', "project", attack),)),
             skills=[SkillInfo("x<memory>", attack, "/p")],
-            active=[SkillActivated("n", body=attack, arguments=attack)],
         )
+        text = prompt.text + skill_message(SkillActivated("n", body=attack, arguments=attack))
         for tag in ("memory", "skill-index", "active-skill"):
-            self.assertEqual(prompt.text.count(f"<{tag}"), 1, tag)
-            self.assertEqual(prompt.text.count(f"</{tag}>"), 1, tag)
-        self.assertNotIn("\u202e", prompt.text)
-        self.assertNotIn("\U000e0041", prompt.text)
+            self.assertEqual(text.count(f"<{tag}"), 1, tag)
+            self.assertEqual(text.count(f"</{tag}>"), 1, tag)
+        self.assertNotIn("\u202e", text)
+        self.assertNotIn("\U000e0041", text)
 
     def test_other_tags_stay_as_they_are(self) -> None:
-        prompt = build_system_prompt(active=[SkillActivated("n", body="<example>a < b</example>")])
-        self.assertIn("<example>a < b</example>", prompt.text)
+        text = skill_message(SkillActivated("n", body="<example>a < b</example>"))
+        self.assertIn("<example>a < b</example>", text)
 
     def test_what_only_people_may_start_is_not_listed(self) -> None:
         hidden = SkillInfo("h", "s", "/p", model_invocable=False)

@@ -61,9 +61,6 @@ class RuleTest(RunTestCase):
 
 
 class SkillTest(RunTestCase):
-    def prompt_of(self, result: Any) -> str:
-        return [e.system_prompt for e in result.events if e.type == "model.context"][-1]
-
     def test_arguments_are_filled_in_and_belong_to_their_turn(self) -> None:
         self.skill(
             "fix",
@@ -71,13 +68,13 @@ class SkillTest(RunTestCase):
             arguments="what env",
         )
         result = self.run_script("Done.", prompt="/fix '42 a' prod")
-        prompt = self.prompt_of(result)
+        (prompt,) = [event.text for event in result.events if event.type == "user.message" and event.about]
         self.assertIn("Fix 42 a in prod, all: '42 a' prod, first: 42 a, here: ", prompt)
         self.assertIn(f"here: {self.project}/.claude/skills/fix\n", prompt)
         self.assertIn(f'folder="{self.project}/.claude/skills/fix"', prompt)
         self.assertNotIn("<arguments>", prompt)
         again = self.run_script("Done.", prompt="And now?", resume=result.session_id)
-        self.assertNotIn("42 a", self.prompt_of(again))
+        self.assertNotIn("42 a", str([event for event in again.events if event.type == "user.message"]))
 
     def test_an_active_skills_files_are_read_without_a_rule(self) -> None:
         home = self.parent / "home"
@@ -95,7 +92,7 @@ class SkillTest(RunTestCase):
         self.skill("sql", paths="'**/*.sql'")
         self.write({"a.sql": "x", "a.py": "x"})
         result = self.run_script(call("Read", file_path="a.py"), call("Read", file_path="a.sql"), "Done.")
-        self.assertNotIn("About sql", self.prompt_of(result))
+        self.assertNotIn("About sql", str([e for e in result.events if e.type == "model.context"]))
         notes = [e.text for e in result.events if e.type == "user.message" and e.origin == "rule"]
         self.assertEqual(["- sql: About sql." in text for text in notes], [True])
 

@@ -137,8 +137,8 @@ class WholeProjectTest(RunTestCase):
 
     def test_skills_commands_and_agents_of_project_and_plugin_are_used_by_their_names(self) -> None:
         result = self.walk("Done.", "Done.", prompt="/release 1.2 stable")
-        prompt = [event.system_prompt for event in result.events if event.type == "model.context"][-1]
-        self.assertIn("Release 1.2 on stable.", prompt)
+        (told,) = [event.text for event in result.events if event.type == "user.message" and event.about]
+        self.assertIn("Release 1.2 on stable.", told)
         (active,) = [event for event in result.events if event.type == "skill.activated"]
         self.assertEqual(list(active.grants), ["Bash(make release:*)"])
         root = os.path.realpath(self.project / "market/notes")

@@ -85,7 +85,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         first = await run(prompt="/sum 2 and 3", options=options)
         self.assertEqual(provider.requests[0]["messages"][1]["content"], "Add up 2 and 3.")
         second = await run(prompt="/greet Ann", options=replace(options, resume=first.session_id))
-        self.assertIn("Say hello to everybody.", provider.requests[1]["messages"][0]["content"])
+        self.assertIn("Say hello to everybody.", provider.requests[1]["messages"][-1]["content"])
         activated = next(event for event in second.events if event.type == "skill.activated")
         self.assertEqual(
             (activated.requested_by, list(activated.grants)), ("user", []), "an untrusted skill grants nothing"
@@ -98,7 +98,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         (self.root / ".claude/skills/greet/SKILL.md").unlink()
         again = ScriptedProvider(["ok"])
         second = await run(prompt="more", options=replace(options, provider=again, resume=first.session_id))
-        self.assertIn("Say hello to everybody.", again.requests[0]["messages"][0]["content"])
+        self.assertIn("Say hello to everybody.", str(again.requests[0]["messages"]))
         self.assertIn("skill.drifted", [event.type for event in second.events])
         assert_closed(self, options.session_store, first.session_id)
 

@@ -23,6 +23,7 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.sessions.folds.audit import rebuild_requests
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.skills.support import ProjectTestCase
@@ -42,6 +43,7 @@ CRASH = """
 import asyncio, os, sys
 from openagentic_sdk.api import query
 from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.sessions.folds.audit import rebuild_requests
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
@@ -96,6 +98,11 @@ class EndToEndTest(ProjectTestCase):
         (session,) = self.store.list_sessions()
         return [event.system_prompt for event in self.store.read_events(session) if isinstance(event, ModelContext)]
 
+    def last_request(self) -> str:
+        (session,) = self.store.list_sessions()
+        *_, last = rebuild_requests(self.store.read_events(session))
+        return "\n\n".join(str(message["content"]) for message in last.messages)
+
     def test_a_checklist_is_followed_and_the_skill_is_active_after_a_crash(self) -> None:
         command = [sys.executable, "-c", CRASH, str(self.project), str(self.parent / "store")]
         crashed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
@@ -104,21 +111,21 @@ class EndToEndTest(ProjectTestCase):
         self.assertEqual(outcomes, ["ok"] * 4)
         result, _ = self.run_turns("Not ready: one TODO.", resume="s")
         self.assertEqual(result.final_text, "Not ready: one TODO.")
-        self.assertIn('<active-skill name="release-check"', self.system_prompts()[-1])
-        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+        self.assertIn('<active-skill name="release-check"', self.last_request())
+        self.assertIn("Search for TODO.", self.last_request())
 
     def test_an_active_skill_survives_the_loss_of_its_file(self) -> None:
         first, _ = self.run_turns(call("SkillActivate", name="release-check"), "Active.")
         (self.project / ".claude/skills/release-check/SKILL.md").unlink()
         result, _ = self.run_turns("Still here.", resume=first.session_id)
         self.assertEqual([event.name for event in result.events if isinstance(event, SkillDrifted)], ["release-check"])
-        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+        self.assertIn("Search for TODO.", self.last_request())
 
     def test_an_active_skill_survives_compaction(self) -> None:
         first, _ = self.run_turns(call("SkillActivate", name="release-check"), "Active.")
         self.compact(first.session_id)
         self.run_turns("Still here.", resume=first.session_id)
-        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+        self.assertIn("Search for TODO.", self.last_request())
 
     def compact(self, session_id: str) -> None:
         events = self.store.read_events(session_id)
@@ -192,9 +199,9 @@ class EndToEndTest(ProjectTestCase):
         result, _ = self.run_turns("Fine.", prompt="/release-check the beta")
         (active,) = [event for event in result.events if isinstance(event, SkillActivated)]
         self.assertEqual((active.requested_by, active.arguments), ("user", "the beta"))
-        (prompt,) = [event for event in result.events if isinstance(event, UserMessage)]
+        (prompt,) = [e for e in result.events if isinstance(e, UserMessage) and e.origin == "user"]
         self.assertEqual(prompt.text, "Follow the skill release-check now. It is for: the beta")
-        self.assertIn("Search for TODO.", self.system_prompts()[-1])
+        self.assertIn("Search for TODO.", self.last_request())
 
     def test_a_person_activates_a_hidden_skill_with_its_id(self) -> None:
         hidden = "../home/.claude/skills/release-check/SKILL.md"

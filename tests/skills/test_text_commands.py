@@ -149,7 +149,7 @@ class RunningTest(TextCommandTestCase):
     def test_a_trusted_skills_command_that_a_rule_allows_stands_in_its_text(self) -> None:
         result = self.run_script(ACTIVATE, "Done.")
         self.assertEqual(self.body(result), "Now: one two")
-        self.assertIn("Now: one two", self.provider.requests[1]["messages"][0]["content"])
+        self.assertIn("Now: one two", self.provider.requests[1]["messages"][-1]["content"])
         self.assertTrue(asyncio.run(replay_events(self.store.read_events(result.session_id))).ok)
 
     def test_the_log_says_what_let_it_run_before_it_ran(self) -> None:
@@ -242,7 +242,8 @@ class RunningTest(TextCommandTestCase):
     def test_the_text_stays_through_a_resume_and_is_not_called_changed(self) -> None:
         first = self.run_script(ACTIVATE, "Done.")
         second = self.run_script(ACTIVATE, "Still.", resume=first.session_id)
-        self.assertIn("Now: one two", self.provider.requests[0]["messages"][0]["content"])
+        told = [m for m in self.provider.requests[0]["messages"] if "Now: one two" in str(m["content"])]
+        self.assertEqual(len(told), 1)
         self.assertEqual(self.ran(second.events), [], "a skill that is active is not activated again")
         self.assertEqual([event for event in second.events if isinstance(event, SkillDrifted)], [])
 

@@ -216,7 +216,8 @@ class ApartTest(TurnTestCase):
         active = [event for event in result.events if isinstance(event, SkillActivated)]
         self.assertEqual([(event.agent_name, event.arguments) for event in active], [("maker", "made.txt")])
         told = [event.text for event in result.events if isinstance(event, UserMessage) and event.agent_name]
-        self.assertEqual(told, ["Follow the skill apart now. It is for: made.txt"])
+        self.assertEqual(told[0], "Follow the skill apart now. It is for: made.txt")
+        self.assertEqual([text.partition(" ")[0] for text in told[1:]], ["<active-skill"])
         self.assertTrue((self.project / "made.txt").exists())
         self.check_replay(result)
 

@@ -60,7 +60,7 @@ class CallRecord:
     attempts: int = 0
 
 
-KEPT_VERSION = 2
+KEPT_VERSION = 3
 _FREED_AT_ONCE = 200
 
 
@@ -145,7 +145,7 @@ class SessionView:
                 fold(view, event)
         by_seq = {event.seq: event for event in kept.events}
         blocks = ([by_seq[seq] for seq in block] for block in kept.blocks)
-        view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider)
+        view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider, context=view.context)
         view.steps, view.usage, view.cost_usd = kept.steps, kept.usage, kept.cost_usd
         view.last_text, view.observed_files = kept.last_text, kept.observed_files
         view.prompts, view.last_request_tokens = dict(kept.prompts), None

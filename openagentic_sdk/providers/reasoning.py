@@ -1,0 +1,47 @@
+"""Which of a vendor's opaque fields are a model's reasoning, and which of that is bound to the conversation before it.
+
+Pure, over messages and over the opaque fields of one (`ModelOutput.extras`). No model is sent another model's reasoning.
+What is bound besides: the Claude models with preserved thinking use a thinking block only behind the very tools, system
+prompt and messages that it was made behind, and none of those that follow a block which was left out (platform.claude.com,
+"Preserved thinking"). OpenAI's encrypted reasoning and Gemini's thought signatures know nothing of what stands before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .claude_models import claude_family
+
+_TEXTS = ("reasoning", "reasoning_content", "reasoning_text", "reasoning_details", "extra_content")
+_THINKING = ("thinking", "redacted_thinking")
+
+
+def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields without any reasoning: text, calls and what the vendor's own tools did stay as they came."""
+    kept = {key: value for key, value in fields.items() if key not in _TEXTS}
+    for key, is_reasoning in (("anthropic_content", _THINKING), ("responses_items", ("reasoning",))):
+        if isinstance(kept.get(key), list):
+            kept[key] = [item for item in kept[key] if item.get("type") not in is_reasoning]
+    if isinstance(kept.get("gemini_parts"), list):
+        parts = [part for part in kept["gemini_parts"] if not part.get("thought")]
+        kept["gemini_parts"] = [{k: v for k, v in part.items() if k != "thoughtSignature"} for part in parts]
+    if isinstance(kept.get("tool_calls"), list):
+        kept["tool_calls"] = [without_reasoning(call) for call in kept["tool_calls"]]
+    return kept
+
+
+def without_bound_reasoning(fields: Mapping[str, Any], model: str) -> Mapping[str, Any]:
+    """The fields without what fits only behind the very request that it answered; the same object when there is none."""
+    return without_reasoning(fields) if is_bound(fields, model) else fields
+
+
+def is_bound(fields: Mapping[str, Any], model: str) -> bool:
+    """Whether some of the fields fit only behind the very request that they answered."""
+    blocks, details = fields.get("anthropic_content"), fields.get("reasoning_details")
+    if not isinstance(blocks, list) and not isinstance(details, list):
+        return False
+    signed = any(block.get("type") in _THINKING for block in blocks or ()) or any(
+        isinstance(detail, Mapping) and detail.get("signature") for detail in details or ()
+    )
+    return signed and claude_family(model).preserves_thinking

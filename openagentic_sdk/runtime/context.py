@@ -1,0 +1,97 @@
+"""What each request carries besides the conversation, and what has to be said because it may not change any more.
+
+Within a session the beginning of a request (tools, system prompt, earlier messages) stays as it was: a vendor's cache holds
+nothing else, and a vendor refuses reasoning that it signed behind another one. So a skill that becomes active, and what of
+the project has changed since the session began, comes as a message at the end, and stays there. Whether it has been said
+follows from what is in view: what a compaction or a rewind took away is said again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import is_
+from typing import Any
+
+from ..events import ModelContext, UserMessage
+from ..project.prompt import PromptPart, SystemPrompt
+from .agent import Run
+from .masking import mask_event
+
+_REPLACES = "This takes the place of what stood here before:\n"
+_GONE = "This is not there any more, and what it said is not in force: "
+
+
+async def update_context(run: Run) -> ModelContext:
+    """The context of the next request, in the log as far as it is another than before."""
+    agent, known = run.agent, run.view.context
+    fresh = agent.guidance.system_prompt(run.instructions or ())
+    facts = (run.model, fresh, agent.tools.specs(), known)
+    if run.asked is None or any(old is not new for old, new in zip(run.asked[0], facts, strict=True)):
+        prompt = _prompt_of(known)
+        prompt = prompt if prompt.begins_like(fresh) else fresh
+        parts = [vars(part) for part in prompt.parts]
+        context = ModelContext(run.model, agent.provider.name, prompt.text, facts[2], parts)
+        if agent.redact is not None:  # what is sent is what is stored
+            context = mask_event(context, agent.redact)
+        cause = _cause(known, context)
+        if known is None or cause:
+            await run.record(ModelContext(**{**vars(context), "cause": cause}))
+            known = run.view.context
+        assert known is not None, "it was recorded just now"
+        run.asked = ((*facts[:3], known), known)
+    if fresh.parts:  # else nothing is known of the project, as in a replay
+        await _tell_news(run, run.asked[1], fresh)
+    return run.asked[1]
+
+
+async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> None:
+    """Append what the model has to know and does not see, or sees in an older form."""
+    state = (context, fresh, run.view.skill_changes, run.view.conversation.shown)
+    if run.told is not None and all(map(is_, run.told, state)):
+        return
+    now = {**fresh.facts(), **run.agent.guidance.skill_facts(run.view.skill_events)}
+    seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
+    for about, text in now.items():
+        known = seen.get(about)
+        if run.agent.redact is not None:
+            text = run.agent.redact(text)
+        # What a skill said with the arguments of an earlier turn stands where that turn is.
+        if known is None or (known.removeprefix(_REPLACES) != text and not about.startswith("skill:")):
+            said = text if known is None else _REPLACES + text
+            await run.record(UserMessage(said, origin="context", about=about))
+    for about in sorted(seen.keys() - now.keys()):
+        if not seen[about].startswith(_GONE):
+            kind, _, name = about.partition(":")
+            name = name.rpartition("@")[0] if kind == "skill" else name
+            await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
+    run.told = (context, fresh, run.view.skill_changes, run.view.conversation.shown)
+
+
+def _prompt_of(context: ModelContext | None) -> SystemPrompt:
+    """The system prompt of a context with its parts; an empty one when there is none."""
+    if context is None:
+        return SystemPrompt("", ())
+    return SystemPrompt(context.system_prompt, tuple(PromptPart(**part) for part in context.parts))
+
+
+def _cause(known: ModelContext | None, now: ModelContext) -> str:
+    """In words, what of a context is another than before; empty when nothing is."""
+    if known is None:
+        return "the session begins"
+    found = [
+        f"{name} {before} became {after}"
+        for name, before, after in (("model", known.model, now.model), ("provider", known.provider, now.provider))
+        if before != after
+    ]
+    if known.system_prompt != now.system_prompt:
+        found.append("another system prompt")
+    if list(known.tools) != list(now.tools):
+        found.append(f"tools: {_tool_changes(known.tools, now.tools)}")
+    return "; ".join(found)
+
+
+def _tool_changes(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
+    old, new = ({tool["function"]["name"]: tool for tool in tools} for tools in (before, now))
+    changes = [f"+{name}" for name in new.keys() - old.keys()] + [f"-{name}" for name in old.keys() - new.keys()]
+    changes += [f"{name} changed" for name in old.keys() & new.keys() if old[name] != new[name]]
+    return ", ".join(sorted(changes)) or "another order"
