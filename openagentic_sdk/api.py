@@ -66,7 +66,7 @@ async def query(*, prompt: Prompt, options: OpenAgenticOptions) -> AsyncGenerato
 
     Raises `OptionsError`, `SessionNotFoundError`, `SessionLockedError` and other `OpenAgentSdkError`s before the first
     event; after it, failures are a `result` whose `stop_reason` is `error`, but for a store that does not answer any more:
-    `StorageTimeoutError`.
+    `StorageTimeoutError`, and in tests `ScriptMismatchError` for a request that the scripted model did not expect.
     """
     agent = build_agent(options)
     task = await RunTask.start(agent, run_request(options, agent), prompt)

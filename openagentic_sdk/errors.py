@@ -38,6 +38,7 @@
     |- ReplayMismatchError                   a replayed session does something else than was recorded
     |- RpcError                              the other side of a JSON-RPC connection refused, or is refused
     |- ScriptError                           a scripted model was asked for something that its script does not hold
+    |  |- ScriptMismatchError (AssertionError)  a request is not what its script expects
 
 Every class carries the values of its sentence as attributes. A tool may raise anything: the loop turns it into a
 `tool.result` for the model. A provider may raise anything: the run ends with a `result` whose `stop_reason` is `error`.
@@ -363,6 +364,10 @@ class ReplayMismatchError(OpenAgentSdkError):
 
 class ScriptError(OpenAgentSdkError):
     """A scripted model was asked for something that its script does not hold, or its script cannot be read."""
+
+
+class ScriptMismatchError(ScriptError, AssertionError):
+    """A request is not what the scripted model's `expect` says: it fails the test, raised behind the run's `result`."""
 
 
 class RpcError(OpenAgentSdkError):

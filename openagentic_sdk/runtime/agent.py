@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..clock import Clock
+from ..errors import ScriptMismatchError
 from ..events import Event, HookEvent, ModelContext, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen, mutable
 from ..hooks.engine import HookEngine
@@ -142,11 +143,12 @@ class Stopping:
     """How a run and its subagents were told to end, if they were.
 
     An `interrupt` is a person's, and closes the question that they are asked; a `suspend` leaves it open, as a
-    cancellation does. `soon` ends the run before its next step.
+    cancellation does. `soon` ends the run before its next step. `mismatch` is what a test's scripted model did not expect.
     """
 
     asked: Literal["interrupt", "suspend"] | None = None
     soon: bool = False
+    mismatch: ScriptMismatchError | None = None
 
 
 @mutable

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-from ..errors import ContextLengthError, InvalidEventError, StorageError
+from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
 from ..events import Result, SystemInit, SystemNotice, UserAnswer, UserMessage
 from ..sessions.folds.view import CallRecord
 from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
@@ -46,7 +46,8 @@ async def run_session(run: Run, prompt: Said | Prompts | None) -> Result:
     None goes on where the session stopped, without a new prompt.
 
     The first event is `system.init` and the last one `result`, whatever happens in between. Raises only `CancelledError`,
-    after the session is closed, and `StorageTimeoutError` for a store that does not answer: it can promise no result.
+    after the session is closed, `StorageTimeoutError` for a store that does not answer: it can promise no result; and what a
+    scripted model did not expect.
     """
     run.left = collect_left()
     servers = run.agent.servers
@@ -72,10 +73,14 @@ async def _run_to_end(run: Run, prompt: Said | Prompts | None) -> Result:
             ids = ", ".join(question.question_id for question in run.parked.values())
             ending = RunStopped("waiting", f"stopped while waiting for an answer to question {ids}")
     result = await _close(run, ending)
+    if isinstance(ending.__cause__, ScriptMismatchError):
+        run.stopping.mismatch = ending.__cause__
     if cancelled is not None and (run.depth > 0 or run.stopping.asked is None):
         raise cancelled
     if run.recorder.hung is not None:
         raise run.recorder.hung
+    if run.stopping.mismatch is not None and run.depth == 0:
+        raise run.stopping.mismatch
     return result
 
 

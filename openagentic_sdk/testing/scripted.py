@@ -21,7 +21,8 @@ request and may hold
                   "messages": how many messages there must be; "tools": names of tools that must be offered
     agent       plays only for the subagent whose system prompt contains this text
 
-A script that has no turn left, or whose `expect` does not hold, fails with `ScriptError`.
+A script that has no turn left fails with `ScriptError`. An `expect` that does not hold ends the run with an error, and
+`query()` and `run()` then raise it as `ScriptMismatchError`, an `AssertionError`: the test fails with its words.
 """
 
 from __future__ import annotations
@@ -41,12 +42,16 @@ from ..errors import (
     ProviderHTTPError,
     ProviderTimeoutError,
     ScriptError,
+    ScriptMismatchError,
 )
 from ..providers.base import Done, Message, ModelOutput, ReasoningDelta, TextDelta, ToolCall, ToolCallReady, ToolSpec
 
 _KEYS = frozenset(
     ("text", "tool_calls", "reasoning", "deltas", "usage", "delay_s", "error", "finish_reason", "expect", "agent")
 )
+_CALL_KEYS = frozenset(("name", "arguments", "raw_arguments", "id"))
+_ERROR_KEYS = frozenset(("message", "type", "status", "after"))
+_EXPECT_KEYS = frozenset(("last", "contains", "lacks", "tool_results", "messages", "tools"))
 _PIECE_CHARS = 12
 
 
@@ -157,12 +162,23 @@ class ScriptedProvider:
 def _checked(turn: Mapping[str, Any] | str, number: int, source: str) -> Mapping[str, Any]:
     if isinstance(turn, str):
         return {"text": turn}
-    unknown = set(turn) - _KEYS
-    if unknown:
-        raise ScriptError(
-            f"{source}, turn {number}: unknown key {sorted(unknown)[0]!r}; the keys are {', '.join(sorted(_KEYS))}"
-        )
+    where = f"{source}, turn {number}"
+    _check_keys(turn, _KEYS, where)
+    _check_keys(turn.get("error") or {}, _ERROR_KEYS, f"{where}, error")
+    _check_keys(turn.get("expect") or {}, _EXPECT_KEYS, f"{where}, expect")
+    for place, call in enumerate(turn.get("tool_calls") or (), 1):
+        if not isinstance(call, ToolCall):
+            _check_keys(call, _CALL_KEYS, f"{where}, call {place}")
+            if not isinstance(call.get("name"), str):
+                raise ScriptError(f"{where}, call {place}: needs a name")
     return turn
+
+
+def _check_keys(given: Any, known: frozenset[str], where: str) -> None:
+    if not isinstance(given, Mapping):
+        raise ScriptError(f"{where}: {given!r} is no object; its keys are {', '.join(sorted(known))}")
+    for key in sorted(set(given) - known):
+        raise ScriptError(f"{where}: unknown key {key!r}; the keys are {', '.join(sorted(known))}")
 
 
 def _pieces(text: str, deltas: Any) -> Iterable[str]:
@@ -237,7 +253,7 @@ def _newest_result(name: str, messages: Sequence[Message]) -> str:
 def _require(holds: bool, claim: str, actual: Sequence[str]) -> None:
     if not holds:
         shown = "\n".join(f"  {position}: {_clip(text)}" for position, text in enumerate(actual, 1)) or "  (nothing)"
-        raise ScriptError(f"{claim}; what came is\n{shown}")
+        raise ScriptMismatchError(f"{claim}; what came is\n{shown}")
 
 
 def _text(message: Message) -> str:

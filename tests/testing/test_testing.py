@@ -8,8 +8,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from openagentic_sdk.api import run
+from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import OptionsError, ScriptError
+from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.emit import emit_test
 from openagentic_sdk.testing.recording import RecordingProvider
@@ -33,15 +34,36 @@ class ScriptTest(unittest.IsolatedAsyncioTestCase):
             ({"tools": ["Read"]}, "the tool 'Read' must be offered"),
         ]
         for expect, sentence in cases:
-            result = await self.outcome([{"text": "x", "expect": expect}])
-            self.assertEqual(result.error_type, "ScriptError")
-            self.assertIn(sentence, result.error_message)
+            with self.assertRaisesRegex(AssertionError, sentence):
+                await self.outcome([{"text": "x", "expect": expect}])
+
+    async def test_an_expectation_of_a_subagent_fails_the_test_too(self):
+        child = ScriptedProvider([{"text": "x", "expect": {"contains": "please"}}])
+        task = {"name": "Task", "arguments": {"agent": "helper", "prompt": "go"}}
+        agents = {"helper": AgentDefinition(description="d", prompt="p", provider=child)}
+        seen = []
+        with self.assertRaisesRegex(AssertionError, "some message must contain 'please'"):
+            async for event in query(prompt="hi", options=options_for([{"tool_calls": [task]}, "ok"], agents=agents)):
+                seen.append(event.type)
+        self.assertEqual(seen[-1], "result")
 
     async def test_expectations_on_results_of_tools(self):
         second = {"text": "ok", "expect": {"tool_results": {"echo": "x"}}}
         self.assertTrue((await self.outcome([{"tool_calls": [ECHO]}, second])).ok)
         second = {"text": "ok", "expect": {"tool_results": {"echo": "y"}}}
-        self.assertIn("newest result of echo", (await self.outcome([{"tool_calls": [ECHO]}, second])).error_message)
+        with self.assertRaisesRegex(AssertionError, "newest result of echo"):
+            await self.outcome([{"tool_calls": [ECHO]}, second])
+
+    def test_keys_that_mean_nothing_are_refused_wherever_they_stand(self):
+        for turn, sentence in (
+            ({"tool_calls": [{"name": "echo", "args": {}}]}, "turn 1, call 1: unknown key 'args'"),
+            ({"tool_calls": ["echo"]}, "turn 1, call 1: 'echo' is no object"),
+            ({"tool_calls": [{"arguments": {}}]}, "turn 1, call 1: needs a name"),
+            ({"error": {"code": 500}}, "turn 1, error: unknown key 'code'"),
+            ({"expect": {"contain": "x"}}, "turn 1, expect: unknown key 'contain'"),
+        ):
+            with self.assertRaisesRegex(ScriptError, sentence):
+                ScriptedProvider([turn])
 
     async def test_a_script_that_is_over_says_so(self):
         result = await self.outcome([{"tool_calls": [ECHO]}])
