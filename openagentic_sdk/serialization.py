@@ -253,11 +253,12 @@ def _check_depth(value: Any, text: str, max_depth: int) -> None:
     # Most values hold nothing that could nest, and looking for one character costs far less than counting it.
     if "[" not in text and text.find("{", 1) < 0:
         return
-    if text.count("[") + text.count("{") > max_depth and _depth(value) > max_depth:
+    if text.count("[") + text.count("{") > max_depth and nesting(value) > max_depth:
         raise ValueError(f"it is nested more than {max_depth} deep")
 
 
-def _depth(value: Any) -> int:
+def nesting(value: Any) -> int:
+    """How deep a JSON value is nested: 1 for a text or number, 2 for a list of them."""
     depth, level = 0, [value]
     while level:
         depth += 1
