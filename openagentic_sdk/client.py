@@ -112,6 +112,12 @@ class AgentClient:
         if self._turn is not None:
             self._turn.suspend()
 
+    def take_back(self) -> None:
+        """Forget what was said and has not been heard yet: prompts of turns to come, and messages for the next step."""
+        self._prompts.clear()
+        if self._turn is not None:
+            self._turn.run.inbox.clear()
+
     def set_model(self, model: str) -> None:
         """Another model, from the next step on."""
         self._options = replace(self._options, model=model)

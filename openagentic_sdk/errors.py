@@ -2,6 +2,7 @@
 
     OpenAgentSdkError
     |- OptionsError (ValueError)             a setting that cannot be used
+    |  |- ApiKeyError                        there is no API key where one was to be found
     |- AgentNotFoundError (LookupError)      no agent of this name may be started here
     |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
     |- EventError
@@ -64,6 +65,10 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
         super().__init__(f"there is no agent {name!r:.100}: the agents are {', '.join(known)}")
         self.name = name
         self.known = known
+
+
+class ApiKeyError(OptionsError):
+    """There is no API key where one was to be found; the text says where that is."""
 
 
 class EventLoopError(OpenAgentSdkError, RuntimeError):

@@ -42,10 +42,11 @@ MAX_RAW_DEPTH = 64
 # Letters that join others are hidden too, and stay: whether they are at work is seen only beside their neighbours.
 _JOINING = regex("[\u200c\u200d\ufe00-\ufe0f]")
 _FENCE = regex("`{3,}")
+_ENDS = {ord("\r"): "", 0x85: "\n", 0x2028: "\n", 0x2029: "\n"}
 
 
 def plain(text: str) -> str:
-    """The text without letters that steer what is shown: they stand as escapes, and carriage returns are gone.
+    """The text without letters that steer what is shown: they stand as escapes; ends of lines are line feeds.
 
     Letter by letter, so that it comes to the same whether a text is shown at once or in pieces.
     """
@@ -53,7 +54,7 @@ def plain(text: str) -> str:
         return text
     hidden = {letter for letter in set(text) if is_hidden(letter) and not _JOINING.match(letter)}
     escapes = {ord(letter): f"\\u{{{ord(letter):x}}}" for letter in hidden if not "\ud800" <= letter <= "\udfff"}
-    return text.translate({**escapes, ord("\r"): ""})
+    return text.translate({**escapes, **_ENDS})
 
 
 def text_block(text: str) -> Json:
@@ -119,6 +120,8 @@ def describe_result(name: str, result: ToolResult, shown: Sequence[Json] = ()) -
     ended: Json = {"status": "completed" if result.outcome == "ok" and not result.is_error else "failed"}
     kept = [block for block in shown if block["type"] == "diff"]
     output = result.output
+    if name == "TodoWrite" and ended["status"] == "completed":
+        return ended  # the plan shows it
     if result.is_error and result.error_message:
         ended["content"] = [*kept, content(fenced(result.error_message))]
     elif not (kept and ended["status"] == "completed") and output is not None:

@@ -44,7 +44,7 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
             media_type = resource.get("mimeType")
             kind = part_type_of(media_type) if isinstance(media_type, str) else "file"
             known = {"media_type": media_type} if isinstance(media_type, str) else {}
-            return {"type": kind, "data": blob, "name": posixpath.basename(unquote(uri)), **known}
+            return {"type": kind, "data": blob, "name": on_one_line(posixpath.basename(unquote(uri)), 200), **known}
     shown = block.get("type") if isinstance(block, Mapping) else block
     raise OptionsError(
         f"{where} is no text, image, audio, resource_link or resource with all that one needs: {shown!r:.100}"

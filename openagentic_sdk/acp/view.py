@@ -216,7 +216,8 @@ class EditorView:
             call = self._calls[key]
         if isinstance(event, ToolStarted):
             changed = {} if event.input is None else self._fields(event, call.name, event.input)
-            fields = {**changed, "status": "in_progress"}
+            # What was asked about it may stand in the place of its content.
+            fields = {"content": list(call.content), **changed, "status": "in_progress"}
         else:
             fields = describe_result(call.name, event, call.content)
         call.content = fields.get("content", call.content)

@@ -25,7 +25,7 @@ from ..sessions.seal import Seal
 from ..text import printable
 from .attach import with_files
 from .exits import OK
-from .flags import add_agent_flags, build_options
+from .flags import add_agent_flags, add_session_flags, build_options
 from .screen.countdown import Countdown
 from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
@@ -38,6 +38,7 @@ _HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser("chat", description="Talk with an agent, turn by turn.", epilog=_HELP)
+    add_session_flags(parser)
     add_agent_flags(parser)
 
 

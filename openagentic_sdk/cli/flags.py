@@ -11,6 +11,7 @@ from ..errors import OptionsError
 from ..options import MAX_STEPS, OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..project.claude import find_project_root
+from ..sessions.base import SessionStore
 from .models import add_model_flags, build_provider, find_model
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
@@ -22,7 +23,6 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     """The flags that say which model is asked, where, and what it may do."""
     add_model_flags(parser.add_argument_group("the model"))
     project = parser.add_argument_group("the project")
-    project.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
     project.add_argument("--system", metavar="TEXT", help="replaces the built-in start of the system prompt")
     project.add_argument(
         "--setting-sources",
@@ -36,12 +36,7 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     project.add_argument(
         "--skill-path", metavar="DIR", action="append", default=[], help="one more folder of skills (repeatable)"
     )
-    session = parser.add_argument_group("the session")
-    session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
-    session.add_argument(
-        "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
-    )
-    add_store_flag(session)
+    add_store_flag(project)
     limits = parser.add_argument_group("what it may do")
     limits.add_argument(
         "--allow", metavar="RULE", action="append", default=[], help='needs no question: "Bash(git diff:*)"'
@@ -82,6 +77,16 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--max-cost", metavar="USD", type=float, help="what the session may cost, subagents included")
 
 
+def add_session_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags that say in which folder and in which session."""
+    session = parser.add_argument_group("the session")
+    session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
+    session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
+    session.add_argument(
+        "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
+    )
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
@@ -89,12 +94,14 @@ def _positive(text: str) -> int:
     return number
 
 
-def build_options(args: argparse.Namespace, gate: PermissionGate) -> OpenAgenticOptions:
+def build_options(
+    args: argparse.Namespace, gate: PermissionGate, store: SessionStore | None = None
+) -> OpenAgenticOptions:
     """The options that the flags stand for. Raises `OptionsError` with a sentence that names the flag to set."""
     cwd = Path(args.cwd or os.getcwd()).expanduser().absolute()
     if not cwd.is_dir():
         raise OptionsError(f"--cwd {str(cwd)!r} is no folder: name one that exists")
-    store = open_session_store(args.store)
+    store = store or open_session_store(args.store)
     return OpenAgenticOptions(
         provider=build_provider(args),
         model=find_model(args),

@@ -8,7 +8,7 @@ import sys
 
 from ..errors import OptionsError
 from .attach import with_files
-from .flags import add_agent_flags, build_options
+from .flags import add_agent_flags, add_session_flags, build_options
 from .screen.countdown import Countdown
 from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
@@ -30,6 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a picture, PDF, sound or text to send along; also @FILE",
     )
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
+    add_session_flags(parser)
     add_agent_flags(parser)
 
 

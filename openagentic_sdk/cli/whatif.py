@@ -15,7 +15,7 @@ from ..options import OpenAgenticOptions
 from ..runs.whatif import what_if
 from ..sessions.base import SessionStore
 from .exits import FAILED, OK
-from .flags import add_agent_flags, build_options
+from .flags import add_agent_flags, add_session_flags, build_options
 from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
@@ -41,6 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what a call does that the session never made (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the events as JSON lines instead of text")
+    add_session_flags(parser)
     add_agent_flags(parser)
 
 

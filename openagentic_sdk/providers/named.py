@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ..errors import OptionsError
+from ..errors import ApiKeyError, OptionsError
 from .base import Provider
 
 # Servers that people run at home, at the address where they listen unless told otherwise.
@@ -94,7 +94,7 @@ def _cloud(name: str, base_url: str | None, key: str | None) -> Provider:
 def _key(variable: str, environ: Mapping[str, str]) -> str:
     key = environ.get(variable, "").strip()
     if not key:
-        raise OptionsError(
+        raise ApiKeyError(
             f"there is no API key in ${variable}: set it, name another variable with --api-key-env (api_key_env), "
             "ask a local server with --base-url (base_url), or play a scripted model with --script (script)"
         )

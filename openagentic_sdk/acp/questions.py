@@ -1,0 +1,106 @@
+"""Questions of a run as an editor asks them: permissions as buttons below the diff, others as a form or as buttons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import OpenAgentSdkError
+from ..events import UserQuestion
+from ..text import on_one_line
+from ..tools.files.workspace import iter_bytes, open_file, read_at_most, resolve_path
+from .calls import Json, content, describe_call, diffs, fenced
+from .view import Call
+
+STOP = "stop"
+# An answer of the person's own words, in a form that also has choices.
+_OTHER = "other"
+_MAX_OLD_BYTES = 512 * 1024
+
+
+def permission_params(question: UserQuestion, call: Call | None, cwd: str) -> Json:
+    """What `session/request_permission` says besides the session: the call as it would run, and the options."""
+    details = question.details
+    name, input = details.get("tool_name"), details.get("input")
+    fields = describe_call(
+        name if isinstance(name, str) else question.prompt, input if isinstance(input, Mapping) else {}, cwd
+    )
+    if fields["kind"] == "edit" and "locations" in fields and isinstance(input, Mapping):
+        path = fields["locations"][0]["path"]
+        fields["content"] = diffs(str(name), input, path, _old_text(path, cwd))
+    if "content" not in fields:
+        lines = details.get("preview")
+        text = "\n".join(map(str, lines)) if isinstance(lines, Sequence) and not isinstance(lines, str) else ""
+        fields["content"] = [content(fenced(text))] if text else []
+    if details.get("reason"):
+        fields["content"] = [*fields["content"], content(on_one_line(str(details["reason"]), 1000))]
+    wire_id = call.id if call is not None else f"question.{question.question_id}"
+    return {"toolCall": {"toolCallId": wire_id, "status": "pending", **fields}, "options": _options(question)}
+
+
+def _options(question: UserQuestion) -> list[Json]:
+    options = [("yes", "Allow", "allow_once")]
+    if "always" in question.choices:
+        offers = question.details.get("offers")
+        rules = ", ".join(map(str, offers)) if isinstance(offers, Sequence) and not isinstance(offers, str) else ""
+        options.append(("always", f"Allow in this session: {on_one_line(rules, 120)}", "allow_always"))
+    options += [("no", "Reject", "reject_once"), (STOP, "Reject and stop", "reject_once")]
+    return [{"optionId": name, "name": label, "kind": kind} for name, label, kind in options]
+
+
+def _old_text(path: str, cwd: str) -> str | None:
+    """What the file to be replaced holds, for the person who decides; None when there is none that can be shown."""
+    try:
+        with open_file(resolve_path(path, cwd).real) as fd:
+            data = read_at_most(iter_bytes(fd), _MAX_OLD_BYTES)
+        return None if data is None else data.decode()
+    except (OSError, ValueError, OpenAgentSdkError):
+        return None  # the tool will say what is wrong with it
+
+
+def chosen(result: Any, options: Sequence[Json]) -> str | None:
+    """The id of the option that a person chose; None when the question was dismissed, or for anything else."""
+    match result:
+        case {"outcome": {"outcome": "selected", "optionId": str(option)}}:
+            return option if any(option == known["optionId"] for known in options) else None
+    return None
+
+
+# --- questions of the model ------------------------------------------------------------------------------------------
+
+
+def form_params(question: UserQuestion, call: Call | None) -> Json:
+    """What `elicitation/create` says besides the session: one question, with its choices and room for other words."""
+    answer: Json = {"type": "string", "title": "Answer"}
+    properties: Json = {_OTHER: answer}
+    if question.choices:
+        choices = [{"const": choice, "title": on_one_line(choice, 200)} for choice in question.choices]
+        properties = {
+            "answer": {"type": "string", "title": "Answer", "oneOf": choices},
+            _OTHER: {"type": "string", "title": "Or in your own words"},
+        }
+    schema = {"type": "object", "properties": properties, "required": [] if question.choices else [_OTHER]}
+    tied = {} if call is None else {"toolCallId": call.id}
+    return {"mode": "form", "message": question.prompt, "requestedSchema": schema, **tied}
+
+
+def form_answer(result: Any) -> str | None:
+    """What a person filled in; None when they did not."""
+    match result:
+        case {"action": "accept", "content": {**given}}:
+            said = [given.get(name) for name in (_OTHER, "answer")]
+            return next((text.strip() for text in said if isinstance(text, str) and text.strip()), None)
+    return None
+
+
+def choice_params(question: UserQuestion, call: Call | None) -> Json:
+    """A question with choices as a permission request, for editors without forms: one button per choice."""
+    wire_id = call.id if call is not None else f"question.{question.question_id}"
+    options = [
+        {"optionId": str(number), "name": on_one_line(choice, 200), "kind": "allow_once"}
+        for number, choice in enumerate(question.choices)
+    ]
+    options.append({"optionId": "none", "name": "None of these", "kind": "reject_once"})
+    title = on_one_line(question.prompt, 200)
+    call_fields = {"toolCallId": wire_id, "title": title, "kind": "other", "content": [content(question.prompt)]}
+    return {"toolCall": call_fields, "options": options}

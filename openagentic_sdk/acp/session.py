@@ -1,0 +1,297 @@
+"""One session that an editor has open: its turns one after the other, what is said meanwhile, what people are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+from ..assemble import build_agent
+from ..client import AgentClient
+from ..errors import OptionsError, RpcError
+from ..events import AssistantMessage, Event, ModelResponse, Result, UserAnswer, UserQuestion
+from ..frozen import frozen
+from ..jsonrpc import INTERNAL_ERROR, Peer
+from ..options import OpenAgenticOptions
+from ..permissions.gate import PermissionGate
+from ..permissions.policy import PermissionMode
+from ..runtime.prompt import Said
+from ..sessions.base import SessionStore
+from ..threads import run_in_thread
+from .calls import Json
+from .questions import STOP, choice_params, chosen, form_answer, form_params, permission_params
+from .view import EditorView
+
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+MODE_TEXTS = {
+    "default": ("Ask", "Asks before what is not allowed by a rule"),
+    "acceptEdits": ("Accept edits", "Changes files of the workspace without asking"),
+    "plan": ("Plan", "Looks and plans, and changes nothing"),
+    "dontAsk": ("Don't ask", "Denies what is not allowed by a rule, without asking"),
+    "prompt": ("Ask always", "Asks before every call"),
+    "deny": ("Deny", "Denies every call"),
+    "bypass": ("Bypass", "Runs everything that no rule denies"),
+}
+OFFERED_MODES: tuple[PermissionMode, ...] = ("default", "acceptEdits", "plan", "dontAsk")
+_CANNOT_ASK = (
+    "(This editor has no way to ask for a text. Put the question into your answer and end your turn: the person answers "
+    "with the next prompt.)"
+)
+
+
+@frozen
+class Editor:
+    """Who is on the other side: its name, how it is spoken to, and what it said that it takes."""
+
+    peer: Peer
+    name: str = "editor"
+    has_forms: bool = False
+    takes_notices: bool = False
+    takes_compaction: bool = False
+
+
+class EditorSession:
+    """A session of an editor. `open` checks the options; a session that is new is stored with its first prompt."""
+
+    def __init__(
+        self, editor: Editor, session_id: str, options: OpenAgenticOptions, models: Sequence[str] = ()
+    ) -> None:
+        self.id = session_id
+        self.cwd = str(options.cwd)
+        self.mode: PermissionMode = "default"
+        self.model = ""
+        self.view = EditorView(
+            self.cwd,
+            context_tokens=options.max_context_tokens,
+            notices=editor.takes_notices,
+            compaction=editor.takes_compaction,
+        )
+        # What one session's calls were allowed must not be known to another's.
+        gate = (options.permission_gate or PermissionGate()).forgetful()
+        gate.user_answerer = self._ask
+        self.options = replace(options, permission_gate=gate)
+        self._editor = editor
+        self._models = list(models)
+        self._modes: list[PermissionMode] = list(OFFERED_MODES)
+        self._client: AgentClient | None = None
+        self._said: deque[Said] = deque()
+        self._turn: asyncio.Task[StopReason] | None = None
+        self._stop: Literal["cancel", "park"] | None = None
+        self._is_told = False
+        self._asking = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Read what the options and the project come to. Raises what `build_agent` raises."""
+        agent = await run_in_thread(partial(build_agent, self.options))
+        self.mode, self.model = agent.gate.mode, agent.model
+        self._modes = [*OFFERED_MODES, *([] if self.mode in OFFERED_MODES else [self.mode])]
+        self._models = list(dict.fromkeys([self.model, *self._models]))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a turn is under way."""
+        return self._turn is not None and not self._turn.done()
+
+    async def update(self, update: Json) -> None:
+        """Tell the editor something about this session."""
+        await self._editor.peer.notify("session/update", {"sessionId": self.id, "update": update})
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def prompt(self, said: Said) -> StopReason:
+        """A turn, to its end; said while one runs, it is heard at that one's next step and ends with it.
+
+        Raises `RpcError` for a turn that ended with an error, and what keeps a run from starting.
+        """
+        while self.is_running and self._stop is not None:  # what was cancelled hears nothing any more
+            await asyncio.wait({self._running()})
+        if not self.is_running:
+            self._stop, self._is_told = None, False
+            self._said.append(said)
+            self._turn = asyncio.create_task(self._take_turn())
+        elif self._client is not None and self._client.state == "running":
+            await self._client.send(said)
+        else:
+            self._said.append(said)
+        turn = self._running()
+        try:
+            return await asyncio.shield(turn)
+        except asyncio.CancelledError:
+            await self.stop("cancel")
+            return await turn
+
+    async def stop(self, how: Literal["cancel", "park"]) -> None:
+        """Let the turn that runs end: `cancel` closes the question that it asks, `park` leaves it for another day.
+
+        Comes back at once; the turn's prompt is answered when all is closed.
+        """
+        if self.is_running:
+            self._stop = self._stop or how
+            await self._tell_to_stop()
+
+    async def close(self, how: Literal["cancel", "park"]) -> None:
+        """End the turn that runs, wait until it has, and let go of the session."""
+        await self.stop(how)
+        if self._turn is not None:
+            await asyncio.wait({self._turn})
+            self._turn.cancelled() or self._turn.exception()
+        if self._client is not None:
+            await self._client.close()
+
+    def _running(self) -> asyncio.Task[StopReason]:
+        assert self._turn is not None
+        return self._turn
+
+    async def _take_turn(self) -> StopReason:
+        client = await self._connected()
+        ending = _Ending()
+        while True:
+            while self._said:
+                await client.send(self._said.popleft())
+            ending.result = None
+            async for event in client.receive():
+                await self._tell_to_stop()
+                for update in self.view.take(event):
+                    await self.update(update)
+                ending.see(event)
+            if self._stop is not None:
+                client.take_back()
+                self._said.clear()
+                return "cancelled"
+            if ending.result is None and not self._said:
+                return ending.reason()
+
+    async def _connected(self) -> AgentClient:
+        if self._client is None or self._client.state == "failed":
+            store = self.options.session_store
+            assert isinstance(store, SessionStore), "whoever makes the options has opened it"
+            is_stored = await run_in_thread(partial(store.session_exists, self.id))
+            known: dict[str, Any] = {"resume": self.id} if is_stored else {"session_id": self.id}
+            self._client = AgentClient(replace(self.options, **known))
+            await self._client.connect()
+        return self._client
+
+    async def _tell_to_stop(self) -> None:
+        client = self._client
+        if self._stop is not None and not self._is_told and client is not None and client.state == "running":
+            self._is_told = True
+            await (client.suspend() if self._stop == "park" else client.interrupt())
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def _ask(self, question: UserQuestion) -> UserAnswer:
+        """Put a question to the person at the editor, one at a time; what is no clear answer allows nothing."""
+        async with self._asking:
+            put = self._ask_for_permission if question.kind == "permission" else self._ask_the_person
+            try:
+                answer = await put(question)
+            except RpcError as error:
+                answer = f"no because the editor could not ask: {error}"
+        return UserAnswer(question.question_id, answer, f"acp:{self._editor.name}")
+
+    async def _ask_for_permission(self, question: UserQuestion) -> str:
+        call = self.view.call_of(question.tool_use_id)
+        params = await run_in_thread(partial(permission_params, question, call, self.cwd))
+        option = chosen(await self._request("session/request_permission", params), params["options"])
+        if option == STOP:
+            await self.stop("cancel")
+        return option if option in ("yes", "always") else "no"
+
+    async def _ask_the_person(self, question: UserQuestion) -> str:
+        call = self.view.call_of(question.tool_use_id)
+        if self._editor.has_forms:
+            answer = form_answer(await self._request("elicitation/create", form_params(question, call)))
+            return answer or "(The person did not answer.)"
+        if not question.choices:
+            return _CANNOT_ASK
+        params = choice_params(question, call)
+        option = chosen(await self._request("session/request_permission", params), params["options"])
+        is_choice = option is not None and option.isdecimal()
+        return question.choices[int(option or 0)] if is_choice else "(The person chose none of these.)"
+
+    async def _request(self, method: str, params: Json) -> Any:
+        return await self._editor.peer.request(method, {"sessionId": self.id, **params})
+
+    # --- modes and options -------------------------------------------------------------------------------------------
+
+    def state(self) -> Json:
+        """Modes and options as they stand; `modes` is the older way to say the mode."""
+        modes = [
+            {"id": mode, "name": name, "description": text} for mode in self._modes for name, text in [_text(mode)]
+        ]
+        return {"modes": {"currentModeId": self.mode, "availableModes": modes}, "configOptions": self.config_options()}
+
+    def config_options(self) -> list[Json]:
+        """All options with their values."""
+        modes = [
+            {"value": mode, "name": name, "description": text} for mode in self._modes for name, text in [_text(mode)]
+        ]
+        models = [{"value": model, "name": model} for model in self._models]
+        return [
+            _select("mode", "Permission mode", "mode", self.mode, modes),
+            _select("model", "Model", "model", self.model, models),
+        ]
+
+    async def set_option(self, name: str, value: Any) -> None:
+        """Set an option, from the next step of a turn that runs. Raises `OptionsError` for one that is not offered."""
+        if name == "mode" and value in self._modes:
+            client = await self._connected()
+            client.set_permission_mode(value)
+            self.mode = value
+        elif name == "model" and value in self._models:
+            client = await self._connected()
+            client.set_model(value)
+            self.model = value
+        else:
+            known = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
+            offered = f"{known[name]} are offered" if name in known else "mode and model are there"
+            raise OptionsError(f"option {name!r:.100} cannot be {value!r:.100}: {offered}")
+
+
+def _text(mode: str) -> tuple[str, str]:
+    return MODE_TEXTS.get(mode, (mode, ""))
+
+
+def _select(name: str, label: str, category: str, value: str, options: Sequence[Json]) -> Json:
+    known = {"id": name, "name": label, "category": category, "type": "select"}
+    return {**known, "currentValue": value, "options": list(options)}
+
+
+class _Ending:
+    """How a turn ended, as its events tell."""
+
+    def __init__(self) -> None:
+        self.result: Result | None = None
+        self._last: Result | None = None
+        self._finish: str | None = None
+        self._is_refusal = False
+
+    def see(self, event: Event) -> None:
+        if event.parent_tool_use_id is not None:
+            return
+        match event:
+            case ModelResponse() if event.complete:
+                self._finish = event.finish_reason
+            case AssistantMessage():
+                self._is_refusal = event.refusal
+            case Result():
+                self.result = self._last = event
+
+    def reason(self) -> StopReason:
+        """Raises `RpcError` for a turn that failed."""
+        result = self._last
+        if result is None or result.stop_reason == "error":
+            why = "the run ended without a result" if result is None else result.error_message or "the run failed"
+            kind = None if result is None or result.error_type is None else {"type": result.error_type}
+            raise RpcError(INTERNAL_ERROR, why, kind)
+        if result.stop_reason == "interrupted":
+            return "cancelled"
+        if result.stop_reason in ("max_steps", "budget", "timeout"):
+            return "max_turn_requests"
+        if self._is_refusal:
+            return "refusal"
+        return "max_tokens" if self._finish in ("length", "max_tokens", "max_output_tokens") else "end_turn"

@@ -1,0 +1,41 @@
+"""`openagentic-sdk acp`: the agent of an editor (Zed, JetBrains, Neovim, Emacs and others), over stdin and stdout."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from ..acp.stdio import serve, take_stdio
+from ..options import OpenAgenticOptions
+from .exits import OK
+from .flags import add_agent_flags, build_options
+from .screen.questions import build_gate
+from .stored.stores import open_session_store
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "acp",
+        description="Speak the Agent Client Protocol with the editor that starts this command. The editor says which folder "
+        "and which session; these flags say the rest.",
+    )
+    parser.add_argument(
+        "--offer-model", metavar="NAME", action="append", default=[], help="a model that can be chosen too (repeatable)"
+    )
+    add_agent_flags(parser)
+    parser.set_defaults(resume=None, continue_last=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_session_store(args.store)
+
+    def make_options(cwd: str) -> OpenAgenticOptions:
+        named = argparse.Namespace(**{**vars(args), "cwd": cwd})
+        return build_options(named, build_gate(args, None), store)
+
+    if sys.stdin.isatty():
+        print("This command is started by an editor and speaks JSON-RPC; see docs/editors.md.", file=sys.stderr)
+    stdin, stdout = take_stdio()
+    asyncio.run(serve(make_options, store, stdin=stdin, stdout=stdout, models=args.offer_model))
+    return OK

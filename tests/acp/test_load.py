@@ -1,0 +1,218 @@
+"""What an editor is shown of a session: the same while it happens and when it is loaded."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.acp.view import EditorView, replay
+from openagentic_sdk.events import Event
+from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.providers.retry import RetryPolicy
+from openagentic_sdk.serialization import loads_event
+from openagentic_sdk.testing.scripted import ScriptedProvider
+
+from .editor import ALL, Editor, choose, settled
+from .schema import check_messages
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments}
+
+
+HOSTILE = "a\x1b[31mb\u202ec\x07 \u2028d\re\ud800f 👨\u200d👩 ❤\ufe0f ```x``` \x00\x85"
+# Prompts of one session, each with the turns of the model.
+SCENES: dict[str, list[Any]] = {
+    "text": [{"reasoning": "I think.", "text": "Hello. " * 20, "deltas": 3}],
+    "nothing": [""],
+    "hostile": [
+        {
+            "reasoning": HOSTILE,
+            "text": HOSTILE,
+            "deltas": 1,
+            "tool_calls": [
+                {"name": "Bash\x1b[2J", "arguments": {"command": HOSTILE}, "id": "\x1b"},
+                {"name": "Read", "arguments": {"file_path": HOSTILE}, "id": "x" * 500},
+                {"name": "Write", "arguments": {"file_path": "../\u202egpj.exe", "content": HOSTILE}, "id": "same"},
+                {"name": "Grep", "arguments": {"query": [[[HOSTILE]]]}, "id": "same"},
+                {"name": "Read", "raw_arguments": "{\x1b"},
+            ],
+        },
+        {"text": HOSTILE, "tool_calls": [{"name": "Read", "arguments": {}, "id": "same"}]},
+        HOSTILE,
+    ],
+    "tools": [
+        {
+            "text": "I look.",
+            "tool_calls": [
+                call("Read", file_path="a.txt", offset=2),
+                call("Read", file_path="picture.png"),
+                call("Read", file_path="missing"),
+            ],
+        },
+        {
+            "tool_calls": [
+                call("Edit", file_path="a.txt", old="one", new="two"),
+                call("Write", file_path="b/c.txt", content="c"),
+            ]
+        },
+        {"tool_calls": [call("Bash", command="printf 'out\\n```\\n'; exit 3"), call("Bash", command="echo ok")]},
+        {"tool_calls": [call("TodoWrite", todos=[{"content": "t", "status": "in_progress"}])]},
+        "Done.",
+    ],
+    "subagent": [
+        {
+            "tool_calls": [
+                call("Task", agent="reader", prompt="Read it."),
+                call("Task", agent="reader", prompt="Again."),
+            ]
+        },
+        {"agent": "You read", "text": "Reading.", "tool_calls": [call("Read", file_path="a.txt")]},
+        {"agent": "You read", "tool_calls": [call("Write", file_path="d.txt", content="d")]},
+        {"agent": "You read", "text": "It says *one*."},
+        {"agent": "You read", "text": "It says *one*."},
+        "Done.",
+    ],
+    "failure": [{"text": "I begin, and", "error": {"message": "the line broke", "type": "incomplete", "after": 8}}],
+}
+
+
+class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
+    async def _both(self, scene: list[Any], **options: Any) -> tuple[list[Any], list[Any], Editor]:
+        answers = {"session/request_permission": choose("yes")}
+        agents = {"reader": AgentDefinition("Reads.", "You read.")}
+        editor = Editor(scene, answers=answers, agents=agents, max_context_tokens=100_000, **options)
+        editor.write("a.txt", "zero\none\n")
+        Path(editor.folder, "picture.png").write_bytes(PNG)
+        session_id = await editor.start(**ALL)
+        try:
+            await editor.take_turn(session_id)
+        except Exception as error:  # noqa: BLE001 - a scene may fail
+            self.assertIn("broke", str(error))
+        live = editor.updates
+        loaded = await editor.load(session_id)
+        check_messages(self, editor.messages)
+        return live, loaded, editor
+
+    async def test_every_scene(self) -> None:
+        for name, scene in SCENES.items():
+            with self.subTest(name):
+                live, loaded, _ = await self._both(scene)
+                self.assertEqual(settled(loaded), settled(live))
+                self.assertEqual([u["sessionUpdate"] for u in loaded].count("user_message_chunk"), 1)
+                self.assertNotIn("notice", [update["sessionUpdate"] for update in loaded])
+
+    async def test_denied_limited_and_blocked_runs(self) -> None:
+        asks = [
+            {"tool_calls": [call("Bash", command="touch a")]},
+            {"tool_calls": [call("Bash", command="touch b")]},
+            "Done.",
+        ]
+        for name, options in {
+            "denied": {"permission_gate": PermissionGate(permission_mode="dontAsk")},
+            "max_steps": {"max_steps": 1},
+            "budget": {"max_tokens": 1},
+        }.items():
+            with self.subTest(name):
+                live, loaded, _ = await self._both(asks, **options)
+                self.assertEqual(settled(loaded), settled(live))
+                text = json.dumps(loaded)
+                self.assertIn("Stopped (" if name != "denied" else '"failed"', text)
+
+    async def test_a_retry_in_the_middle_of_an_answer_begins_another_message(self) -> None:
+        scene = [{"text": "first try", "error": {"message": "broke", "type": "incomplete", "after": 5}}, "second try"]
+        live, loaded, _ = await self._both(scene, retry=RetryPolicy(max_retries=1, base_s=0.0))
+        self.assertEqual(settled(loaded), settled(live))
+        texts = [(key[1], value) for key, value in settled(live)["seen"] if key[0] == "agent_message_chunk"]
+        self.assertEqual(texts, [("1.1", "first"), ("1.2", "second try")])
+
+    async def test_what_was_typed_is_told_on_load_as_it_was_typed(self) -> None:
+        editor = Editor(["One.", "Two.", "Three."])
+        editor.write(".claude/commands/greet.md", "Say hello to $ARGUMENTS, please.")
+        editor.write(".claude/skills/tea/SKILL.md", "---\nname: tea\ndescription: Makes tea\n---\nBoil.")
+        session_id = await editor.start()
+        image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
+        await editor.ask("session/prompt", sessionId=session_id, prompt=[{"type": "text", "text": "Look."}, image])
+        await editor.take_turn(session_id, "/greet Ada")
+        await editor.take_turn(session_id, "/tea green")
+        said = [u["content"] for u in await editor.load(session_id) if u["sessionUpdate"] == "user_message_chunk"]
+        typed = [{"type": "text", "text": text} for text in ("Look.", "/greet Ada", "/tea green")]
+        self.assertEqual(said, [typed[0], image, *typed[1:]])
+
+    async def test_a_session_that_goes_on_keeps_its_ids_apart(self) -> None:
+        scene = [{"text": "A", "tool_calls": [{**call("Read", file_path="a"), "id": "same"}]}, "B"]
+        provider = ScriptedProvider([*scene, *scene])
+        editor = Editor(lambda: provider)
+        session_id = await editor.start()
+        await editor.take_turn(session_id)
+        await editor.load(session_id)
+        await editor.take_turn(session_id)
+        live_again = len(editor.messages)
+        loaded = await editor.load(session_id)
+        settled(loaded)  # fails when an id comes twice
+        ids = [u["toolCallId"] for u in loaded if u["sessionUpdate"] == "tool_call"]
+        self.assertEqual(len(ids), 2)
+        told = [m["params"]["update"] for m in editor.messages[:live_again] if m.get("method") == "session/update"]
+        self.assertEqual({u["toolCallId"] for u in told if "toolCallId" in u}, set(ids))
+
+
+class FixtureLogs(unittest.TestCase):
+    ROOT = Path(__file__).resolve().parents[2] / "fixtures"
+
+    def _logs(self) -> dict[str, list[Event]]:
+        paths = [*sorted(self.ROOT.glob("logs/*/events.jsonl")), *sorted(self.ROOT.glob("durability/*.jsonl"))]
+        return {
+            os.fspath(path.relative_to(self.ROOT)): [
+                loads_event(line, strict=False) for line in path.read_bytes().split(b"\n") if line.endswith(b"}")
+            ]
+            for path in paths
+        }
+
+    def test_every_log_is_shown_whole_and_valid_from_any_of_its_events_on(self) -> None:
+        for name, events in self._logs().items():
+            with self.subTest(name):
+                shown = list(replay(EditorView(notices=True, compaction=True, context_tokens=1000), events))
+                messages = [_told(update) for update in shown]
+                check_messages(self, messages)
+                for start in range(len(events)):
+                    check_messages(self, [_told(update) for update in replay(EditorView(), events[start:])])
+                again = EditorView(notices=True, compaction=True, context_tokens=1000)
+                piecewise = [update for event in events for update in again.take(event)]
+                self.assertEqual(settled(piecewise), settled(shown))
+
+    def test_what_a_log_from_elsewhere_says_cannot_break_the_fold(self) -> None:
+        lines = [
+            '{"type":"todo.updated","todos":["x",null,{"content":5,"status":[]}]}',
+            '{"type":"user.message","text":"","attachments":["x",{"type":"image","sha256":5}]}',
+            '{"type":"tool.result","tool_use_id":"nobody","output":{"stdout":5,"exit_code":[1]}}',
+            '{"type":"tool.started","tool_use_id":"n","name":"","effect":"","input_sha256":"","idempotency_key":"","input":{}}',
+            '{"type":"tool.use","tool_use_id":"","name":"Edit","input":{"file_path":5,"edits":[1,{"old":[1]}]}}',
+            '{"type":"tool.use","tool_use_id":"e","name":"Edit","input":{"file_path":"x","edits":[1,{"old":[1],"new":null}]}}',
+            '{"type":"model.response","step":1,"attempt":1,"usage":{"input_tokens":"many"},"cost_usd":1e999}',
+            '{"type":"assistant.message","text":"\\ud83d"}',
+            '{"type":"text_command.finished","command_id":"x","output":"o"}',
+            '{"type":"from.the.future","text":"?"}',
+            '{"type":"subagent.finished","tool_use_id":"a","name":"b","child_session_id":"c","stop_reason":"d"}',
+            '{"type":"result","final_text":"","session_id":"","stop_reason":"from the future"}',
+        ]
+        events = [loads_event(line, strict=False) for line in lines]
+        shown = list(replay(EditorView(context_tokens=5, notices=True), events))
+        check_messages(self, [_told(update) for update in shown])
+        self.assertTrue(shown)
+
+
+def _told(update: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}}
+
+
+if __name__ == "__main__":
+    unittest.main()
