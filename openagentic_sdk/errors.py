@@ -36,6 +36,7 @@
     |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
     |- StructuredOutputError                 the final answer does not fit `output_schema`
+    |- RequestRefusedError                   a server refuses what a client asked for
     |- ReplayMismatchError                   a replayed session does something else than was recorded
     |- RpcError                              the other side of a JSON-RPC connection refused, or is refused
     |- ScriptError                           a scripted model was asked for something that its script does not hold
@@ -361,6 +362,15 @@ class PermissionRuleError(OpenAgentSdkError, ValueError):
 
 class StructuredOutputError(OpenAgentSdkError):
     """The model's final answer did not fit `output_schema`, however often it was sent back."""
+
+
+class RequestRefusedError(OpenAgentSdkError):
+    """A server refuses a request. `status` is HTTP's; `retry_after_s` says when it may be sent again, if it may."""
+
+    def __init__(self, status: int, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class ReplayMismatchError(OpenAgentSdkError):

@@ -23,6 +23,7 @@ COMMANDS = {
     "replay": "play a session again from its log and compare every request",
     "whatif": "go on with a copy of a session under other conditions",
     "view": "show a session as a page in the browser",
+    "serve": "serve named agents and their sessions over HTTP",
     "export": "write a session for other programs: OpenTelemetry, messages, Markdown, JSON",
     "bundle": "write everything into one file that a bare Python runs",
     "skills": "list, read and check skills",

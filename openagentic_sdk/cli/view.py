@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import re
+import secrets
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 from ..disk import write_for_one
 from ..sessions.base import SessionStore
@@ -33,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     title = store.read_summary(session_id).label or session_id
     screen = Screen(sys.stdout)
     if args.serve:
-        return _serve(store, session_id, title, args.port, screen)
+        return _serve(store, session_id, args.port, screen)
     # An id may hold what means another folder.
     target = Path(args.output or f"{re.sub(r'[^A-Za-z0-9_-][^A-Za-z0-9._-]*', '_', session_id)}.html")
     write_for_one(target, build_page(store.iter_events(session_id), title=title))
@@ -41,13 +44,20 @@ def run(args: argparse.Namespace) -> int:
     return OK
 
 
-def _serve(store: SessionStore, session_id: str, title: str, port: int, screen: Screen) -> int:
-    from ..viewer.serve import ViewServer
+def _serve(store: SessionStore, session_id: str, port: int, screen: Screen) -> int:
+    from ..server.asgi import app
+    from ..server.desk import TENANT_KEY
+    from ..server.guard import Principal
+    from ..server.listen import SmallServer
 
-    server = ViewServer(store, session_id, title=title, port=port)
-    screen.line(f"open {server.address} (Ctrl-C ends)")
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        return OK
+    application = app(None, store=store, auth=secrets.token_urlsafe(32))
+
+    def tell(address: str) -> None:
+        page = quote(f"/sessions/{quote(session_id, safe='')}", safe="")
+        tenant = store.read_metadata(session_id)["metadata"].get(TENANT_KEY, "")
+        ticket = application.guard.new_ticket(Principal(tenant))
+        screen.line(f"open {address}/signin/{ticket}?to={page} (Ctrl-C ends)")
+        sys.stdout.flush()
+
+    asyncio.run(SmallServer(application, port=port).serve(tell))
     return OK

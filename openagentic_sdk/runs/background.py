@@ -11,22 +11,20 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import nullcontext, suppress
 from dataclasses import field, replace
-from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
-from ..events import Event, Result, StopReason, UserAnswer, UserQuestion
+from ..events import Event, Result, StopReason, SystemInit, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
-from ..runtime.prompt import Prompt
-from ..runtime.recorder import may_block, off_loop
+from ..runtime.prompt import OnePrompt, Prompt, Said, read_prompt
+from ..runtime.recorder import off_loop
 from ..runtime.task import RunTask, require_event_loop
 from ..sessions.base import SessionStore
 from ..sessions.folds.metrics import RunMetrics
-from ..sessions.lifecycle import append_signed
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 
@@ -65,26 +63,39 @@ def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaph
 
 
 async def answer_question(
-    store: SessionStore, session_id: str, question_id: str, answer: str, *, key_file: str | None = None
+    store: SessionStore,
+    session_id: str,
+    question_id: str,
+    answer: str,
+    *,
+    answered_by: str = "user",
+    key_file: str | None = None,
 ) -> None:
     """Store the answer to a parked run's question, also to that of a subagent, as this installation's: only those count.
 
-    `key_file` as in the options. Raises `OptionsError` when the session does not wait for it.
+    `answered_by` names who gave it, `key_file` is as in the options. Raises `OptionsError` when the session does not wait
+    for it, and `SessionLockedError` while a run holds the session; of two who answer at once, one is refused.
     """
-    seal = Seal(key_file)
-    view, _ = await off_loop(may_block(store), partial(load_view, store, session_id, seal=seal))
-    waiting = {question.question_id: question for question in view.open_questions()}
-    if question_id not in waiting:
-        raise OptionsError(
-            f"session {session_id!r} does not wait for question {question_id!r}: "
-            f"it waits for {', '.join(waiting) or 'none'}"
-        )
-    child_id = waiting[question_id].details.get("child_session_id")
-    if isinstance(child_id, str):
-        # The subagent's own log decides; it has the answer already when the process died between the two.
-        with suppress(OptionsError):
-            await answer_question(store, child_id, question_id, answer, key_file=key_file)
-    await off_loop(may_block(store), append_signed, store, session_id, [UserAnswer(question_id, answer)], seal)
+    answered = UserAnswer(question_id, answer, answered_by=answered_by)
+    await off_loop(True, _append_answer, store, session_id, answered, Seal(key_file))
+
+
+def _append_answer(store: SessionStore, session_id: str, answered: UserAnswer, seal: Seal) -> None:
+    with store.open_writer(session_id) as writer:
+        view, _ = load_view(store, session_id, seal=seal)
+        waiting = {question.question_id: question for question in view.open_questions()}
+        if answered.question_id not in waiting:
+            raise OptionsError(
+                f"session {session_id!r} does not wait for question {answered.question_id!r}: "
+                f"it waits for {', '.join(waiting) or 'none'}"
+            )
+        child_id = waiting[answered.question_id].details.get("child_session_id")
+        if isinstance(child_id, str):
+            # The subagent's own log decides; it has the answer already when the process died between the two.
+            with suppress(OptionsError):
+                _append_answer(store, child_id, answered, seal)
+        assert view.authority is not None, "a view with a seal has one"
+        writer.append(view.authority.sign([answered], writer.last_seq))
 
 
 class BackgroundRun:
@@ -101,8 +112,11 @@ class BackgroundRun:
         self._task: RunTask | None = None
         self._stored = 0
         self._news = asyncio.Event()
+        self._begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._unsaid: list[Said] = []
         self._metrics = RunMetrics()
         self._question: UserQuestion | None = None
+        self._goes_on = prompt is None
         self._driver = asyncio.create_task(self._drive(prompt))
 
     async def wait(self) -> BackgroundResult:
@@ -110,6 +124,37 @@ class BackgroundRun:
         result = await asyncio.shield(self._driver)
         assert result is not None
         return result
+
+    @property
+    def request_id(self) -> str | None:
+        """The name of its prompt."""
+        return self._options.request_id
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its prompt is stored."""
+        return self._begun.done()
+
+    async def begun(self) -> int:
+        """Wait until the prompt (without one: the start of the run) is stored; gives its `seq`, 0 when it was not needed.
+
+        Raises what kept the run from starting.
+        """
+        either: set[asyncio.Future[Any]] = {self._begun, self._driver}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not self._begun.done():
+            await asyncio.shield(self._driver)
+        return self._begun.result() if self._begun.done() else 0
+
+    def send(self, prompt: OnePrompt) -> None:
+        """Say something while the run goes on: it gets it at its next step, or when it has ended just now, as a prompt.
+
+        Raises `OptionsError` for parts that cannot be sent, and when it does not run.
+        """
+        said = read_prompt(prompt)
+        if self._task is None:
+            raise OptionsError(f"this run is {self.state}: it takes no message")
+        self._task.run.inbox.append(said)
 
     async def events(self, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """The stored events as they come, until the run ends or waits; no deltas, no events of subagents."""
@@ -135,7 +180,7 @@ class BackgroundRun:
         """Answer the question that the run waits for; it goes on at once. Raises `OptionsError` when it does not wait."""
         if self.state != "waiting" or self._agent is None:
             raise OptionsError(f"this run is {self.state} and waits for no answer")
-        await answer_question(self._agent.store, self.session_id, question_id, answer)
+        await answer_question(self._agent.store, self.session_id, question_id, answer, key_file=self._options.key_file)
         self._question = None
         self._options = replace(self._options, resume=self.session_id, session_id=None)
         self._driver = asyncio.create_task(self._drive(None))
@@ -172,6 +217,10 @@ class BackgroundRun:
             async with self._slots or nullcontext():
                 self.state = "running"
                 result = await self._run(prompt)
+                while self._unsaid and result.stop_reason not in ("waiting", "interrupted"):
+                    # What came when the last step was over is the next prompt.
+                    self._options = replace(self._options, resume=self.session_id, session_id=None, request_id=None)
+                    result = await self._run(self._unsaid.pop(0))
         except BaseException:
             self.state = "failed"
             raise
@@ -186,6 +235,8 @@ class BackgroundRun:
             agent = self._agent = build_agent(self._options)
             request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask)
             task = self._task = await RunTask.start(agent, request, prompt)
+        task.run.inbox.extend(self._unsaid)
+        self._unsaid = []
         try:
             while (event := await task.next_event()) is not None:
                 self._see(event)
@@ -193,6 +244,7 @@ class BackgroundRun:
         finally:
             await task.close()
             self._task = None
+            self._unsaid.extend(task.run.inbox)
 
     def _see(self, event: Event) -> None:
         self._metrics = self._metrics.after(event)
@@ -201,6 +253,9 @@ class BackgroundRun:
         if event.seq is not None and event.parent_tool_use_id is None:
             self._stored = event.seq
             self._news.set()
+            is_prompt = isinstance(event, UserMessage) and event.origin == "user"
+            if (is_prompt or (self._goes_on and isinstance(event, SystemInit))) and not self._begun.done():
+                self._begun.set_result(event.seq)
 
     def _result(self, result: Result) -> BackgroundResult:
         success = result.stop_reason == "end"

@@ -188,6 +188,27 @@ class SessionStore(ABC):
             time.sleep(min(poll_s, left_s))
             poll_s = min(poll_s * 2, LAST_POLL_S)
 
+    def wait_for_news(self, known: Mapping[str, int], *, timeout_s: float) -> set[str]:
+        """Block until one of the sessions in `known` has an event behind the `seq` that stands there, or the time is over.
+
+        Returns the ids of those that have one, and of those that cannot be read, whose reading says why.
+        """
+        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
+        while True:
+            wait_s = timeout_s if len(known) == 1 else 0.0
+            news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, wait_s)}
+            left_s = deadline - time.monotonic()
+            if news or left_s <= 0:
+                return news
+            time.sleep(min(poll_s, left_s))
+            poll_s = min(poll_s * 2, LAST_POLL_S)
+
+    def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
+        try:
+            return self.wait_for_events(session_id, after_seq=after_seq, timeout_s=timeout_s)
+        except SessionError:
+            return True
+
     # --- lists, derived ----------------------------------------------------------------------------------------------
 
     def read_summary(self, session_id: str) -> SessionSummary:

@@ -1,7 +1,8 @@
 """Watch a session's log as it grows, from this process or another: every stored event once, in order, without a gap.
 
 However many follow, a store is watched once: by one thread at a time, for all sessions that are followed. A run of this
-process tells its followers itself, so that they also see its deltas, which are in no store.
+process tells its followers itself, so that they also see its deltas, which are in no store. Nothing is kept per follower but
+where it stands: one that does not keep up reads from the store what it missed.
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from functools import partial
 from threading import Lock
 from weakref import WeakKeyDictionary
 
 from ..errors import EventLoopError
-from ..events import Event, Result
+from ..events import Event, Result, SystemInit
 from ..threads import in_daemon_thread
-from .base import FIRST_POLL_S, LAST_POLL_S, SessionStore
+from .base import SessionStore
 
-# How long one wait in the store lasts; it bounds how late the watcher notices who came and who left.
-WAIT_S = 0.1
-# A follower reads from the store again when it lets more than this come to it.
-MAX_WAITING_EVENTS = 1000
-_PAGE_EVENTS = 500
+# How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
+MAX_RECENT_EVENTS = 64
+# The first page is small, so that its first event is not long in coming.
+_FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 512
 _THREAD = "openagentic-follow"
+# How long one look of the watcher's thread lasts when nothing happens and nobody comes or leaves.
+_LOOK_S, _MAX_LOOKS = 0.1, 50
 
 
 async def follow(
@@ -32,151 +34,263 @@ async def follow(
 ) -> AsyncGenerator[Event, None]:
     """The events with `seq > after_seq`, those that are there at once and the others as they come.
 
-    With `deltas` also those of a run in this process, as they are shown; they have no `seq`, and a follower that does not
-    keep up misses some. Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. Raises
+    With `deltas` also those of a run in this process, as they are shown, from the first behind the newest event on; they
+    have no `seq`. Goes on for ever, or with `until_result` ends behind a `result` when nothing follows it yet. Raises
     `SessionNotFoundError` when there is no such session, or when it is deleted, and `EventLoopError` where asyncio does
     not run.
     """
+    follower = Follower(store, session_id, after_seq=after_seq, deltas=deltas)
+    ended = False
     try:
-        watch = _watch_of(store)
-    except RuntimeError:
-        raise EventLoopError(
-            "follow() needs asyncio's event loop, and none runs here: start with asyncio.run()"
-        ) from None
-    me = Follower(session_id, after_seq, deltas)
-    watch.followers.append(me)
-    try:
-        while True:
-            ended = False
-            if me.is_behind:
-                me.is_behind = False
-                async with watch.reading:  # many that begin at once open no connection each
-                    read = partial(store.read_events, session_id, after_seq=me.after_seq, limit=_PAGE_EVENTS)
-                    batch = await in_daemon_thread(read, _THREAD)
-                me.is_behind = len(batch) == _PAGE_EVENTS
-                for event in batch:
-                    me.after_seq = event.seq or me.after_seq
-                    yield event
-                ended = bool(batch) and isinstance(batch[-1], Result)
-            while me.waiting and not me.is_behind:
-                event = me.waiting.popleft()
-                if event.seq is None:
-                    yield event
-                elif event.seq == me.after_seq + 1:
-                    me.after_seq = event.seq
-                    ended = isinstance(event, Result)
-                    yield event
-                elif event.seq > me.after_seq:
-                    me.is_behind = True
-            if me.error is not None:
-                raise me.error
-            if until_result and ended and not me.is_behind and not me.waiting:
-                return
-            if not me.is_behind and not me.waiting:
-                watch.look_behind(session_id, me.after_seq)
-                me.news.clear()
-                await me.news.wait()
+        while not (until_result and ended and follower.is_level):
+            for event in await follower.batch():
+                ended = isinstance(event, Result)
+                yield event
     finally:
-        await watch.leave(me)
+        await follower.close()
 
 
 class Follower:
-    """One who follows: where it stands, and what has come since. `is_behind` says that the store knows more."""
+    """One who follows a session. `after_seq` is where it stands. Whoever makes one closes it."""
 
-    def __init__(self, session_id: str, after_seq: int, wants_deltas: bool) -> None:
+    def __init__(self, store: SessionStore, session_id: str, *, after_seq: int = 0, deltas: bool = False) -> None:
+        self._watch = watch_of(store)
         self.session_id = session_id
         self.after_seq = after_seq
-        self.wants_deltas = wants_deltas
-        self.is_behind = True
-        self.waiting: deque[Event] = deque()
-        self.error: Exception | None = None
-        self.news = asyncio.Event()
+        self._store = store
+        self._wants_deltas = deltas
+        self._deltas_taken = 0
+        self._page_events = _FIRST_PAGE_EVENTS
+        self._knows_end = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_woken = False
+        self._feed = self._watch.enter(self)
 
-    def take(self, events: Sequence[Event]) -> None:
-        """Let events come to it; what is too much is read from the store later, but for deltas."""
-        self.waiting.extend(event for event in events if event.seq is not None or self.wants_deltas)
-        if len(self.waiting) > MAX_WAITING_EVENTS:
-            self.waiting.clear()
-            self.is_behind = True
-        self.news.set()
+    @property
+    def is_level(self) -> bool:
+        """Whether it has seen all that is known to be there."""
+        return self._knows_end and self.after_seq >= self._feed.last_seq
+
+    async def batch(self, timeout_s: float | None = None) -> Sequence[Event]:
+        """What is there, one event or more; waits for it. Nothing when the time is over, or behind a call of `wake`.
+
+        Raises `SessionNotFoundError` and what else the store raises.
+        """
+        timer = None if timeout_s is None else asyncio.get_running_loop().call_later(timeout_s, self.wake)
+        try:
+            while not self._is_woken:
+                if self._feed.error is not None:
+                    raise self._feed.error
+                events = self._take() if self.is_level or self._feed.reaches(self.after_seq) else await self._read()
+                if events:
+                    return events
+                if self.is_level:
+                    self._watch.look_for(self.session_id)
+                    self._waiter = asyncio.get_running_loop().create_future()
+                    await self._waiter
+            self._is_woken = False
+            return ()
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def wake(self) -> None:
+        """Let the `batch` that is waited for, else the next one, return at once."""
+        self._is_woken = True
+        self.notice()
+
+    def notice(self) -> None:
+        """Something may have come."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def close(self) -> None:
+        """Follow no more."""
+        await self._watch.leave(self)
+
+    def _take(self) -> list[Event]:
+        """What is at hand: events behind the one that was seen last, then the deltas behind those."""
+        events = [event for event in self._feed.recent if (event.seq or 0) > self.after_seq]
+        if events:
+            self._stand_at(events)
+        if self._wants_deltas and self._feed.last_seq == self.after_seq:
+            fresh = self._feed.deltas[self._deltas_taken :]
+            self._deltas_taken += len(fresh)
+            events += fresh
+        return events
+
+    async def _read(self) -> list[Event]:
+        """The next page of the store."""
+        limit = self._page_events
+        read = partial(self._store.read_events, self.session_id, after_seq=self.after_seq, limit=limit)
+        async with self._watch.reading:  # many that begin at once open no connection each
+            page: list[Event] = await in_daemon_thread(read, _THREAD)
+        self._page_events = min(limit * 2, _PAGE_EVENTS)
+        self._knows_end = len(page) < limit
+        if page:
+            self._stand_at(page)
+        self._feed.learn(self.after_seq)
+        return page
+
+    def _stand_at(self, events: Sequence[Event]) -> None:
+        self.after_seq, self._deltas_taken = events[-1].seq or self.after_seq, 0
+
+
+class Feed:
+    """What is at hand of one session: its newest events without a hole, and the deltas behind the last of them.
+
+    `last_seq` is that of the last event that anybody here has seen, -1 before the first look.
+    """
+
+    def __init__(self) -> None:
+        self.followers: list[Follower] = []
+        self.recent: deque[Event] = deque(maxlen=MAX_RECENT_EVENTS)
+        self.deltas: list[Event] = []
+        self.last_seq = -1
+        self.error: Exception | None = None
+
+    def reaches(self, after_seq: int) -> bool:
+        """Whether all events behind this one are at hand."""
+        return bool(self.recent) and (self.recent[0].seq or 0) <= after_seq + 1 and after_seq < self.last_seq
+
+    def learn(self, seq: int) -> None:
+        """The log reaches at least to here."""
+        if seq > self.last_seq:
+            self.last_seq = seq
+            self.recent.clear()
+            self.deltas.clear()
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Events that were just stored, or shown; what is known already is left out."""
+        for event in events:
+            if event.seq is None:
+                self.deltas.append(event)
+            elif event.seq > self.last_seq:
+                if event.seq != self.last_seq + 1:
+                    self.recent.clear()
+                self.recent.append(event)
+                self.last_seq = event.seq
+                self.deltas.clear()
+        for follower in self.followers:
+            follower.notice()
 
 
 class Watch:
-    """All who follow sessions of one store in one event loop, and the one thread that looks for news for them."""
+    """All who follow sessions of one store in one event loop, and the one thread that looks for news for them.
+
+    What a run of this loop stores and shows is at hand from its start on, also for who comes later.
+    """
 
     def __init__(self, store: SessionStore, loop: asyncio.AbstractEventLoop) -> None:
-        self.followers: list[Follower] = []
         self.reading = asyncio.Lock()
         self.loop = loop
         self._store = store
-        self._known: dict[str, int] = {}  # the last event of each session that was handed out
+        self._feeds: dict[str, Feed] = {}
+        self._running: set[str] = set()
+        self._looked_for: dict[str, int] = {}
+        self._changes = 0  # of the sessions that are to be looked for
         self._task: asyncio.Task[None] | None = None
 
-    def look_behind(self, session_id: str, seq: int) -> None:
-        """Somebody waits for what comes behind `seq`: look for it from now on, as long as somebody follows."""
-        self._known[session_id] = min(seq, self._known.get(session_id, seq))
+    def enter(self, follower: Follower) -> Feed:
+        """Somebody follows from now on."""
+        feed = self._feeds.setdefault(follower.session_id, Feed())
+        feed.followers.append(follower)
+        return feed
+
+    def look_for(self, session_id: str) -> None:
+        """Somebody waits for news of this session: look for it from now on, as long as somebody follows."""
+        if session_id not in self._looked_for:
+            self._changes += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
 
     async def leave(self, follower: Follower) -> None:
         """Somebody follows no more. Behind the last one nothing reads the store any longer."""
-        self.followers.remove(follower)
-        if all(other.session_id != follower.session_id for other in self.followers):
-            self._known.pop(follower.session_id, None)
-        if not self.followers and self._task is not None:
+        feed = self._feeds.get(follower.session_id)
+        if feed is None or follower not in feed.followers:
+            return
+        feed.followers.remove(follower)
+        if not feed.followers:
+            self._changes += 1
+            if follower.session_id not in self._running:
+                del self._feeds[follower.session_id]
+        if self._task is not None and not self._followed():
             await asyncio.shield(self._task)
 
     def publish(self, session_id: str, events: Sequence[Event]) -> None:
         """Hand events to all who follow this session."""
-        last = events[-1].seq if events else None
-        if last is not None and session_id in self._known:
-            self._known[session_id] = max(last, self._known[session_id])
-        for follower in self.followers:
-            if follower.session_id == session_id:
-                follower.take(events)
+        feed = self._feeds.get(session_id)
+        if feed is None:
+            if not any(isinstance(event, SystemInit) for event in events):
+                return
+            feed = self._feeds[session_id] = Feed()
+        feed.add(events)
+        if events and isinstance(events[-1], Result):
+            self._running.discard(session_id)
+            if not feed.followers:
+                del self._feeds[session_id]
+        else:
+            self._running.add(session_id)
+
+    def _followed(self) -> dict[str, int]:
+        """Where those sessions stand that somebody follows. The watcher's thread asks too, so the dict is copied first."""
+        feeds = list(self._feeds.items())
+        return {name: feed.last_seq for name, feed in feeds if feed.followers and feed.last_seq >= 0}
 
     async def _look(self) -> None:
-        while self._known:
-            news = await in_daemon_thread(partial(_wait_for_news, self._store, dict(self._known)), _THREAD)
+        while known := self._followed():
+            self._looked_for, now = known, self._changes
+            news = await in_daemon_thread(partial(self._find_news, now), _THREAD)
             for session_id, found in news.items():
-                if not isinstance(found, Exception):
-                    self.publish(session_id, found)
-                    continue
-                self._known.pop(session_id, None)
-                for follower in self.followers:
-                    if follower.session_id == session_id:
-                        follower.error = found
-                        follower.news.set()
+                feed = self._feeds.get(session_id)
+                if feed is not None and isinstance(found, Exception):
+                    # Those who follow now are told; who comes later looks for himself.
+                    del self._feeds[session_id]
+                    feed.error = found
+                    feed.add(())
+                elif feed is not None and not isinstance(found, Exception):
+                    feed.add(found)
+        self._looked_for = {}
 
+    def _find_news(self, changes: int) -> dict[str, Sequence[Event] | Exception]:
+        """What the followed sessions have that nobody here knows; nothing when somebody comes or leaves, or in a while.
 
-def _wait_for_news(store: SessionStore, known: Mapping[str, int]) -> dict[str, list[Event] | Exception]:
-    """What each session has behind the `seq` that is known of it; nothing when `WAIT_S` is over."""
-    over, poll_s = time.monotonic() + WAIT_S, FIRST_POLL_S
-    while True:
-        news: dict[str, list[Event] | Exception] = {}
-        for session_id, seq in known.items():
+        In a thread. Looking at many sessions costs time, and takes at most a twentieth of it.
+        """
+        for _ in range(_MAX_LOOKS):
+            known, began, busy_s = self._followed(), time.monotonic(), time.thread_time()
+            if not known or changes != self._changes:
+                return {}
             try:
-                if len(known) == 1 and not store.wait_for_events(session_id, after_seq=seq, timeout_s=WAIT_S):
-                    continue
-                found = store.read_events(session_id, after_seq=seq, limit=_PAGE_EVENTS)
-                if found:
-                    news[session_id] = found
-            except Exception as error:  # noqa: BLE001 - it is raised where its session is followed
-                news[session_id] = error
-        left_s = over - time.monotonic()
-        if news or left_s <= 0:
-            return news
-        time.sleep(min(poll_s, left_s))
-        poll_s = min(poll_s * 2, LAST_POLL_S)
+                news = self._store.wait_for_news(known, timeout_s=_LOOK_S)
+            except Exception as error:  # noqa: BLE001 - it is raised where the sessions are followed
+                return dict.fromkeys(known, error)
+            found: dict[str, Sequence[Event] | Exception] = {}
+            for session_id in news:
+                try:
+                    after_seq = self._followed().get(session_id, known[session_id])
+                    if events := self._store.read_events(session_id, after_seq=after_seq, limit=MAX_RECENT_EVENTS):
+                        found[session_id] = events
+                except Exception as error:  # noqa: BLE001 - it is raised where its session is followed
+                    found[session_id] = error
+            if found:
+                return found
+            time.sleep(max(0.0, min(1.0, 20 * (time.thread_time() - busy_s)) - (time.monotonic() - began)))
+        return {}
 
 
 _WATCHES: WeakKeyDictionary[SessionStore, list[Watch]] = WeakKeyDictionary()
 _LOCK = Lock()
 
 
-def _watch_of(store: SessionStore) -> Watch:
-    """The watch of this store in this event loop. Raises `RuntimeError` where none runs."""
-    loop = asyncio.get_running_loop()
+def watch_of(store: SessionStore) -> Watch:
+    """The watch of this store in this event loop. Raises `EventLoopError` where none runs."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise EventLoopError(
+            "follow() needs asyncio's event loop, and none runs here: start with asyncio.run()"
+        ) from None
     with _LOCK:
         watches = _WATCHES.setdefault(store, [])
         watches[:] = [watch for watch in watches if not watch.loop.is_closed()]

@@ -267,17 +267,31 @@ function take(events) {
   draw();
 }
 
-async function followOn(address) {
-  for (;;) {
-    try {
-      const answer = await fetch(`${address}?after=${state.events.at(-1)?.seq ?? 0}`);
-      const events = await answer.json();
-      if (events.length) take(events);
-    } catch {
-      byId("count").textContent = "the server has ended: this is what it showed last";
-      return;
-    }
-  }
+// A WebSocket, since a browser opens no more than six streams to one server, over all its tabs.
+function followOn(address, misses = 0) {
+  const url = new URL(address, location.href);
+  url.protocol = url.protocol.replace("http", "ws");
+  url.searchParams.set("after", state.events.at(-1)?.seq ?? 0);
+  const socket = new WebSocket(url);
+  const come = [];
+  let opened = false;
+  const show = () => {
+    const fresh = come.splice(0).filter((event) => event.seq > (state.events.at(-1)?.seq ?? 0));
+    if (fresh.length) take(fresh);
+  };
+  socket.addEventListener("open", () => { opened = true; });
+  socket.addEventListener("message", (message) => {
+    const event = JSON.parse(message.data);
+    if (!event.seq) return;
+    if (!come.length) setTimeout(show, 50);
+    come.push(event);
+  });
+  socket.addEventListener("close", (close) => {
+    show();
+    misses = opened ? 0 : misses + 1;
+    if (close.code >= 4000 || misses > 5) byId("count").textContent = "the server has ended: this is what it showed last";
+    else setTimeout(() => followOn(address, misses), 500 * (misses + 1));
+  });
 }
 
 function begin() {

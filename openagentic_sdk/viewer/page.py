@@ -11,26 +11,23 @@ import hashlib
 import html
 import json
 import pkgutil
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote
 
 from ..events import Event
 from ..runtime.masking import shown
 from ..serialization import event_to_dict
+from ..sessions.folds.summary import SessionSummary
 
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def build_page(events: Iterable[Event], *, title: str, live_address: str | None = None) -> str:
-    """The page. `live_address` is where more events are to be had (`?after=SEQ`), None for a page that stands alone."""
+    """The page. `live_address` is the WebSocket (`?after=SEQ`) of more events, None for a page that stands alone."""
     style, script = _asset("page.css"), _asset("page.js")
-    rules = [
-        "default-src 'none'",
-        f"style-src '{_digest(style)}'",
-        f"script-src '{_digest(script)}'",
-        "connect-src 'none'" if live_address is None else "connect-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
+    connect = "connect-src 'none'" if live_address is None else "connect-src 'self'"
+    rules = [_policy(style, "form-action 'none'"), f"script-src '{_digest(script)}'", connect]
     data = {"title": title, "live": live_address, "events": [event_to_dict(shown(event)) for event in events]}
     parts = {
         "POLICY": "; ".join(rules),
@@ -39,9 +36,29 @@ def build_page(events: Iterable[Event], *, title: str, live_address: str | None 
         "SCRIPT": script,
         "DATA": dump_for_script(data),
     }
-    head, *rest = _asset("page.html").split("@@")
-    filled = [parts.get(piece, piece) for piece in rest]
-    return "".join([head, *filled])
+    return _fill("page.html", parts)
+
+
+def build_list(rows: Iterable[SessionSummary], *, address: str) -> str:
+    """The page of a list of sessions; each row links to `address` and its id. It needs no script."""
+    style = _asset("page.css")
+    lines = []
+    for row in rows:
+        link = f'<a href="{html.escape(address + quote(row.id, safe=""))}">{html.escape(row.label)}</a>'
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated))
+        cells = (link, row.state, str(row.turns), html.escape(row.model or ""), when, html.escape(row.error or ""))
+        lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    parts = {"POLICY": _policy(style, "form-action 'self'"), "STYLE": style, "ROWS": "\n".join(lines)}
+    return _fill("list.html", parts)
+
+
+def _policy(style: str, forms: str) -> str:
+    return f"default-src 'none'; style-src '{_digest(style)}'; base-uri 'none'; {forms}"
+
+
+def _fill(name: str, parts: Mapping[str, str]) -> str:
+    head, *rest = _asset(name).split("@@")
+    return "".join([head, *(parts.get(piece, piece) for piece in rest)])
 
 
 def dump_for_script(value: object) -> str:

@@ -10,7 +10,7 @@ from openagentic_sdk.events import UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
-from openagentic_sdk.sessions.follow import MAX_WAITING_EVENTS, follow
+from openagentic_sdk.sessions.follow import MAX_RECENT_EVENTS, follow
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -114,7 +114,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         await asyncio.sleep(0.05)
         store.append_event(session_id, UserMessage("first"))
         await first
-        count = MAX_WAITING_EVENTS * 2
+        count = MAX_RECENT_EVENTS * 20
         store.append_events(session_id, [UserMessage(str(n)) for n in range(count)])
         await asyncio.sleep(0.3)
         rest = await take(events, count)

@@ -3,11 +3,7 @@
 import re
 import shutil
 import tempfile
-import threading
-import time
 import unittest
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 from openagentic_sdk.events import (
@@ -22,9 +18,10 @@ from openagentic_sdk.events import (
     ToolUse,
     UserMessage,
 )
+from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.viewer.page import build_page, dump_for_script
-from openagentic_sdk.viewer.serve import ViewServer
+from tests.server.support import Served
 
 try:
     from playwright.sync_api import sync_playwright
@@ -76,26 +73,21 @@ class PageTest(unittest.TestCase):
 class ServeTest(unittest.TestCase):
     def setUp(self):
         self.store, self.session_id = session()
-        self.server = ViewServer(self.store, self.session_id, title="t")
-        thread = threading.Thread(target=self.server.serve_forever)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(self.server.close)
+        self.served = Served(store=self.store)
+        self.addCleanup(self.served.close)
 
-    def read(self, address, **headers):
-        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=10) as answer:
-            return answer.read().decode()
-
-    def test_it_serves_the_page_and_the_events_behind_a_position(self):
-        self.assertIn('id="list"', self.read(self.server.address))
-        self.assertIn('"seq": 24', self.read(f"{self.server.address}events?after=23").replace('":24', '": 24'))
-
-    def test_other_names_and_paths_are_refused(self):
-        for address, headers in ((self.server.address, {"Host": "evil.example"}), (self.server.address[:30] + "/", {})):
-            with self.assertRaises(urllib.error.HTTPError) as refused:
-                self.read(address, **headers)
-            refused.exception.close()
-            self.assertIn(refused.exception.code, (403, 404))
+    def test_pages_of_a_session_and_of_all_are_served_to_who_may_see_them(self):
+        page = self.served.ask("GET", f"/sessions/{self.session_id}")
+        self.assertIn(b'id="list"', page.body)
+        self.assertIn(f'"live":"/v1/sessions/{self.session_id}/events"'.encode(), page.body)
+        found = self.served.ask("GET", "/?query=hacked")
+        self.assertIn(f'href="/sessions/{self.session_id}"'.encode(), found.body)
+        self.assertNotIn(b"<img", found.body)
+        self.assertIn(b"script-src 'sha256-", page.body)
+        self.assertNotIn(b"script-src", found.body)
+        for path in ("/", f"/sessions/{self.session_id}"):
+            self.assertEqual(self.served.ask("GET", path, Authorization="").status, 401)
+        self.assertEqual(self.served.ask("GET", "/sessions/none").status, 404)
 
 
 @unittest.skipIf(
@@ -168,22 +160,21 @@ class BrowserTest(unittest.TestCase):
         self.assertLess(page.locator(".row").count(), 200, "only what can be seen is in the page")
         self.assertLess(took_ms, 2000 * 5, "a bound against hangs only: benchmarks/viewer.py measures")
 
-    def test_a_served_page_shows_events_as_they_come(self):
+    def test_a_served_page_shows_events_as_they_come_also_behind_a_ticket_and_a_lost_connection(self):
         store, session_id = session()
-        server = ViewServer(store, session_id, title="live")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(server.close)
+        served = Served(store=store)
+        self.addCleanup(served.close)
+        ticket = served.application.guard.new_ticket(Principal())
         page = self.browser.new_page()
         self.addCleanup(page.close)
-        page.goto(server.address)
+        page.goto(f"http://{served.host}/signin/{ticket}?to=/sessions/{session_id}")
+        self.assertNotIn(ticket, page.url)
         page.wait_for_selector(".row")
-        store.append_event(session_id, UserMessage("one more"))
-        deadline = time.monotonic() + 10
-        while page.locator("#count").inner_text() != "25 of 25 events" and time.monotonic() < deadline:
-            page.wait_for_timeout(50)
-        self.assertEqual(page.locator("#count").inner_text(), "25 of 25 events")
+        for count in (25, 26):
+            store.append_event(session_id, UserMessage("one more"))
+            page.locator("#count", has_text=f"{count} of {count} events").wait_for()
+            served.loop.call_soon_threadsafe(lambda: [each.close() for each in list(served.server._connections)])
+        self.assertIsNone(page.evaluate("window.hacked ?? null"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,200 @@
+"""The ASGI application: let a request in or refuse it, find its route, and answer what goes wrong.
+
+It runs under any ASGI server, and under the small one of this package. Servers wait at their end for answers that are still
+open, and streams are: so a signal to end is heard here too, and ends them first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from ..agents import Agents
+from ..errors import RequestRefusedError
+from ..options import OpenAgenticOptions
+from ..sessions.base import SessionStore
+from ..sessions.stores.locate import open_store
+from .call import MAX_BODY_BYTES, PROTECTION, Call
+from .connection import Receive, Scope, Send
+from .desk import GRACE_S, MAX_RUNS, Desk
+from .guard import Auth, Guard, read_token
+from .routes import OPEN, REFUSALS, ROUTES, Office, cursor_of, find_routes, post, refusal_of
+from .streams import NO_TOKEN, Lines, Socket
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Application:
+    """See `app`. `desk` holds the runs, `guard` knows who may ask."""
+
+    def __init__(self, desk: Desk, guard: Guard, *, grace_s: float, max_body_bytes: int) -> None:
+        self.desk = desk
+        self.guard = guard
+        self._office = Office(desk, guard, Lines())
+        self._grace_s = grace_s
+        self._max_body_bytes = max_body_bytes
+        self._before: dict[int, Any] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "websocket":
+            await self._serve_socket(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send)
+
+    # --- HTTP ----------------------------------------------------------------------------------------------------------
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = Call(scope, receive, send, self._max_body_bytes)
+        try:
+            await self._route(call)
+        except REFUSALS as error:
+            if call.has_begun:
+                return
+            status, message, headers = refusal_of(error)
+            more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+            await call.reply(status, {"error": message}, {**headers, **more})
+        except (OSError, TimeoutError):
+            # The client has left, or does not read: it goes on later where it stopped.
+            return
+
+    async def _route(self, call: Call) -> None:
+        foreign = self.guard.check_source(call.scope)
+        if foreign is not None:
+            call.more_headers += [(b"access-control-allow-origin", foreign.encode()), (b"vary", b"origin")]
+        call.read_target()
+        is_open = find_routes(OPEN, call.parts)
+        routes = is_open or find_routes(ROUTES, call.parts)
+        if call.method == "OPTIONS":
+            return await _tell_options(call, routes, foreign)
+        if not is_open:
+            principal = await self.guard.find_principal(call.scope, foreign)
+            if principal is None:
+                raise RequestRefusedError(401, "bring the token of this server: Authorization: Bearer ...")
+            call.principal = principal
+        handler = routes.get("GET" if call.method == "HEAD" else call.method)
+        if handler is None and routes:
+            return await call.reply(405, {"error": "not by this method"}, {"Allow": ", ".join(routes)})
+        if handler is None:
+            raise RequestRefusedError(404, "there is nothing under this path")
+        await handler(call, self._office)
+
+    # --- WebSocket -----------------------------------------------------------------------------------------------------
+
+    async def _serve_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # websocket.connect
+        try:
+            await self._open_socket(scope, receive, send)
+        except REFUSALS as error:
+            await _deny(scope, send, *refusal_of(error)[:2])
+        except (OSError, TimeoutError):
+            return
+
+    async def _open_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        foreign = self.guard.check_source(scope)
+        call = Call(scope, receive, send)
+        call.read_target()
+        match call.parts:
+            case ("v1", "sessions", session_id, "events"):
+                after_seq = cursor_of(call)
+            case _:
+                raise RequestRefusedError(404, "there is no WebSocket under this path")
+        principal = await self.guard.find_principal(scope, foreign)
+        await send({"type": "websocket.accept"})
+        socket = Socket(receive, send, self.desk, self._office.lines)
+        if principal is None:
+            token = await socket.receive_token()
+            principal = None if token is None else await self.guard.find_by_token(scope, token)
+        if principal is None:
+            return await socket.close(NO_TOKEN, 'send {"type": "auth", "token": ...} first')
+        await socket.serve(principal, session_id, after_seq, partial(post, self._office))
+
+    # --- its life ------------------------------------------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()  # lifespan.startup
+        self.desk.open()
+        self._hear_signals()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()  # lifespan.shutdown
+        await self.desk.drain(self._grace_s)
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def _hear_signals(self) -> None:
+        """End the open streams when the process is told to end; what the server does then, it still does."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        loop = asyncio.get_running_loop()
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(self.desk.stop_taking)
+            before = self._before.get(number)
+            if callable(before):
+                before(number, frame)
+
+        for number in SIGNALS:
+            before = signal.getsignal(number)
+            if before is not signal.SIG_IGN:
+                self._before[number] = before
+                signal.signal(number, hear)
+
+
+def app(
+    agents: Agents | Mapping[str, OpenAgenticOptions] | None,
+    *,
+    store: SessionStore | str | None = None,
+    auth: Auth | str | None = None,
+    hosts: Iterable[str] = (),
+    origins: Iterable[str] = (),
+    max_runs: int = MAX_RUNS,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    grace_s: float = GRACE_S,
+) -> Application:
+    """The application that serves these agents over a store (default: what `open_store()` opens).
+
+    agents          what clients may start; None only shows sessions
+    auth            the token, or a function of the ASGI scope, sync or async, that gives a `Principal` or None for nobody;
+                    None is the token of this installation, see `guard.read_token`
+    hosts           names under which the server is reached, as they stand in `Host`; its own address is known
+    origins         pages of other origins that may ask, with a token
+    max_runs        how many runs may go on at the same time; more are refused with 429
+    max_body_bytes  how much a request may send
+    grace_s         seconds that runs have at the end to finish their step before they are parked
+
+    Raises `OptionsError`.
+    """
+    known = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
+    opened = store if isinstance(store, SessionStore) else open_store(store)
+    guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
+    desk = Desk(known, opened, max_runs=max_runs)
+    return Application(desk, guard, grace_s=grace_s, max_body_bytes=max_body_bytes)
+
+
+async def _tell_options(call: Call, routes: Mapping[str, Callable[..., Any]], foreign: str | None) -> None:
+    if not routes:
+        raise RequestRefusedError(404, "there is nothing under this path")
+    methods = ", ".join(routes)
+    allowed = {"Allow": methods}
+    if foreign is not None:
+        wanted = "authorization, content-type, idempotency-key, last-event-id"
+        allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": wanted}
+    await call.reply(204, headers=allowed)
+
+
+async def _deny(scope: Scope, send: Send, status: int, message: str) -> None:
+    """Answer a handshake by HTTP, where the server can, else by the status that it has for this."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    body = f"{message}\n".encode()
+    headers = [*PROTECTION, (b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": body})

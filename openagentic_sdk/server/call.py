@@ -1,0 +1,188 @@
+"""One HTTP request over ASGI: what it asks, its JSON body, and its answer, whole or as a stream of server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, unquote_to_bytes
+
+from ..errors import InvalidEventError, RequestRefusedError
+from ..serialization import dumps_json, loads_json
+from .connection import Message, Receive, Scope, Send
+from .guard import Principal, headers_named
+
+MAX_BODY_BYTES = 4 * 1024 * 1024
+# A client that does not take what is sent to it for so long is dropped; it goes on where it stopped.
+SEND_S = 20.0
+COMMENT_S = 15.0
+MAX_QUERY_FIELDS = 20
+
+PROTECTION = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_STREAM = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+    *PROTECTION[1:],
+)
+
+
+class Call:
+    """A request that was let in. `parts` are the segments of its path, decoded; `query` is what stands behind the `?`."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        self.scope = scope
+        self.method: str = scope.get("method", "GET")
+        self.principal = Principal()
+        self.has_begun = False
+        self.more_headers: list[tuple[bytes, bytes]] = []
+        self._receive = receive
+        self._send = send
+        self._max_body_bytes = max_body_bytes
+        self.parts: tuple[str, ...] = ()
+        self.query: dict[str, str] = {}
+
+    def read_target(self) -> None:
+        """Read path and query. Raises `RequestRefusedError`."""
+        self.parts, self.query = _read_path(self.scope), _read_query(self.scope)
+
+    def header(self, name: str) -> str | None:
+        """The value of a header by its lower-case name; None when it is not there. Raises `RequestRefusedError` for two."""
+        found = headers_named(self.scope, name.encode())
+        if len(found) > 1:
+            raise RequestRefusedError(400, f"the header {name} stands there twice")
+        return found[0] if found else None
+
+    async def json(self) -> Any:
+        """The body as JSON. Raises `RequestRefusedError`: 413 for too much, 415 for another kind, 400 for no JSON."""
+        kind = (self.header("content-type") or "").lower().replace(" ", "")
+        if kind not in ("application/json", "application/json;charset=utf-8"):
+            raise RequestRefusedError(415, "the body must be application/json")
+        if (self.header("content-encoding") or "identity").lower() != "identity":
+            raise RequestRefusedError(415, "the body must not be compressed")
+        length = self.header("content-length")
+        if length is not None and int(length) > self._max_body_bytes:
+            raise self._too_big()
+        pieces, size, more = [], 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ConnectionResetError("the client has left")
+            pieces.append(message.get("body", b""))
+            size, more = size + len(pieces[-1]), message.get("more_body", False)
+            if size > self._max_body_bytes:
+                raise self._too_big()
+        try:
+            return loads_json(b"".join(pieces))
+        except InvalidEventError as error:
+            raise RequestRefusedError(400, f"the body is no JSON: {error}") from None
+
+    async def reply(self, status: int, value: Any = None, headers: Mapping[str, str] | None = None) -> None:
+        """Answer with JSON; None is no body."""
+        body = b"" if value is None else dumps_json(value).encode("ascii")
+        kind = [] if value is None else [(b"content-type", b"application/json")]
+        policy = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+        given = [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+        await self.reply_bytes(status, body, [*kind, policy, *given])
+
+    async def reply_bytes(self, status: int, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Answer with these bytes."""
+        length = [] if status == 204 else [(b"content-length", b"%d" % len(body))]
+        await self._start(status, [*PROTECTION, *headers, *length])
+        await self.send_piece(b"" if self.method == "HEAD" else body, more=False)
+
+    async def stream(self) -> EventStream:
+        """Begin an answer of server-sent events; its headers go out at once."""
+        await self._start(200, list(_STREAM))
+        stream = EventStream(self)
+        await stream.send(b": hello\nretry: 1000\n\n")
+        return stream
+
+    async def gone(self) -> None:
+        """Wait until the client has left."""
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+
+    async def send_piece(self, data: bytes, *, more: bool) -> None:
+        """A piece of the answer. Raises `TimeoutError` for a client that does not read, `OSError` for one that has left."""
+        async with asyncio.timeout(SEND_S):
+            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.has_begun = True
+        message: Message = {"type": "http.response.start", "status": status, "headers": [*headers, *self.more_headers]}
+        await self._send(message)
+
+    def _too_big(self) -> RequestRefusedError:
+        return RequestRefusedError(413, f"the body has more than {self._max_body_bytes} bytes")
+
+
+class EventStream:
+    """Server-sent events on the way to one client, as a context; `is_gone` once it has left."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self.is_gone = False
+        self._watch = asyncio.create_task(call.gone())
+        self._watch.add_done_callback(self._left)
+        self._tell: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> EventStream:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._tell = None
+        self._watch.cancel()
+        if kind is None and not self.is_gone:
+            await self._call.send_piece(b"", more=False)
+
+    def when_gone(self, tell: Callable[[], None]) -> None:
+        """Call `tell` once the client has left."""
+        self._tell = tell
+        if self.is_gone:
+            tell()
+
+    async def send(self, data: bytes) -> None:
+        """Bytes of whole events. Raises `TimeoutError` for a client that does not read, `OSError` for one that has left."""
+        await self._call.send_piece(data, more=True)
+
+    def _left(self, watch: asyncio.Task[None]) -> None:
+        self.is_gone = not watch.cancelled()
+        if self._tell is not None:
+            self._tell()
+
+
+def _read_path(scope: Scope) -> tuple[str, ...]:
+    """The segments of the path. What could mean another path to somebody else on the way is refused."""
+    raw = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+    raw = raw.partition(b"?")[0]
+    root = (scope.get("root_path") or "").encode()
+    raw = raw[len(root) :] if root and raw.startswith(root) else raw
+    parts = []
+    for piece in raw.lstrip(b"/").split(b"/") if raw.strip(b"/") else ():
+        try:
+            part = unquote_to_bytes(piece).decode("utf-8")
+        except UnicodeDecodeError:
+            raise RequestRefusedError(400, "the path is not UTF-8") from None
+        if part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:
+            raise RequestRefusedError(400, "the path holds what no path of this server holds")
+        parts.append(part)
+    return tuple(parts)
+
+
+def _read_query(scope: Scope) -> dict[str, str]:
+    try:
+        text = scope.get("query_string", b"").decode("ascii")
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
+    except ValueError:
+        raise RequestRefusedError(400, "the query cannot be read") from None
+    query = dict(pairs)
+    if len(query) != len(pairs):
+        raise RequestRefusedError(400, "a field of the query stands there twice")
+    return query

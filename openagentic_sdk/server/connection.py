@@ -1,0 +1,474 @@
+"""One TCP connection of our own small server: HTTP/1.1 and WebSocket on one side, an ASGI app on the other.
+
+Requests of a connection are answered one after the other. What a client sends ahead is read only up to a bound, and what it
+does not read is waited for: an app's `send` returns when there is room again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, MutableMapping
+from email.utils import formatdate
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from ..errors import RequestRefusedError
+from .http1 import Head, Headers, RequestReader, response_head
+from .websocket import PING, PONG, TEXT, BrokenFrameError, FrameReader, accept_key, close_frame, frame, is_key
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEAD_S = 10.0  # from the first byte of a head to its last
+IDLE_S = 75.0  # between two requests
+BODY_S = 30.0  # without a byte of the body
+CLOSE_S = 2.0  # for a peer to read an error, or to echo a close
+PING_S = 25.0
+MAX_AHEAD_BYTES = 64 * 1024
+MAX_REQUESTS = 1000
+
+
+class Connection(asyncio.Protocol):
+    """`app` is called once per request. `everyone` holds the open connections of a server."""
+
+    def __init__(self, app: App, everyone: set[Connection]) -> None:
+        self._app = app
+        self._everyone = everyone
+        self._reader = RequestReader()
+        self._transport: asyncio.Transport | None = None
+        self._exchange: Exchange | WebSocket | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._requests = 0
+        self._room: asyncio.Future[None] | None = None
+        self._news: asyncio.Future[None] | None = None
+        self._is_draining = self._is_deaf = False
+        self.is_gone = False
+
+    # --- asyncio's side ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._everyone.add(self)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # a peer that vanished is noticed by the next comment or ping
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
+        self._wait_at_most(HEAD_S)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
+        if isinstance(self._exchange, WebSocket):
+            self._exchange.feed(data)
+            return
+        self._reader.feed(data)
+        if self._exchange is None:
+            self._begin()
+        else:
+            self.wake()
+            self.read_ahead(self._reader.waiting)
+
+    def eof_received(self) -> bool:
+        return False  # who sends no more is gone: nothing here is answered to half a connection
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_gone = True
+        self._everyone.discard(self)
+        self._wait_at_most(None)
+        self.wake()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self._room = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    # --- the app's side ----------------------------------------------------------------------------------------------
+
+    def put(self, data: bytes) -> None:
+        """Send bytes without waiting. Raises `ConnectionResetError`."""
+        if self.is_gone or self._transport is None:
+            raise ConnectionResetError("the client has left")
+        self._transport.write(data)
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes, and wait while the peer has too many of them to read."""
+        self.put(data)
+        if self._room is not None:
+            await asyncio.shield(self._room)
+
+    async def news(self, timeout_s: float | None = None) -> None:
+        """Wait for more bytes, for `wake`, or for the end of the connection. Raises `TimeoutError`."""
+        if self._transport is not None and not self.is_gone:
+            self._transport.resume_reading()
+        waiter = self._news = asyncio.get_running_loop().create_future()
+        if timeout_s is None:
+            await waiter
+        else:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+
+    def wake(self) -> None:
+        """Let `news` return."""
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def read_ahead(self, waiting: int) -> None:
+        """Stop reading when this much came that nobody has taken; `news` goes on with it."""
+        if waiting > MAX_AHEAD_BYTES and self._transport is not None:
+            self._transport.pause_reading()
+
+    async def read_body(self) -> bytes:
+        """The next piece of the request's body, b"" behind the last. Raises `RequestRefusedError`."""
+        while (piece := self._reader.read_body()) is None:
+            if self.is_gone:
+                raise ConnectionResetError("the client has left")
+            try:
+                await self.news(BODY_S)
+            except TimeoutError:
+                raise RequestRefusedError(408, f"nothing more of the body came within {BODY_S:g} s") from None
+        return piece
+
+    def drain(self) -> None:
+        """Take no more requests: an idle connection ends now, a busy one behind its answer."""
+        self._is_draining = True
+        if self._exchange is None:
+            self.close()
+
+    def close(self) -> None:
+        """End the connection when all that was written is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once, and what the app does for it."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """The request that is being answered."""
+        return self._task
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _wait_at_most(self, seconds: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = None if seconds is None else loop.call_later(seconds, self._too_slow)
+
+    def _too_slow(self) -> None:
+        if self._reader.waiting:
+            self._refuse(RequestRefusedError(408, f"the head did not come within {HEAD_S:g} s"))
+        else:
+            self.close()
+
+    def _begin(self) -> None:
+        """Start the next request, when its head is there."""
+        if not self._reader.waiting:
+            return
+        try:
+            head = self._reader.read_head()
+        except RequestRefusedError as error:
+            self._refuse(error)
+            return
+        if head is None:
+            loop = asyncio.get_running_loop()
+            if self._timer is None or self._timer.when() > loop.time() + HEAD_S:
+                self._wait_at_most(HEAD_S)
+            return
+        self._wait_at_most(None)
+        self._requests += 1
+        is_socket = head.upgrades and head.method == "GET" and head.length == 0 and head.minor == 1
+        self._exchange = WebSocket(self, head, self._reader.take_rest()) if is_socket else Exchange(self, head)
+        self._task = asyncio.get_running_loop().create_task(self._serve(self._exchange, head))
+
+    def _scope(self, head: Head, exchange: Exchange | WebSocket) -> Scope:
+        path, _, query = head.target.partition(b"?")
+        transport = self._transport
+        assert transport is not None
+        peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        secure = transport.get_extra_info("ssl_object") is not None
+        scope: Scope = {
+            "type": exchange.kind,
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": f"1.{head.minor}",
+            "scheme": ("https" if secure else "http") if exchange.kind == "http" else ("wss" if secure else "ws"),
+            "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": head.headers,
+            "client": tuple(peer[:2]) if isinstance(peer, tuple) else None,
+            "server": tuple(own[:2]) if isinstance(own, tuple) else (own or None, None),
+        }
+        if exchange.kind == "http":
+            scope["method"] = head.method
+        else:
+            scope["subprotocols"] = []
+            scope["extensions"] = {"websocket.http.response": {}}
+        return scope
+
+    async def _serve(self, exchange: Exchange | WebSocket, head: Head) -> None:
+        try:
+            await self._app(self._scope(head, exchange), exchange.receive, exchange.send)
+            await exchange.finish()
+        except RequestRefusedError as error:
+            self._refuse(error, begun=exchange.has_begun)
+            return
+        except (ConnectionError, TimeoutError):
+            self.abort_transport()
+            return
+        except Exception as error:  # noqa: BLE001 - an app may fail as it likes: its client gets a plain answer, the operator all
+            self._complain(error)
+            self._refuse(RequestRefusedError(500, "the server failed"), begun=exchange.has_begun)
+            return
+        self._exchange = self._task = None
+        if self.is_gone:
+            return
+        if not exchange.is_reusable or self._is_draining or self._requests >= MAX_REQUESTS:
+            self._linger()
+            return
+        self._wait_at_most(IDLE_S)
+        assert self._transport is not None
+        self._transport.resume_reading()
+        self._begin()
+
+    def _complain(self, error: Exception) -> None:
+        context = {"message": "the app of a server failed", "exception": error, "protocol": self}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+    def abort_transport(self) -> None:
+        """Drop a peer that is too slow or has broken the line."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _refuse(self, error: RequestRefusedError, *, begun: bool = False) -> None:
+        """Answer what is no proper request, and end: nothing behind it can be told from its rest."""
+        if not begun and not self.is_gone and self._transport is not None:
+            body = f"{error}\n".encode()
+            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(body))]
+            self._transport.write(response_head(error.status, [*headers, (b"connection", b"close")]) + body)
+        self._linger()
+
+    def _linger(self) -> None:
+        """End behind an answer: a peer that still sends would lose it to a reset, so what comes is dropped for a moment."""
+        self._is_deaf = True
+        if self._transport is not None and not self._transport.is_closing():
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+            self._transport.resume_reading()
+            self._timer = asyncio.get_running_loop().call_later(CLOSE_S, self.close)
+
+
+class Exchange:
+    """One request and its answer, as ASGI's `receive` and `send`."""
+
+    kind = "http"
+
+    def __init__(self, connection: Connection, head: Head) -> None:
+        self._connection = connection
+        self._head = head
+        self._start: Message | None = None
+        self._is_chunked = False
+        self._is_read = False
+        self._is_answered = False
+        self._asked_for_body = not head.expects
+        self.has_begun = False
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request may follow on this connection."""
+        return self._head.is_kept and self._is_read
+
+    async def receive(self) -> Message:
+        """The next piece of the body, then the end of the connection."""
+        connection = self._connection
+        if not self._is_read and not connection.is_gone:
+            if not self._asked_for_body and self._head.length != 0:
+                self._asked_for_body = True
+                await connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            try:
+                piece = await connection.read_body()
+            except ConnectionResetError:
+                return {"type": "http.disconnect"}
+            self._is_read = not piece
+            return {"type": "http.request", "body": piece, "more_body": not self._is_read}
+        while not connection.is_gone and not self._is_answered:
+            await connection.news()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """The head of the answer, which goes out with the first piece of its body, and the pieces."""
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if message["type"] != "http.response.body" or self._start is None or self._is_answered:
+            raise RuntimeError(f"{message['type']} cannot be sent here")
+        body, more = message.get("body", b""), message.get("more_body", False)
+        data = b"" if self.has_begun else self._answer_head(len(body), more)
+        self.has_begun = True
+        if self._head.method != "HEAD":
+            data += b"%x\r\n%b\r\n" % (len(body), body) if self._is_chunked and body else body
+            data += b"0\r\n\r\n" if self._is_chunked and not more else b""
+        if not more:
+            self._is_answered = True
+            self._connection.wake()
+        await self._connection.write(data)
+
+    async def finish(self) -> None:
+        """The app has returned: its answer must be whole, and a body that it did not want is left unread."""
+        if not self._is_answered:
+            # One that has begun was given up on purpose: its client did not read it, and may see that it is not whole.
+            raise ConnectionResetError("cut") if self.has_begun else RuntimeError("the app returned without an answer")
+        if not self._is_read and self._head.length == 0:
+            self._is_read = True
+
+    def _answer_head(self, size: int, more: bool) -> bytes:
+        assert self._start is not None
+        status, headers = self._start["status"], list(self._start["headers"])
+        names = {name.lower() for name, _ in headers}
+        has_body = status >= 200 and status not in (204, 304)
+        if has_body and b"content-length" not in names:
+            if not more:
+                headers.append((b"content-length", b"%d" % size))
+            elif self._head.minor == 1:
+                self._is_chunked = True
+                headers.append((b"transfer-encoding", b"chunked"))
+        if not self._head.is_kept or (self._head.length != 0 and not self._is_read):
+            headers.append((b"connection", b"close"))
+        headers.append((b"date", formatdate(usegmt=True).encode()))
+        return response_head(status, headers)
+
+
+class WebSocket:
+    """One WebSocket, as ASGI's `receive` and `send`. Pings are answered here, and sent; the app sees messages only."""
+
+    kind = "websocket"
+    is_reusable = False
+
+    def __init__(self, connection: Connection, head: Head, rest: bytes) -> None:
+        self._connection = connection
+        self._head = head
+        self._frames = FrameReader()
+        self._frames.feed(rest)
+        self._messages: deque[Message] = deque([{"type": "websocket.connect"}])
+        self._state = "asked"  # then "open" and "closed", or "refused"
+        self._silent_intervals = 0
+        self._pinger: asyncio.TimerHandle | None = None
+        self._refusal: Message | None = None
+        self.has_begun = False
+
+    def feed(self, data: bytes) -> None:
+        """Bytes from the client. Frames are read as the app takes messages, so a client that floods is waited for."""
+        self._silent_intervals = 0
+        self._frames.feed(data)
+        self._connection.wake()
+        self._connection.read_ahead(self._frames.waiting)
+
+    async def receive(self) -> Message:
+        """The next message."""
+        while True:
+            if self._messages:
+                return self._messages.popleft()
+            if self._state == "closed" or self._connection.is_gone:
+                return {"type": "websocket.disconnect", "code": 1006}
+            if self._state == "open":
+                await self._read_frame()
+            else:
+                await self._connection.news()
+
+    async def _read_frame(self) -> None:
+        try:
+            received = self._frames.next()
+        except BrokenFrameError as error:
+            await self._close(error.code, str(error))
+            self._messages.append({"type": "websocket.disconnect", "code": error.code, "reason": str(error)})
+            return
+        if received is None:
+            await self._connection.news()
+        elif received.kind == "ping":
+            assert isinstance(received.data, bytes)
+            await self._connection.write(frame(PONG, received.data))
+        elif received.kind == "close":
+            await self._close(received.code)
+            gone = {"type": "websocket.disconnect", "code": received.code, "reason": received.data}
+            self._messages.append(gone)
+        elif received.kind != "pong":
+            key = "text" if received.kind == "text" else "bytes"
+            self._messages.append({"type": "websocket.receive", key: received.data})
+
+    async def send(self, message: Message) -> None:
+        """Accept, a message, a close, or an HTTP answer instead of a WebSocket."""
+        kind = message["type"]
+        if kind == "websocket.accept" and self._state == "asked":
+            await self._accept(message.get("headers", ()))
+        elif kind == "websocket.send" and self._state == "open":
+            text, data = message.get("text"), message.get("bytes")
+            await self._connection.write(frame(TEXT, text.encode()) if text is not None else frame(2, data or b""))
+        elif kind == "websocket.close":
+            if self._state == "asked":
+                await self._answer(403, [], b"")
+            await self._close(message.get("code", 1000), message.get("reason") or "")
+        elif kind == "websocket.http.response.start" and self._state == "asked":
+            self._refusal = message
+        elif kind == "websocket.http.response.body" and self._refusal is not None:
+            await self._answer(self._refusal["status"], list(self._refusal["headers"]), message.get("body", b""))
+        elif self._state == "open" or self._refusal is None:
+            raise ConnectionResetError(f"{kind} comes behind the end of the WebSocket")
+
+    async def finish(self) -> None:
+        """The app has returned."""
+        if self._state == "asked":
+            await self._answer(500, [], b"")
+        await self._close(1000)
+
+    async def _accept(self, headers: Headers) -> None:
+        key = self._head.header(b"sec-websocket-key")
+        if self._head.header(b"sec-websocket-version") != b"13":
+            return await self._answer(426, [(b"sec-websocket-version", b"13")], b"the version is 13\n")
+        if key is None or not is_key(key):
+            return await self._answer(400, [], b"Sec-WebSocket-Key is missing\n")
+        given = [(b"upgrade", b"websocket"), (b"connection", b"Upgrade"), (b"sec-websocket-accept", accept_key(key))]
+        self._state, self.has_begun = "open", True
+        await self._connection.write(response_head(101, [*given, *headers]))
+        self._pinger = asyncio.get_running_loop().call_later(PING_S, self._ping)
+
+    async def _answer(self, status: int, headers: Headers, body: bytes) -> None:
+        self._state, self.has_begun = "refused", True
+        more = [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        await self._connection.write(response_head(status, [*headers, *more]) + body)
+        self._messages.append({"type": "websocket.disconnect", "code": 1006})
+
+    async def _close(self, code: int, reason: str = "") -> None:
+        if self._state == "open":
+            self._state = "closed"
+            if self._pinger is not None:
+                self._pinger.cancel()
+            if not self._connection.is_gone:
+                await self._connection.write(close_frame(code, reason))
+
+    def _ping(self) -> None:
+        """Ask whether the peer is there; one that said nothing for two intervals is not."""
+        if self._state != "open" or self._connection.is_gone:
+            return
+        if self._silent_intervals > 1:
+            self._connection.abort_transport()
+            return
+        self._silent_intervals += 1
+        self._connection.put(frame(PING, b""))
+        self._pinger = asyncio.get_running_loop().call_later(PING_S, self._ping)

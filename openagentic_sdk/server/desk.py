@@ -1,0 +1,383 @@
+"""What a client may do with agents and sessions, whatever it speaks: start, answer, steer, cancel, fork, rewind, read.
+
+A run belongs to this desk and never to the request that asked for it: it goes on when its client has left, and its events
+are followed in the store. A session belongs to a tenant; whoever asks for one of another tenant is told that there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from ..agents import AGENT_KEY, Agents
+from ..errors import OptionsError, RequestRefusedError, SessionExistsError, SessionLockedError, SessionNotFoundError
+from ..events import Event
+from ..frozen import frozen
+from ..options import OpenAgenticOptions
+from ..patterns import regex
+from ..runs.background import BackgroundRun, answer_question, submit
+from ..runtime.prompt import OnePrompt, read_prompt
+from ..runtime.recorder import off_loop
+from ..serialization import dumps_json
+from ..sessions.base import SessionStore
+from ..sessions.folds.search import SearchHit
+from ..sessions.folds.summary import SessionSummary
+from ..sessions.follow import Follower, watch_of
+from ..sessions.lifecycle import fork_session, rewind_session
+from ..sessions.resume import load_view
+from .guard import Principal
+
+TENANT_KEY, WISHES_KEY = "tenant", "wishes"
+MAX_RUNS = 32
+MAX_ROWS = 200
+GRACE_S = 10.0
+# Visible ASCII but `~`, which stands between a key and the digest of what came with it.
+_KEY = regex(r"[!-}]{1,200}")
+
+
+@frozen
+class Started:
+    """A prompt that was taken: `request_id` names its `user.message`, whose `seq` is above `after_seq`.
+
+    `is_new` is False when the same request was taken before; nothing was started then.
+    """
+
+    session_id: str
+    request_id: str
+    after_seq: int
+    is_new: bool = True
+
+
+class Desk:
+    """All runs of one process over one store. `max_runs` may go on at the same time; a parked one is none."""
+
+    def __init__(self, agents: Agents | None, store: SessionStore, *, max_runs: int = MAX_RUNS) -> None:
+        self.store = store
+        self.is_draining = False
+        self._agents = agents
+        self._max_runs = max_runs
+        self._runs: dict[str, BackgroundRun] = {}
+        self._tending: set[asyncio.Task[None]] = set()
+        self._followers: set[Follower] = set()
+
+    @property
+    def agents(self) -> Agents:
+        """What may be started. Raises `RequestRefusedError` where nothing may."""
+        if self._agents is None:
+            raise RequestRefusedError(403, "this server only shows sessions: serve agents to start them")
+        return self._agents
+
+    # --- start and go on -----------------------------------------------------------------------------------------------
+
+    async def start(
+        self,
+        who: Principal,
+        agent: str | None,
+        prompt: OnePrompt | None,
+        *,
+        session_id: str | None = None,
+        name: str | None = None,
+        key: str | None = None,
+        request_id: str | None = None,
+        wishes: Mapping[str, Any] | None = None,
+    ) -> Started:
+        """Start a run with this prompt; comes back when the prompt is stored.
+
+        In the session `session_id`; without one, in the session that the client calls `name`, which is made when it is not
+        there; without that, in a new one. A `prompt` of None goes on with what is in the log. `agent` None is the one that
+        the session had last, else the default. `key` makes it harmless to send the same again, also after a crash: what was
+        taken is not taken twice. `request_id` names the prompt, else one is made. `wishes` as in `Agents.options`; those of
+        a run hold until it is over, also when it was parked.
+
+        Raises `RequestRefusedError` (422 for a key that came with something else, 429 for too many runs, 503 while this
+        process ends), `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and `OptionsError`.
+        """
+        self._check_open()
+        said = None if prompt is None else read_prompt(prompt, paths=False)
+        may_be_known = key is not None or request_id is not None
+        request_id = request_id or _request_id(key, [agent, prompt, wishes])
+        if session_id is None:
+            target, is_there = await self._place(who, name, key)
+        else:
+            target, is_there = session_id, True
+        known = await self._metadata(who, target) if is_there else {}
+        if may_be_known:
+            earlier = await self._earlier(target, request_id, key, is_there=is_there)
+            if earlier is not None:
+                return earlier
+        if prompt is None and not wishes:
+            wishes = known.get(WISHES_KEY)
+        agent = agent or known.get(AGENT_KEY) or self.agents.default
+        kept = {AGENT_KEY: agent, WISHES_KEY: dict(wishes or {}) or None}
+        mine: dict[str, Any] = {"resume": target} if is_there else {"session_id": target}
+        made = {name: value for name, value in {**kept, TENANT_KEY: who.tenant}.items() if value}
+        options = self.agents.options(
+            agent, wishes, session_store=self.store, request_id=request_id, session_metadata=made, **mine
+        )
+        after_seq = await off_loop(True, self.store.last_seq, target) if is_there else 0
+        if is_there and {name: known.get(name) for name in kept} != kept:
+            await off_loop(True, self.store.update_metadata, target, kept)
+        await self._submit(target, said, options)
+        return Started(target, request_id, after_seq)
+
+    async def answer(self, who: Principal, session_id: str, question_id: str, answer: str) -> None:
+        """Answer a question that the session is parked on, as `who`; the run goes on here.
+
+        Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when this question is not open (any more).
+        """
+        self._check_open()
+        known = await self._metadata(who, session_id)
+        if not who.may_answer:
+            raise RequestRefusedError(403, "you may not answer questions")
+        agent = known.get(AGENT_KEY) or self.agents.default
+        options = self.agents.options(agent, known.get(WISHES_KEY), session_store=self.store, resume=session_id)
+        key_file = options.key_file
+        try:
+            await answer_question(self.store, session_id, question_id, answer, answered_by=who.name, key_file=key_file)
+        except OptionsError as error:
+            raise RequestRefusedError(409, str(error)) from None
+        # The answer is in the log: whoever holds the session by now goes on with it.
+        with suppress(SessionLockedError):
+            await self._submit(session_id, None, options)
+
+    async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
+        """Say something to a run that goes on; the model gets it at the next step. 409 when none does."""
+        self._check_open()
+        await self._metadata(who, session_id)
+        said = read_prompt(prompt, paths=False)
+        run = self._runs.get(session_id)
+        if run is None:
+            raise RequestRefusedError(409, "no run goes on in this session here: send a prompt")
+        try:
+            run.send(said)
+        except OptionsError as error:
+            raise RequestRefusedError(409, str(error)) from None
+
+    async def cancel(self, who: Principal, session_id: str) -> bool:
+        """End the run of a session for good; the question that it asks is closed. False when none goes on."""
+        await self._metadata(who, session_id)
+        run = self._runs.get(session_id)
+        if run is None:
+            return False
+        await run.cancel()
+        return True
+
+    async def fork(self, who: Principal, session_id: str, *, at_seq: int | None = None, key: str | None = None) -> str:
+        """A copy of a session up to an event, None for all of it; returns its id. Sent again with its key, the same one."""
+        self._check_open()
+        await self._metadata(who, session_id)
+        fork_id = _hashed(who.tenant, "fork", _checked_key(key)) if key is not None else os.urandom(16).hex()
+        fork = partial(fork_session, self.store, session_id, at_seq=at_seq, session_id=fork_id)
+        try:
+            return str(await off_loop(True, fork))
+        except SessionExistsError:
+            made = await self._metadata(who, fork_id)
+            if made.get("parent_session_id") != session_id or at_seq not in (None, made.get("parent_seq")):
+                raise _other_body(key) from None
+            return fork_id
+
+    async def rewind(
+        self, who: Principal, session_id: str, *, to_seq: int | None = None, turns: int | None = None
+    ) -> Event:
+        """Take back in the model's view what stands behind an event, or the newest prompts; returns the event of that."""
+        self._check_open()
+        await self._metadata(who, session_id)
+        rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns)
+        event: Event = await off_loop(True, rewind)
+        return event
+
+    # --- read ----------------------------------------------------------------------------------------------------------
+
+    async def row(self, who: Principal, session_id: str) -> SessionSummary:
+        """The row of a session."""
+        await self._metadata(who, session_id)
+        row: SessionSummary = await off_loop(True, self.store.read_summary, session_id)
+        return row
+
+    async def rows(
+        self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0
+    ) -> list[SessionSummary]:
+        """A page of the tenant's sessions, the one last written to first."""
+        found: list[SessionSummary] = await off_loop(True, self._read_rows, who, query, limit, offset)
+        return found
+
+    async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
+        """Events of the tenant's sessions that hold every word."""
+        hits: list[SearchHit] = await off_loop(True, self._search, who, query, limit)
+        return hits
+
+    async def events(
+        self, who: Principal, session_id: str, *, after_seq: int = 0, limit: int = 500
+    ) -> tuple[list[Event], int]:
+        """Stored events behind a cursor, and the `seq` of the log's last one. 409 for a cursor behind that."""
+        await self._metadata(who, session_id)
+
+        def read() -> tuple[list[Event], int]:
+            last_seq = self.store.last_seq(session_id)
+            if after_seq > last_seq:
+                raise _beyond(after_seq, last_seq)
+            return self.store.read_events(session_id, after_seq=after_seq, limit=limit), last_seq
+
+        page: tuple[list[Event], int] = await off_loop(True, read)
+        return page
+
+    @asynccontextmanager
+    async def follow(
+        self, who: Principal, session_id: str, *, after_seq: int = 0, deltas: bool = True
+    ) -> AsyncGenerator[Follower, None]:
+        """Follow a session; its `batch` comes back empty when this process ends. 409 for a cursor behind the log."""
+        await self._metadata(who, session_id)
+        last_seq = await off_loop(True, self.store.last_seq, session_id)
+        if after_seq > last_seq:
+            raise _beyond(after_seq, last_seq)
+        follower = Follower(self.store, session_id, after_seq=after_seq, deltas=deltas)
+        self._followers.add(follower)
+        try:
+            yield follower
+        finally:
+            self._followers.discard(follower)
+            await follower.close()
+
+    # --- the life of a process -----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Begin to take runs; what they show is at hand for who follows later."""
+        watch_of(self.store)
+
+    def stop_taking(self) -> None:
+        """Take no more runs, and let those who follow go."""
+        self.is_draining = True
+        for follower in self._followers:
+            follower.wake()
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no more runs, and let every run come to the end of its step, or park it when that takes longer."""
+        self.stop_taking()
+        await asyncio.gather(*(run.suspend(grace_s) for run in self._runs.values()), return_exceptions=True)
+        if self._tending:
+            await asyncio.wait(self._tending)
+
+    # --- parts ---------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.is_draining:
+            raise RequestRefusedError(503, "this server is about to end: ask again", retry_after_s=1)
+
+    async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:
+        """What is known of a session of this tenant. One of another tenant is not found, in the same words."""
+        try:
+            known: dict[str, Any] = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
+        except (SessionNotFoundError, OptionsError):
+            known = {TENANT_KEY: None}
+        if known.get(TENANT_KEY, "") != who.tenant:
+            raise SessionNotFoundError(session_id)
+        return known
+
+    async def _place(self, who: Principal, name: str | None, key: str | None) -> tuple[str, bool]:
+        """The id that a client's name or key stands for, and whether there is such a session already."""
+        if name is None and key is None:
+            return os.urandom(16).hex(), False
+        # The owner's names are ids, as far as those are free for him; a tenant's names are his alone.
+        ids = [_hashed(who.tenant, *(("key", _checked_key(key)) if name is None else ("name", name)))]
+        if name is not None and not who.tenant:
+            ids.insert(0, name)
+        for session_id in ids:
+            if not await off_loop(True, self.store.session_exists, session_id):
+                return session_id, False
+            with suppress(SessionNotFoundError):
+                await self._metadata(who, session_id)
+                return session_id, True
+        raise SessionNotFoundError(ids[-1])
+
+    async def _earlier(self, session_id: str, request_id: str, key: str | None, *, is_there: bool) -> Started | None:
+        """What came of this request when it was taken before; None when it was not, or must be taken up again."""
+        run = self._runs.get(session_id)
+        if run is not None and run.request_id == request_id:
+            return Started(session_id, request_id, max(0, await run.begun() - 1), is_new=False)
+        if not is_there:
+            return None
+        view, _ = await off_loop(True, load_view, self.store, session_id)
+        if request_id in view.prompts:
+            is_over = view.result_of(request_id) is not None
+            return Started(session_id, request_id, view.prompts[request_id] - 1, is_new=False) if is_over else None
+        if key is not None and any(other.startswith(f"{key}~") for other in view.prompts):
+            raise _other_body(key)
+        return None
+
+    async def _submit(self, session_id: str, said: Any, options: OpenAgenticOptions) -> None:
+        """Start a run, and wait until its prompt is stored."""
+        if session_id in self._runs:
+            raise SessionLockedError(session_id, "a run of this server")
+        if len(self._runs) >= self._max_runs:
+            raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
+        run = self._runs[session_id] = submit(said, options)
+        task = asyncio.create_task(self._tend(session_id, run))
+        self._tending.add(task)
+        task.add_done_callback(self._tending.discard)
+        await run.begun()
+
+    async def _tend(self, session_id: str, run: BackgroundRun) -> None:
+        try:
+            await run.wait()
+        except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001 - `begun` raises it too, unless it came later
+            if run.has_begun and isinstance(error, Exception):
+                context = {"message": f"a run of session {session_id} failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
+        finally:
+            self._runs.pop(session_id, None)
+
+    def _read_rows(self, who: Principal, query: str | None, limit: int, offset: int) -> list[SessionSummary]:
+        return list(islice(self._rows_of(who, query), offset, offset + limit))
+
+    def _rows_of(self, who: Principal, query: str | None) -> Iterator[SessionSummary]:
+        at = 0
+        while page := self.store.list_session_summaries(query=query, limit=MAX_ROWS, offset=at):
+            yield from (row for row in page if self._is_of(who, row.id))
+            at += len(page)
+
+    def _search(self, who: Principal, query: str, limit: int) -> list[SearchHit]:
+        asked = limit
+        while True:
+            hits = self.store.search(query, limit=asked)
+            mine = {name for name in {hit.session_id for hit in hits} if self._is_of(who, name)}
+            found = [hit for hit in hits if hit.session_id in mine]
+            if len(found) >= limit or len(hits) < asked:
+                return found[:limit]
+            asked *= 4
+
+    def _is_of(self, who: Principal, session_id: str) -> bool:
+        try:
+            return bool(self.store.read_metadata(session_id)["metadata"].get(TENANT_KEY, "") == who.tenant)
+        except SessionNotFoundError:
+            return False
+
+
+def _request_id(key: str | None, body: Any) -> str:
+    """The name of a request: random, or the key it came with and the digest of what it asks."""
+    if key is None:
+        return os.urandom(16).hex()
+    return f"{_checked_key(key)}~{hashlib.sha256(dumps_json(body).encode()).hexdigest()[:16]}"
+
+
+def _checked_key(key: str | None) -> str:
+    if key is None or not _KEY.fullmatch(key):
+        raise RequestRefusedError(400, "an Idempotency-Key is 1 to 200 visible ASCII characters without ~")
+    return key
+
+
+def _hashed(*parts: str) -> str:
+    return hashlib.sha256(dumps_json(parts).encode()).hexdigest()[:32]
+
+
+def _other_body(key: str | None) -> RequestRefusedError:
+    return RequestRefusedError(422, f"the Idempotency-Key {key} came with another request before: take a new one")
+
+
+def _beyond(after_seq: int, last_seq: int) -> RequestRefusedError:
+    return RequestRefusedError(409, f"the log ends at {last_seq}, before {after_seq}: read it again from the start")

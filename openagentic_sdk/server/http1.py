@@ -1,0 +1,228 @@
+"""Read HTTP/1.1 requests, strictly (RFC 9112): bytes in, heads and pieces of bodies out, without any I/O.
+
+Whatever two programs on the way of a request could read in two ways is refused: both Content-Length and Transfer-Encoding, a
+repeated length, a bare line feed, a folded line, a blank before a colon, a chunk with an extension.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from ..errors import RequestRefusedError
+from ..frozen import frozen
+from ..patterns import regex
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_LINE_BYTES = 8 * 1024
+MAX_HEADERS = 100
+MAX_CHUNK_LINE = 16
+_REQUEST_LINE = regex(rb"([A-Z][A-Z-]{0,19}) (/[!\"$-~]*|\*) HTTP/1\.([01])")
+_NAME = regex(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = regex(rb"[\t -~\x80-\xff]*")
+_CHUNK_SIZE = regex(rb"[0-9A-Fa-f]{1,8}")
+_LENGTH = regex(rb"[0-9]{1,15}")
+
+Headers = list[tuple[bytes, bytes]]
+
+
+@frozen
+class Head:
+    """A request without its body. `target` is as it came; names of headers are lower-case.
+
+    `length` is that of the body in bytes, None for a chunked one. `is_kept` says whether the connection may go on.
+    """
+
+    method: str
+    target: bytes
+    minor: int
+    headers: Headers
+    length: int | None
+    is_kept: bool
+    expects: bool
+
+    def header(self, name: bytes) -> bytes | None:
+        """The first value of this header."""
+        return next((value for key, value in self.headers if key == name), None)
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether the client wants to speak WebSocket from here on."""
+        upgrade, connection = self.header(b"upgrade") or b"", self.header(b"connection") or b""
+        return upgrade.strip().lower() == b"websocket" and b"upgrade" in _words(connection)
+
+
+class RequestReader:
+    """The bytes of one connection, request by request: `read_head`, then `read_body` until it gives b"", and again.
+
+    Both give None while more bytes are needed, and raise `RequestRefusedError`; behind that, nothing more can be read.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._searched = 0
+        self._left: int | None = 0  # of the body, or of the chunk that is being read
+        self._is_chunked = False
+        self._chunk_ends = False
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes came and were not read yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> None:
+        """More bytes of the connection."""
+        self._buffer += data
+
+    def take_rest(self) -> bytes:
+        """What came behind the last head and body, which is no HTTP any more."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
+    def read_head(self) -> Head | None:
+        """The next request's head."""
+        buffer = self._buffer
+        end = buffer.find(b"\r\n\r\n", self._searched)
+        seen = len(buffer) if end < 0 else end + 4
+        if buffer.find(b"\n", self._searched, seen) >= 0 and _has_bare_end(buffer, self._searched, seen):
+            raise refused(400, "a line of the head does not end with CRLF")
+        line_end = buffer.find(b"\r\n", 0, MAX_LINE_BYTES + 2)
+        if line_end < 0 and len(buffer) > MAX_LINE_BYTES:
+            raise refused(414, f"the request line has more than {MAX_LINE_BYTES} bytes")
+        if seen > MAX_HEAD_BYTES:
+            raise refused(431, f"the head has more than {MAX_HEAD_BYTES} bytes")
+        if end < 0:
+            self._searched = max(0, len(buffer) - 3)
+            return None
+        lines = bytes(buffer[:end]).split(b"\r\n")
+        del buffer[: end + 4]
+        self._searched = 0
+        head = _read_lines(lines)
+        self._is_chunked, self._left = head.length is None, head.length or 0
+        self._chunk_ends = False
+        return head
+
+    def read_body(self) -> bytes | None:
+        """The next piece of the body; b"" behind the last one."""
+        while self._is_chunked and not self._left:
+            size = self._read_chunk_size()
+            if size is None:
+                return None
+            if not size:
+                self._is_chunked = False
+            self._left, self._chunk_ends = size, bool(size)
+        if not self._left:
+            return b""
+        piece = bytes(self._buffer[: self._left])
+        if not piece:
+            return None
+        del self._buffer[: len(piece)]
+        self._left -= len(piece)
+        return piece
+
+    def _read_chunk_size(self) -> int | None:
+        """The size of the next chunk; the last one, of size 0, only with the empty line that ends the body."""
+        buffer, start = self._buffer, 2 if self._chunk_ends else 0
+        if start and bytes(buffer[:2]) != b"\r\n"[: len(buffer)]:
+            raise refused(400, "a chunk is longer than its size says")
+        end = buffer.find(b"\r\n", start, start + MAX_CHUNK_LINE)
+        line = bytes(buffer[start : end if end >= 0 else start + MAX_CHUNK_LINE])
+        if end < 0:
+            if b"\n" in line or len(line) >= MAX_CHUNK_LINE:
+                raise refused(400, "the line before a chunk is no size in hex; extensions are not read")
+            return None
+        if not _CHUNK_SIZE.fullmatch(line):
+            raise refused(400, "the line before a chunk is no size in hex; extensions are not read")
+        size = int(line, 16)
+        if size == 0:
+            closing = bytes(buffer[end + 2 : end + 4])
+            if closing != b"\r\n"[: len(closing)]:
+                raise refused(400, "trailers are not read: end the body with an empty line")
+            if len(closing) < 2:
+                return None
+            end += 2
+        del buffer[: end + 2]
+        return size
+
+
+def refused(status: int, why: str) -> RequestRefusedError:
+    """The error of a request that is no proper HTTP."""
+    return RequestRefusedError(status, why)
+
+
+def _has_bare_end(buffer: bytearray, start: int, end: int) -> bool:
+    at = buffer.find(b"\n", start, end)
+    while at >= 0:
+        if at == 0 or buffer[at - 1] != 13:
+            return True
+        at = buffer.find(b"\n", at + 1, end)
+    return False
+
+
+def _words(value: bytes) -> list[bytes]:
+    return [word.strip(b" \t").lower() for word in value.split(b",")]
+
+
+def _read_lines(lines: list[bytes]) -> Head:
+    started = _REQUEST_LINE.fullmatch(lines[0])
+    if started is None:
+        raise refused(400, "the request line is not METHOD /PATH HTTP/1.1")
+    method, target, minor = started[1].decode(), started[2], int(started[3])
+    if target == b"*" and method != "OPTIONS":
+        raise refused(400, "the target * is for OPTIONS only")
+    if len(lines) - 1 > MAX_HEADERS:
+        raise refused(431, f"there are more than {MAX_HEADERS} headers")
+    headers: Headers = []
+    for line in lines[1:]:
+        name, colon, value = line.partition(b":")
+        if not colon or not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise refused(400, "a header is not NAME: VALUE on one line")
+        headers.append((name.lower(), value.strip(b" \t")))
+    once = {name: [value for key, value in headers if key == name] for name in _ONCE}
+    repeated = [name for name, values in once.items() if len(values) > 1]
+    if repeated:
+        raise refused(400, f"the header {repeated[0].decode()} stands there twice")
+    if not once[b"host"]:
+        raise refused(400, "the header Host is missing")
+    words = [word for key, value in headers if key == b"connection" for word in _words(value)]
+    expected = once[b"expect"]
+    if expected and expected[0].lower() != b"100-continue":
+        raise refused(417, "nothing but 100-continue can be expected")
+    return Head(
+        method,
+        target,
+        minor,
+        headers,
+        _body_length(once[b"content-length"], once[b"transfer-encoding"], minor),
+        is_kept=minor == 1 and b"close" not in words,
+        expects=bool(expected) and minor == 1,
+    )
+
+
+_ONCE = (b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization", b"origin", b"expect")
+
+
+def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int | None:
+    """RFC 9112 section 6.3, without its leniencies."""
+    if codings:
+        if lengths or not minor:
+            raise refused(400, "a body has Content-Length or, in HTTP/1.1, Transfer-Encoding: not both")
+        if codings[0].lower() != b"chunked":
+            raise refused(501, "the only Transfer-Encoding is chunked")
+        return None
+    if lengths and not _LENGTH.fullmatch(lengths[0]):
+        raise refused(400, "Content-Length is no number")
+    return int(lengths[0]) if lengths else 0
+
+
+def response_head(status: int, headers: Headers) -> bytes:
+    """The head of an answer. Raises `ValueError` for a header that would end its line."""
+    lines = [b"HTTP/1.1 %d %s" % (status, _REASONS.get(status, b""))]
+    for name, value in headers:
+        if not name or any(byte in name + value for byte in b"\r\n\0"):
+            raise ValueError(f"the header {name!r} cannot be sent")
+        lines.append(name + b": " + value)
+    return b"\r\n".join([*lines, b"", b""])
+
+
+_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}

@@ -1,0 +1,328 @@
+"""The native protocol: sessions, their events and what can be posted to them, below `/v1`; and the pages for people.
+
+Everything else that this server speaks is a projection of it. The table at the end is all that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from ..errors import (
+    AgentNotFoundError,
+    ConcurrencyError,
+    InvalidEventError,
+    OptionsError,
+    RequestRefusedError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ..frozen import frozen
+from ..runtime.recorder import off_loop
+from ..serialization import event_to_dict
+from ..sessions.folds.summary import SessionSummary
+from ..viewer.page import build_list, build_page
+from .call import Call
+from .desk import MAX_ROWS, Desk, Started
+from .guard import Guard, Principal
+from .streams import Lines, send_events
+
+MAX_PAGE_EVENTS = 1000
+MAX_PAGE_BYTES = 2 * 1024 * 1024
+
+
+@frozen
+class Office:
+    """What every route works with."""
+
+    desk: Desk
+    guard: Guard
+    lines: Lines
+
+
+Handler = Callable[[Call, Office], Awaitable[None]]
+_TEXT_OR_PARTS = (str, list)
+
+
+# --- what is posted, by a request or over a WebSocket ----------------------------------------------------------------
+
+
+async def post_run(
+    office: Office, who: Principal, session_id: str | None, body: Any, key: str | None
+) -> tuple[int, Any]:
+    """`{"prompt": text | parts | null, "agent"?, "options"?}`: a run in this session, or in a new one."""
+    given = _fields(body, prompt=_TEXT_OR_PARTS, agent=str, options=dict)
+    if session_id is None and "prompt" not in given:
+        raise RequestRefusedError(400, "a new session needs a prompt")
+    started = await office.desk.start(
+        who, given.get("agent"), given.get("prompt"), session_id=session_id, key=key, wishes=given.get("options")
+    )
+    return _status_of(started, is_new_session=session_id is None), vars(started)
+
+
+def _status_of(started: Started, *, is_new_session: bool) -> int:
+    return (201 if is_new_session else 202) if started.is_new else 200
+
+
+async def post_answer(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """`{"question_id", "answer"}`: the run goes on."""
+    given = _fields(body, question_id=str, answer=str)
+    if len(given) < 2:
+        raise RequestRefusedError(400, "an answer needs question_id and answer")
+    await office.desk.answer(who, session_id, given["question_id"], given["answer"])
+    return 202, {"session_id": session_id}
+
+
+async def post_message(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """`{"prompt": text | parts}`: the run that goes on gets it at its next step."""
+    given = _fields(body, prompt=_TEXT_OR_PARTS)
+    if "prompt" not in given:
+        raise RequestRefusedError(400, "a message needs a prompt")
+    await office.desk.steer(who, session_id, given["prompt"])
+    return 202, {"session_id": session_id}
+
+
+async def post_cancel(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """`{}`: the run ends; nothing happens when none goes on."""
+    _fields(body)
+    return 202, {"session_id": session_id, "was_running": await office.desk.cancel(who, session_id)}
+
+
+async def post_fork(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """`{"at_seq"?}`: a copy up to there."""
+    given = _fields(body, at_seq=int)
+    return 201, {"session_id": await office.desk.fork(who, session_id, at_seq=given.get("at_seq"), key=key)}
+
+
+async def post_rewind(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:
+    """`{"to_seq"}` or `{"turns"}`: what stands behind is taken back in the model's view."""
+    given = _fields(body, to_seq=int, turns=int)
+    return 200, event_to_dict(await office.desk.rewind(who, session_id, **given))
+
+
+POSTS: dict[str, Callable[..., Awaitable[tuple[int, Any]]]] = {
+    "runs": post_run,
+    "answers": post_answer,
+    "messages": post_message,
+    "cancel": post_cancel,
+    "fork": post_fork,
+    "rewind": post_rewind,
+}
+
+
+async def post(
+    office: Office, who: Principal, session_id: str | None, action: str, body: Any, key: str | None
+) -> tuple[int, Any]:
+    """What came of something that was posted: an HTTP status and a JSON value, also for what was refused."""
+    try:
+        if action not in POSTS:
+            raise RequestRefusedError(404, f"there is no {action!r:.50} to post to: {', '.join(POSTS)} are")
+        return await POSTS[action](office, who, session_id, body, key)
+    except REFUSALS as error:
+        status, message, _ = refusal_of(error)
+        return status, {"error": message}
+
+
+def _fields(body: Any, **known: type | tuple[type, ...]) -> dict[str, Any]:
+    """The fields of a JSON object; null counts as left out."""
+    if not isinstance(body, dict):
+        raise RequestRefusedError(400, "the body must be a JSON object")
+    for name, value in body.items():
+        if name not in known:
+            raise RequestRefusedError(
+                400, f"there is no field {name!r:.100}: the fields are {', '.join(known) or 'none'}"
+            )
+        if value is not None and (not isinstance(value, known[name]) or isinstance(value, bool)):
+            raise RequestRefusedError(400, f"the field {name} is of the wrong kind")
+    return {name: value for name, value in body.items() if value is not None}
+
+
+# --- what is refused ---------------------------------------------------------------------------------------------------
+
+_STATUS: tuple[tuple[type[Exception], int], ...] = (
+    (SessionNotFoundError, 404),
+    (AgentNotFoundError, 404),
+    (SessionLockedError, 409),
+    (SessionExistsError, 409),
+    (ConcurrencyError, 409),
+    (OptionsError, 400),
+    (InvalidEventError, 400),
+    (StorageError, 503),
+)
+REFUSALS: tuple[type[Exception], ...] = (RequestRefusedError, *(kind for kind, _ in _STATUS))
+
+
+def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
+    """The status, the sentence and the headers that a client gets for an error of `REFUSALS`."""
+    if isinstance(error, RequestRefusedError):
+        again = error.retry_after_s
+        return error.status, str(error), {} if again is None else {"Retry-After": f"{again:.0f}"}
+    if isinstance(error, SessionNotFoundError):
+        return 404, f"there is no session {error.session_id!r:.220} here", {}
+    if isinstance(error, SessionLockedError):
+        return (
+            409,
+            "a run goes on in this session: follow it, send it a message, cancel it, or fork it",
+            {"Retry-After": "1"},
+        )
+    if isinstance(error, StorageError):
+        return 503, "the session store does not answer: ask again", {"Retry-After": "2"}
+    return next(status for kind, status in _STATUS if isinstance(error, kind)), str(error), {}
+
+
+# --- the routes --------------------------------------------------------------------------------------------------------
+
+
+async def create_session(call: Call, office: Office) -> None:
+    status, value = await post_run(office, call.principal, None, await call.json(), call.header("idempotency-key"))
+    await call.reply(status, value, {"Location": f"/v1/sessions/{value['session_id']}"})
+
+
+async def post_to_session(call: Call, office: Office) -> None:
+    session_id, action = call.parts[2], call.parts[3]
+    status, value = await POSTS[action](
+        office, call.principal, session_id, await call.json(), call.header("idempotency-key")
+    )
+    await call.reply(status, value)
+
+
+async def list_agents(call: Call, office: Office) -> None:
+    agents = office.desk.agents
+    rows = [
+        {"name": name, "description": agent.description, "permission_modes": agents.modes(name)}
+        for name, agent in agents.items()
+    ]
+    await call.reply(200, {"agents": rows, "default": agents.default})
+
+
+async def list_sessions(call: Call, office: Office) -> None:
+    limit, offset = _number(call, "limit", 50, MAX_ROWS), _number(call, "offset", 0)
+    rows = await office.desk.rows(call.principal, query=call.query.get("query"), limit=limit, offset=offset)
+    await call.reply(200, {"sessions": [_row(row) for row in rows]})
+
+
+async def search(call: Call, office: Office) -> None:
+    hits = await office.desk.search(
+        call.principal, call.query.get("query", ""), limit=_number(call, "limit", 50, MAX_ROWS)
+    )
+    await call.reply(200, {"hits": [vars(hit) for hit in hits]})
+
+
+async def show_session(call: Call, office: Office) -> None:
+    await call.reply(200, _row(await office.desk.row(call.principal, call.parts[2])))
+
+
+async def show_events(call: Call, office: Office) -> None:
+    """A page of JSON, or server-sent events when they are asked for."""
+    after_seq = cursor_of(call)
+    if "text/event-stream" in (call.header("accept") or ""):
+        one_run = call.query.get("until") == "result"
+        return await send_events(call, office.desk, office.lines, call.parts[2], after_seq, one_run=one_run)
+    limit = _number(call, "limit", MAX_PAGE_EVENTS, MAX_PAGE_EVENTS)
+    events, last_seq = await office.desk.events(call.principal, call.parts[2], after_seq=after_seq, limit=limit)
+    lines, size = [], 0
+    for event in events:
+        lines.append(office.lines.line(event))
+        size += len(lines[-1])
+        after_seq = event.seq or after_seq
+        if size > MAX_PAGE_BYTES:
+            break
+    body = f'{{"events":[{",".join(lines)}],"next":{after_seq},"last_seq":{last_seq}}}'
+    await call.reply_bytes(200, body.encode("ascii"), [(b"content-type", b"application/json")])
+
+
+def cursor_of(call: Call) -> int:
+    """The `seq` that a client has seen last: `Last-Event-ID`, else `?after=`, else 0."""
+    text = call.header("last-event-id") or call.query.get("after") or "0"
+    if not (text.isascii() and text.isdigit()) or len(text) > 30:
+        raise RequestRefusedError(400, "a cursor is the seq of an event, a number from 0 on")
+    return int(text)
+
+
+def _number(call: Call, name: str, default: int, most: int = 10**9) -> int:
+    text = call.query.get(name, str(default))
+    if not (text.isascii() and text.isdigit()) or len(text) > 10 or int(text) > most:
+        raise RequestRefusedError(400, f"{name} is a number from 0 to {most}")
+    return int(text)
+
+
+def _row(row: SessionSummary) -> dict[str, Any]:
+    return {
+        "session_id": row.id,
+        "label": row.label,
+        **{name: value for name, value in vars(row).items() if name != "id"},
+    }
+
+
+# --- pages, and a browser's way in -------------------------------------------------------------------------------------
+
+
+async def show_list_page(call: Call, office: Office) -> None:
+    rows = await office.desk.rows(call.principal, query=call.query.get("query"), limit=MAX_ROWS)
+    await _reply_page(call, build_list(rows, address="/sessions/"))
+
+
+async def show_session_page(call: Call, office: Office) -> None:
+    session_id = call.parts[1]
+    row = await office.desk.row(call.principal, session_id)
+    events = office.desk.store.iter_events(session_id)
+    build = partial(build_page, events, title=row.label, live_address=f"/v1/sessions/{session_id}/events")
+    await _reply_page(call, await off_loop(True, build))
+
+
+async def _reply_page(call: Call, page: str) -> None:
+    kind = (b"content-type", b"text/html; charset=utf-8")
+    await call.reply_bytes(200, page.encode(), [kind, (b"content-security-policy", b"frame-ancestors 'none'")])
+
+
+async def make_ticket(call: Call, office: Office) -> None:
+    _fields(await call.json())
+    await call.reply(201, {"path": f"/signin/{office.guard.new_ticket(call.principal)}"})
+
+
+async def sign_in(call: Call, office: Office) -> None:
+    cookie = office.guard.redeem(call.parts[1], secure=call.scope["scheme"] == "https")
+    if cookie is None:
+        raise RequestRefusedError(401, "this ticket was used, or is too old: make a new one")
+    target = call.query.get("to", "/")
+    if not target.startswith("/") or target.startswith("//") or "\\" in target or not target.isprintable():
+        raise RequestRefusedError(400, "a ticket leads to a page of this server")
+    await call.reply(303, headers={"Location": target, "Set-Cookie": cookie})
+
+
+async def tell_health(call: Call, office: Office) -> None:
+    status = 503 if office.desk.is_draining else 200
+    await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
+
+
+# A part that is None stands for any one segment. `is_open` routes need no secret.
+Route = tuple[str, tuple[str | None, ...], Handler]
+OPEN: tuple[Route, ...] = (
+    ("GET", ("healthz",), tell_health),
+    ("GET", ("signin", None), sign_in),
+)
+ROUTES: tuple[Route, ...] = (
+    ("GET", ("v1", "agents"), list_agents),
+    ("GET", ("v1", "sessions"), list_sessions),
+    ("POST", ("v1", "sessions"), create_session),
+    ("GET", ("v1", "search"), search),
+    ("GET", ("v1", "sessions", None), show_session),
+    ("GET", ("v1", "sessions", None, "events"), show_events),
+    *(("POST", ("v1", "sessions", None, action), post_to_session) for action in POSTS),
+    ("POST", ("v1", "tickets"), make_ticket),
+    ("GET", (), show_list_page),
+    ("GET", ("sessions", None), show_session_page),
+)
+
+
+def find_routes(routes: tuple[Route, ...], parts: tuple[str, ...]) -> dict[str, Handler]:
+    """The handlers for a path, by method; empty when there is no such path."""
+    return {
+        method: handler
+        for method, pattern, handler in routes
+        if len(pattern) == len(parts)
+        and all(wanted in (None, part) for wanted, part in zip(pattern, parts, strict=True))
+    }

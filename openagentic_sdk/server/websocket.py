@@ -1,0 +1,183 @@
+"""Read and write WebSocket frames (RFC 6455), as a server, without any I/O.
+
+No extensions are offered, so reserved bits are zero and nothing is compressed. A message is text, whose UTF-8 is checked as
+it comes, or bytes; its size is bounded before its payload is waited for.
+"""
+
+from __future__ import annotations
+
+import base64
+import codecs
+import hashlib
+import struct
+from io import StringIO
+from typing import Literal
+
+from ..frozen import frozen
+
+GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
+# Codes that a peer may send in a close frame, RFC 6455 section 7.4.
+_CODES = frozenset({1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014})
+
+
+@frozen
+class Received:
+    """What a peer sent. `data` is a text's str, else bytes; of a close, its reason. `code` is a close's, 1005 for none."""
+
+    kind: Literal["text", "binary", "ping", "pong", "close"]
+    data: str | bytes
+    code: int = 0
+
+
+class BrokenFrameError(Exception):
+    """The peer broke the protocol: the connection ends with this close code."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+def accept_key(key: bytes) -> bytes:
+    """What the server answers to a client's Sec-WebSocket-Key."""
+    return base64.b64encode(hashlib.sha1(key + GUID, usedforsecurity=False).digest())
+
+
+def is_key(key: bytes | None) -> bool:
+    """Whether this is a Sec-WebSocket-Key: 16 bytes in base64."""
+    try:
+        return key is not None and len(base64.b64decode(key, validate=True)) == 16
+    except ValueError:
+        return False
+
+
+def frame(opcode: int, payload: bytes) -> bytes:
+    """One whole frame from a server, which masks nothing."""
+    size = len(payload)
+    if size < 126:
+        return bytes((0x80 | opcode, size)) + payload
+    if size < 0x10000:
+        return struct.pack("!BBH", 0x80 | opcode, 126, size) + payload
+    return struct.pack("!BBQ", 0x80 | opcode, 127, size) + payload
+
+
+def close_frame(code: int, reason: str = "") -> bytes:
+    """A close frame; 1005 stands for one without a code. The reason is cut to what fits."""
+    if code == 1005:
+        return frame(CLOSE, b"")
+    return frame(
+        CLOSE, struct.pack("!H", code) + reason.encode("utf-8", "replace")[:123].decode("utf-8", "ignore").encode()
+    )
+
+
+class FrameReader:
+    """The bytes that a client sends, as messages. Behind a close, and behind an error, nothing more is read."""
+
+    def __init__(self, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._buffer = bytearray()
+        self._opcode = 0  # of the message that has begun, 0 for none
+        self._text, self._bytes = StringIO(), bytearray()
+        self._size = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self.is_over = False
+
+    @property
+    def waiting(self) -> int:
+        """How many bytes came and were not read yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> None:
+        """More bytes from the client."""
+        if not self.is_over:
+            self._buffer += data
+
+    def next(self) -> Received | None:
+        """The next message or control frame; None while more bytes are needed. Raises `BrokenFrameError`."""
+        try:
+            while not self.is_over and (found := self._next_frame()) is not None:
+                received = self._take(*found)
+                if received is not None:
+                    self.is_over = received.kind == "close"
+                    return received
+        except BrokenFrameError:
+            self.is_over = True
+            raise
+        return None
+
+    def _next_frame(self) -> tuple[bool, int, bytes] | None:
+        """Whether it is final, its opcode and its unmasked payload."""
+        buffer = self._buffer
+        if len(buffer) < 2:
+            return None
+        is_final, opcode, size = bool(buffer[0] & 0x80), buffer[0] & 0x0F, buffer[1] & 0x7F
+        self._check_start(is_final, opcode, size, buffer[0] & 0x70, buffer[1] & 0x80)
+        start = {126: 4, 127: 10}.get(size, 2)
+        if len(buffer) < start:
+            return None
+        if size >= 126:
+            size = int.from_bytes(buffer[2:start], "big")
+            if size >> 63:
+                raise BrokenFrameError(1002, "a length has its highest bit set")
+            if size < (126 if start == 4 else 0x10000):
+                raise BrokenFrameError(1002, "a length is not written in the shortest way")
+        if opcode < 8 and self._size + size > self._max_bytes:
+            raise BrokenFrameError(1009, f"a message has more than {self._max_bytes} bytes")
+        if len(buffer) < start + 4 + size:
+            return None
+        mask, payload = bytes(buffer[start : start + 4]), bytes(buffer[start + 4 : start + 4 + size])
+        del buffer[: start + 4 + size]
+        key = (mask * (size // 4 + 1))[:size]
+        return is_final, opcode, (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
+
+    def _check_start(self, is_final: bool, opcode: int, size: int, reserved: int, is_masked: int) -> None:
+        if reserved:
+            raise BrokenFrameError(1002, "reserved bits are set")
+        if opcode not in (0, TEXT, BINARY, CLOSE, PING, PONG):
+            raise BrokenFrameError(1002, f"there is no opcode {opcode}")
+        if not is_masked:
+            raise BrokenFrameError(1002, "a client's frame is not masked")
+        if opcode >= 8 and (not is_final or size > 125):
+            raise BrokenFrameError(1002, "a control frame is fragmented or has more than 125 bytes")
+        if opcode == 0 and not self._opcode:
+            raise BrokenFrameError(1002, "a message goes on that has not begun")
+        if opcode in (TEXT, BINARY) and self._opcode:
+            raise BrokenFrameError(1002, "a message begins inside of another")
+
+    def _take(self, is_final: bool, opcode: int, payload: bytes) -> Received | None:
+        if opcode == PING:
+            return Received("ping", payload)
+        if opcode == PONG:
+            return Received("pong", payload)
+        if opcode == CLOSE:
+            return _read_close(payload)
+        self._opcode = opcode or self._opcode
+        self._size += len(payload)
+        if self._opcode == TEXT:
+            try:
+                self._text.write(self._decoder.decode(payload, is_final))
+            except UnicodeDecodeError:
+                raise BrokenFrameError(1007, "a text is not UTF-8") from None
+        else:
+            self._bytes += payload
+        if not is_final:
+            return None
+        whole = (
+            Received("text", self._text.getvalue()) if self._opcode == TEXT else Received("binary", bytes(self._bytes))
+        )
+        self._opcode, self._size, self._text, self._bytes = 0, 0, StringIO(), bytearray()
+        self._decoder.reset()
+        return whole
+
+
+def _read_close(payload: bytes) -> Received:
+    if not payload:
+        return Received("close", "", 1005)
+    code = int.from_bytes(payload[:2], "big")
+    if len(payload) == 1 or not (code in _CODES or 3000 <= code <= 4999):
+        raise BrokenFrameError(1002, "a close has no code that may be sent")
+    try:
+        return Received("close", payload[2:].decode("utf-8"), code)
+    except UnicodeDecodeError:
+        raise BrokenFrameError(1007, "the reason of a close is not UTF-8") from None

@@ -1,0 +1,284 @@
+"""What the tests of the server share: agents with scripted models, requests to the application itself, and a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from openagentic_sdk.agents import Agents, NamedAgent
+from openagentic_sdk.options import OpenAgenticOptions
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.server.asgi import Application, app
+from openagentic_sdk.server.guard import Principal
+from openagentic_sdk.server.listen import SmallServer
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.function import tool
+
+TOKEN = "a-token-for-tests-only"
+AUTH = {"Authorization": f"Bearer {TOKEN}"}
+WAIT_S = 20  # bounds failures only
+ASK = {"tool_calls": [{"name": "AskUserQuestion", "arguments": {"question": "Milk or lemon?"}}]}
+
+
+class Gate:
+    """A tool whose calls wait until the test lets them go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.open = threading.Event(), threading.Event()
+
+    def tool(self) -> Any:
+        @tool(effect="read")
+        def hold() -> str:
+            """Wait."""
+            self.reached.set()
+            if not self.open.wait(WAIT_S):
+                raise TimeoutError("the test let nobody go on")
+            return "held"
+
+        return hold
+
+
+def options(turns: Any = (), *tools: Any, mode: str = "bypass", **more: Any) -> OpenAgenticOptions:
+    """Options of an agent with a scripted model, its own tools and AskUserQuestion."""
+    return OpenAgenticOptions(
+        provider=ScriptedProvider(turns),
+        model="scripted",
+        tools=[AskUserQuestionTool(), *tools],
+        permission_gate=PermissionGate(permission_mode=mode),
+        system_prompt="A test.",
+        **more,
+    )
+
+
+def agents(**given: Any) -> Agents:
+    """A registry; a list stands for the turns that each run of the agent plays anew."""
+
+    def fresh(turns: Any) -> Any:
+        return NamedAgent(lambda: options(turns)) if isinstance(turns, list) else turns
+
+    return Agents({name: fresh(turns) for name, turns in (given or {"tea": ["Tea."]}).items()})
+
+
+TENANTS = {
+    "token-of-anna-at-north": Principal("north", True, "anna"),
+    "token-of-bert-at-north": Principal("north", False, "bert"),
+    "token-of-carl-at-south": Principal("south", True, "carl"),
+}
+
+
+def by_tenant(scope: Any) -> Principal | None:
+    """An `auth` with several tenants."""
+    values = [value.decode() for name, value in scope["headers"] if name == b"authorization"]
+    return TENANTS.get(values[0].removeprefix("Bearer ")) if values else None
+
+
+def bearer(token: str) -> dict[str, str]:
+    """The header of a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
+# --- the application itself ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Answer:
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def ask(
+    application: Application,
+    method: str,
+    target: str,
+    body: Any = None,
+    *,
+    headers: Mapping[str, str] | None = None,
+    raw_headers: list[tuple[bytes, bytes]] | None = None,
+    pieces: list[bytes] | None = None,
+    server: tuple[str, int] | None = ("127.0.0.1", 8000),
+) -> Answer:
+    """One request, without a connection. A header of None is left out of the usual ones; a stream is read to its end."""
+    path, _, query = target.partition("?")
+    sent = {"Host": "127.0.0.1:8000", **AUTH}
+    if body is not None:
+        sent["Content-Type"] = "application/json"
+    sent |= dict(headers or {})
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    coming = [
+        {"type": "http.request", "body": piece, "more_body": True}
+        for piece in (pieces if pieces is not None else [data])
+    ]
+    coming.append({"type": "http.request", "body": b"", "more_body": False})
+    never = asyncio.Event()
+    answer = Answer()
+
+    async def receive() -> Any:
+        if coming:
+            return coming.pop(0)
+        await never.wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            answer.status = message["status"]
+            answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            answer.body += message.get("body", b"")
+
+    listed = [(name.lower().encode(), value.encode()) for name, value in sent.items() if value is not None]
+    scope = {
+        "type": "http",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "headers": [*listed, *(raw_headers or [])],
+        "server": server,
+        "root_path": "",
+    }
+    await asyncio.wait_for(application(scope, receive, send), WAIT_S)
+    return answer
+
+
+async def until(condition: Any) -> Any:
+    """What an awaited condition gives as soon as it is true."""
+    async with asyncio.timeout(WAIT_S):
+        while not (found := await condition()):  # noqa: ASYNC110 - it is another side's, which tells nobody here
+            await asyncio.sleep(0.005)
+        return found
+
+
+async def until_state(application: Application, session_id: str, *states: str) -> Any:
+    """The row of a session once it is in one of these states."""
+
+    async def look() -> Any:
+        row = (await ask(application, "GET", f"/v1/sessions/{session_id}")).json
+        return row if row["state"] in states else None
+
+    return await until(look)
+
+
+# --- a real server -------------------------------------------------------------------------------------------------------
+
+
+class Served:
+    """The application behind the small server, in a thread, on a free port of 127.0.0.1."""
+
+    def __init__(self, registry: Agents | None = None, **settings: Any) -> None:
+        settings = {"store": MemorySessionStore(), "auth": TOKEN, "grace_s": 2.0, **settings}
+        self.application = app(registry or agents(), **settings)
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        if not self._ready.wait(WAIT_S):
+            raise TimeoutError("the server did not start")
+        self.port = urlsplit(self.server.address).port
+        self.host = f"127.0.0.1:{self.port}"
+
+    async def _run(self) -> None:
+        self.loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        self.server = SmallServer(self.application)
+        await self.server.start()
+        self._ready.set()
+        await self._end.wait()
+        await self.server.stop()
+
+    def close(self) -> None:
+        """End it, gracefully."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._end.set)
+            self._thread.join(WAIT_S)
+            assert not self._thread.is_alive(), "the server does not end"
+
+    @property
+    def store(self) -> Any:
+        return self.application.desk.store
+
+    def connect(self, *, small_buffers: bool = False) -> socket.socket:
+        """A bare connection."""
+        sock = socket.socket()
+        if small_buffers:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(WAIT_S)
+        sock.connect(("127.0.0.1", self.port))
+        return sock
+
+    def raw(self, data: bytes) -> bytes:
+        """What comes back for these bytes until the server ends the connection."""
+        with self.connect() as sock:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            return read_all(sock)
+
+    def ask(self, method: str, target: str, body: Any = None, **headers: str) -> Answer:
+        """One request by the standard library's client."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        try:
+            sent = {**AUTH, **({} if body is None else {"Content-Type": "application/json"}), **headers}
+            connection.request(method, target, None if body is None else json.dumps(body), sent)
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def stream(self, target: str, **headers: str) -> Stream:
+        """Server-sent events."""
+        return Stream(self, target, headers)
+
+
+class Stream:
+    """Reads server-sent events, one by one, as dicts of their fields."""
+
+    def __init__(self, served: Served, target: str, headers: Mapping[str, str]) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=WAIT_S)
+        self._connection.request("GET", target, headers={**AUTH, "Accept": "text/event-stream", **headers})
+        self.answer = self._connection.getresponse()
+        self.status = self.answer.status
+
+    def next(self) -> dict[str, str] | None:
+        """The next event, None at the end. Comments are left out."""
+        fields: dict[str, str] = {}
+        while line := self.answer.readline().decode():
+            line = line.rstrip("\n")
+            if not line and "data" in fields:
+                return fields
+            name, colon, value = line.partition(":")
+            if name and colon:
+                fields[name] = value.removeprefix(" ")
+        return None
+
+    def events(self, count: int | None = None) -> list[dict[str, Any]]:
+        """The JSON of so many events, or of all until the end."""
+        found: list[dict[str, Any]] = []
+        while (count is None or len(found) < count) and (event := self.next()) is not None:
+            found.append(json.loads(event["data"]))
+        return found
+
+    def close(self) -> None:
+        self.answer.close()
+        self._connection.close()
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Everything until the other side ends."""
+    data = b""
+    try:
+        while piece := sock.recv(65536):
+            data += piece
+    except ConnectionResetError:
+        pass
+    return data

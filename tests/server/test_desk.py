@@ -1,0 +1,269 @@
+"""What clients do: start, answer, steer, cancel, fork, rewind and read, over the application itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import unittest
+
+from openagentic_sdk.events import PermissionDecision, UserAnswer, UserMessage
+from openagentic_sdk.server.asgi import app
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+
+from .support import ASK, TOKEN, Gate, agents, ask, options, until_state
+
+
+class DeskCase(unittest.IsolatedAsyncioTestCase):
+    def app(self, store=None, registry=None, **given):
+        self.store = store or MemorySessionStore()
+        made = app(registry or agents(**given), store=self.store, auth=TOKEN)
+        self.addAsyncCleanup(made.desk.drain, 2.0)
+        made.desk.open()
+        return made
+
+    async def start(self, application, prompt="Go.", **more):
+        answer = await ask(application, "POST", "/v1/sessions", {"prompt": prompt, **more})
+        self.assertEqual(answer.status, 201, answer.body)
+        return answer.json["session_id"]
+
+    def texts(self, session_id, kind=UserMessage):
+        return [event for event in self.store.read_events(session_id) if isinstance(event, kind)]
+
+
+class Runs(DeskCase):
+    async def test_a_prompt_is_stored_before_its_answer_and_the_run_goes_on_by_itself(self):
+        application = self.app(tea=["Tea.", "More."])
+        answer = await ask(application, "POST", "/v1/sessions", {"prompt": "Tea?", "agent": "tea"})
+        session_id = answer.json["session_id"]
+        self.assertEqual((answer.status, answer.headers["location"]), (201, f"/v1/sessions/{session_id}"))
+        [prompt] = self.texts(session_id)
+        self.assertEqual((prompt.text, prompt.request_id), ("Tea?", answer.json["request_id"]))
+        row = await until_state(application, session_id, "idle")
+        self.assertEqual((row["turns"], row["first_prompt"]), (1, "Tea?"))
+        again = await ask(application, "POST", f"/v1/sessions/{session_id}/runs", {"prompt": "More?"})
+        self.assertEqual((again.status, again.json["after_seq"]), (202, row["events"]))
+        await until_state(application, session_id, "idle")
+        self.assertEqual([event.text for event in self.texts(session_id)], ["Tea?", "More?"])
+
+    async def test_a_question_parks_the_run_and_the_answer_that_goes_on_with_it_names_who_gave_it(self):
+        application = self.app(tea=[ASK, "Lemon it is."])
+        registry = application.desk.agents
+        session_id = await self.start(application)
+        row = await until_state(application, session_id, "waiting")
+        self.assertEqual(len(application.desk._runs), 0, "a parked run holds no place")
+        [question_id] = row["open_questions"]
+        path, body = f"/v1/sessions/{session_id}/answers", {"question_id": question_id, "answer": "lemon"}
+        self.assertEqual((await ask(application, "POST", path, {**body, "question_id": "x"})).status, 409)
+        # The second turn is played by the run that goes on: each has a model of its own.
+        registry._agents["tea"] = agents(tea=["Lemon it is."])["tea"]
+        both = await asyncio.gather(*(ask(application, "POST", path, body) for _ in range(2)))
+        self.assertEqual(sorted(answer.status for answer in both), [202, 409])
+        await until_state(application, session_id, "idle")
+        [given] = self.texts(session_id, UserAnswer)
+        self.assertEqual((given.answer, given.answered_by), ("lemon", "user"))
+        self.assertEqual((await ask(application, "POST", path, body)).status, 409)
+
+    async def test_a_call_that_needs_a_person_runs_when_one_says_yes_and_the_decision_says_who(self):
+        gate = Gate()
+        gate.open.set()
+        call = {"tool_calls": [{"name": "hold", "arguments": {}}]}
+        registry = agents(tea=options([call, "Held."], gate.tool(), mode="prompt"))
+        application = self.app(registry=registry)
+        session_id = await self.start(application)
+        row = await until_state(application, session_id, "waiting")
+        self.assertFalse(gate.reached.is_set())
+        body = {"question_id": row["open_questions"][0], "answer": "yes"}
+        await ask(application, "POST", f"/v1/sessions/{session_id}/answers", body)
+        await until_state(application, session_id, "idle")
+        self.assertTrue(gate.reached.is_set())
+        self.assertTrue(self.texts(session_id, PermissionDecision)[-1].allowed)
+
+    async def test_a_message_reaches_the_run_that_goes_on_and_a_cancel_ends_it(self):
+        gate = Gate()
+        turns = [{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Done."]
+        application = self.app(tea=options(turns, gate.tool()))
+        session_id = await self.start(application)
+        await asyncio.to_thread(gate.reached.wait, 20)
+        path = f"/v1/sessions/{session_id}"
+        self.assertEqual((await ask(application, "POST", f"{path}/runs", {"prompt": "x"})).status, 409)
+        self.assertEqual((await ask(application, "POST", f"{path}/messages", {"prompt": "Faster."})).status, 202)
+        gate.open.set()
+        await until_state(application, session_id, "idle")
+        self.assertIn(("steering", "Faster."), [(event.origin, event.text) for event in self.texts(session_id)])
+        self.assertEqual((await ask(application, "POST", f"{path}/messages", {"prompt": "x"})).status, 409)
+        self.assertEqual((await ask(application, "POST", f"{path}/cancel", {})).json["was_running"], False)
+
+        gate = Gate()
+        application = self.app(tea=options(turns, gate.tool()))
+        session_id = await self.start(application)
+        await asyncio.to_thread(gate.reached.wait, 20)
+        cancelling = asyncio.create_task(ask(application, "POST", f"/v1/sessions/{session_id}/cancel", {}))
+        await asyncio.sleep(0)
+        gate.open.set()
+        self.assertEqual((await cancelling).json["was_running"], True)
+        self.assertEqual(self.store.read_events(session_id)[-1].stop_reason, "interrupted")
+
+    async def test_forks_and_rewinds_are_sessions_and_events_like_any_other(self):
+        application = self.app(tea=["One."])
+        session_id = await self.start(application)
+        row = await until_state(application, session_id, "idle")
+        path = f"/v1/sessions/{session_id}"
+        forked = await ask(application, "POST", f"{path}/fork", {"at_seq": 2})
+        self.assertEqual(forked.status, 201)
+        self.assertEqual([event.seq for event in self.store.read_events(forked.json["session_id"])], [1, 2, 3])
+        for wrong in ({"at_seq": 10**6}, {"at_seq": -1}, {"at_seq": True}, {"at_seq": "2"}, {"to": 2}, []):
+            self.assertEqual((await ask(application, "POST", f"{path}/fork", wrong)).status, 400, wrong)
+        keyed = [
+            (await ask(application, "POST", f"{path}/fork", {"at_seq": 2}, headers={"Idempotency-Key": "f"})).json
+            for _ in range(2)
+        ]
+        self.assertEqual(keyed[0], keyed[1])
+        other = await ask(application, "POST", f"{path}/fork", {"at_seq": 1}, headers={"Idempotency-Key": "f"})
+        self.assertEqual(other.status, 422)
+        rewound = await ask(application, "POST", f"{path}/rewind", {"turns": 1})
+        self.assertEqual((rewound.status, rewound.json["type"], rewound.json["to_seq"]), (200, "session.rewound", 1))
+        self.assertEqual((await ask(application, "POST", f"{path}/rewind", {})).status, 400)
+        self.assertEqual(row["events"] + 1, self.store.last_seq(session_id))
+
+    async def test_what_a_client_may_not_say_is_refused_and_leaves_no_session(self):
+        application = self.app()
+        wrong = (
+            {},
+            {"prompt": None},
+            {"prompt": 3},
+            {"prompt": ""[1:], "agent": 3},
+            {"prompt": "x", "cwd": "/"},
+            {"prompt": "x", "options": {"cwd": "/"}},
+            {"prompt": "x", "options": {"permission_mode": "bypass"}},
+            {"prompt": "x", "options": {"max_steps": 10**9}},
+            {"prompt": [{"type": "image", "path": "/etc/passwd"}]},
+            {"prompt": "x", "session_id": "mine"},
+            [],
+            "x",
+            3,
+        )
+        for body in wrong:
+            self.assertEqual((await ask(application, "POST", "/v1/sessions", body)).status, 400, body)
+        self.assertEqual((await ask(application, "POST", "/v1/sessions", {"prompt": "x", "agent": "no"})).status, 404)
+        self.assertEqual(self.store.list_sessions(), [])
+
+    async def test_more_runs_than_there_is_room_for_are_told_to_come_again(self):
+        gate = Gate()
+        registry = agents(tea=options([{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Done."], gate.tool()))
+        application = app(registry, store=MemorySessionStore(), auth=TOKEN, max_runs=1)
+        await self.start(application)
+        refused = await ask(application, "POST", "/v1/sessions", {"prompt": "x"})
+        self.assertEqual((refused.status, refused.headers["retry-after"]), (429, "2"))
+        self.assertEqual(len(application.desk.store.list_sessions()), 1)
+        gate.open.set()
+        await application.desk.drain(5)
+        late = await ask(application, "POST", "/v1/sessions", {"prompt": "x"})
+        self.assertEqual((late.status, late.headers["retry-after"]), (503, "1"))
+
+
+class Retries(DeskCase):
+    """The same key is the same request, whoever answers it."""
+
+    async def test_a_retry_runs_nothing_twice_here_or_in_a_process_that_comes_later(self):
+        with tempfile.TemporaryDirectory() as folder:
+            store = SqliteSessionStore(f"{folder}/s.db")
+            self.addCleanup(store.close)
+            first = self.app(store)
+            key, body = {"Idempotency-Key": "order-1"}, {"prompt": "Once."}
+            both = await asyncio.gather(*(ask(first, "POST", "/v1/sessions", body, headers=key) for _ in range(2)))
+            self.assertEqual(sorted(answer.status for answer in both), [200, 201])
+            session_id = both[0].json["session_id"]
+            self.assertEqual(both[1].json["session_id"], session_id)
+            await until_state(first, session_id, "idle")
+            later = self.app(store)
+            again = await ask(later, "POST", "/v1/sessions", body, headers=key)
+            self.assertEqual((again.status, again.json["is_new"], again.json["after_seq"]), (200, False, 1))
+            other = await ask(later, "POST", "/v1/sessions", {"prompt": "Twice."}, headers=key)
+            self.assertEqual(other.status, 422)
+            runs = f"/v1/sessions/{session_id}/runs"
+            for status, prompt in ((202, "A."), (200, "A."), (422, "B.")):
+                answer = await ask(later, "POST", runs, {"prompt": prompt}, headers={"Idempotency-Key": "order-2"})
+                self.assertEqual(answer.status, status)
+                await until_state(later, session_id, "idle")
+            self.assertEqual([event.text for event in self.texts(session_id)], ["Once.", "A."])
+            for key_text in ("", "with ~", "x" * 201, "ü", "a b"):
+                answer = await ask(
+                    later, "POST", runs, {"prompt": "A."}, raw_headers=[(b"idempotency-key", key_text.encode())]
+                )
+                self.assertEqual(answer.status, 400, key_text)
+
+    async def test_a_prompt_whose_run_died_is_taken_up_again_and_not_said_twice(self):
+        store = MemorySessionStore()
+        application = self.app(store)
+        key, body = {"Idempotency-Key": "k"}, {"prompt": "Once."}
+        made = (await ask(application, "POST", "/v1/sessions", body, headers=key)).json
+        await until_state(application, made["session_id"], "idle")
+        # What a process leaves that was killed behind the prompt.
+        events = store.read_events(made["session_id"])
+        store.delete_session(made["session_id"])
+        store.import_session(made["session_id"], events[:2])
+        again = await ask(self.app(store), "POST", "/v1/sessions", body, headers=key)
+        self.assertEqual((again.json["session_id"], again.json["is_new"]), (made["session_id"], True))
+        await until_state(application, made["session_id"], "idle")
+        self.assertEqual([event.text for event in self.texts(made["session_id"])], ["Once."])
+
+
+class Reading(DeskCase):
+    async def test_pages_of_events_have_cursors_that_are_seqs(self):
+        application = self.app()
+        session_id = await self.start(application)
+        row = await until_state(application, session_id, "idle")
+        path, count = f"/v1/sessions/{session_id}/events", row["events"]
+        seen, after = [], 0
+        while after < count:
+            page = (await ask(application, "GET", f"{path}?after={after}&limit=2")).json
+            seen += [event["seq"] for event in page["events"]]
+            after = page["next"]
+            self.assertEqual(page["last_seq"], count)
+        self.assertEqual(seen, list(range(1, count + 1)))
+        self.assertEqual((await ask(application, "GET", f"{path}?after={count}")).json["events"], [])
+        for cursor, status in ((count + 1, 409), (10**25, 409), ("-1", 400), ("x", 400), ("1.0", 400), ("%D9%A1", 400)):
+            self.assertEqual((await ask(application, "GET", f"{path}?after={cursor}")).status, status, cursor)
+        huge = await ask(application, "GET", path, headers={"Last-Event-ID": "9" * 5000})
+        self.assertEqual(huge.status, 400)
+
+    async def test_streams_begin_behind_the_cursor_and_end_behind_the_run(self):
+        application = self.app()
+        session_id = await self.start(application)
+        count = (await until_state(application, session_id, "idle"))["events"]
+        path = f"/v1/sessions/{session_id}/events?until=result"
+        for headers, first in (({}, 1), ({"Last-Event-ID": "3"}, 4)):
+            answer = await ask(application, "GET", path, headers={"Accept": "text/event-stream", **headers})
+            self.assertEqual(answer.headers["content-type"], "text/event-stream")
+            self.assertEqual(answer.headers["x-accel-buffering"], "no")
+            ids = [int(line[4:]) for line in answer.body.decode().split("\n") if line.startswith("id: ")]
+            self.assertEqual(ids, list(range(first, count + 1)))
+            lines = [line[6:] for line in answer.body.decode().split("\n") if line.startswith("data: ")]
+            self.assertEqual([json.loads(line)["seq"] for line in lines], ids)
+        over = {"Accept": "text/event-stream", "Last-Event-ID": str(count)}
+        self.assertEqual((await ask(application, "GET", path, headers=over)).status, 204)
+        over["Last-Event-ID"] = str(count + 1)
+        self.assertIn(b"event: resync\nid:\n", (await ask(application, "GET", path, headers=over)).body)
+
+    async def test_lists_and_searches_name_what_is_there(self):
+        application = self.app()
+        for prompt in ("green tea", "black tea", "coffee"):
+            await until_state(application, await self.start(application, prompt), "idle")
+        rows = (await ask(application, "GET", "/v1/sessions")).json["sessions"]
+        self.assertEqual([row["label"] for row in rows], ["coffee", "black tea", "green tea"])
+        page = (await ask(application, "GET", "/v1/sessions?limit=1&offset=1")).json["sessions"]
+        self.assertEqual([row["label"] for row in page], ["black tea"])
+        found = (await ask(application, "GET", "/v1/sessions?query=tea")).json["sessions"]
+        self.assertEqual(len(found), 2)
+        hits = (await ask(application, "GET", "/v1/search?query=green")).json["hits"]
+        self.assertEqual([hit["type"] for hit in hits], ["user.message"])
+        for wrong in ("limit=x", "limit=-1", "limit=100000", "offset=1e3", "limit=1&limit=2"):
+            self.assertEqual((await ask(application, "GET", f"/v1/sessions?{wrong}")).status, 400, wrong)
+        named = (await ask(application, "GET", "/v1/agents")).json
+        self.assertEqual((named["default"], [agent["name"] for agent in named["agents"]]), ("tea", ["tea"]))
+
+
+if __name__ == "__main__":
+    unittest.main()
