@@ -7,6 +7,7 @@ result hears of it as if the test had run there. One core, or a system without f
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import select
@@ -102,6 +103,7 @@ class Spread(unittest.TestSuite):
 
     def run(self, result: unittest.TestResult, debug: bool = False) -> unittest.TestResult:
         modules = sorted(self, key=source_bytes, reverse=True)  # the long ones first, so that all end together
+        gc.freeze()  # what is loaded stays: no worker looks through it for garbage
         workers = [Worker(modules) for _ in range(min(self.workers, len(modules)))]
         numbers = iter(range(len(modules)))
         for worker in workers:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import gc
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -36,7 +38,11 @@ def package_modules() -> dict[str, Module]:
 @cache
 def read_modules(folder: str) -> tuple[Module, ...]:
     """Every module below a folder of the repository."""
-    return tuple(_read(path) for path in sorted((ROOT / folder).rglob("*.py")))
+    gc.disable()  # a million nodes are made and all of them kept: looking through them for garbage takes most of the time
+    try:
+        return tuple(_read(path) for path in sorted((ROOT / folder).rglob("*.py")))
+    finally:
+        gc.enable()
 
 
 @cache
@@ -89,10 +95,25 @@ def ours_imported_by(module: Module) -> Iterator[tuple[str, int]]:
             yield target, line
 
 
-def functions_of(module: Module) -> Iterator[tuple[str, int, int]]:
-    """Name, line and length in lines, without the docstring, of every function of a module."""
-    for node in nodes_of(module):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) else node.body
-            first = body[0].lineno if body else node.lineno
-            yield node.name, node.lineno, (node.end_lineno or first) - first + 1
+def functions_of(module: Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function of a module, methods and inner ones too."""
+    return (node for node in nodes_of(module) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """How long a function is without its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    first = body[0].lineno if body else function.lineno
+    return (function.end_lineno or first) - first + 1
+
+
+def helpers_used_once() -> Iterator[tuple[Module, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """The private functions of the package's modules that are named once in their own and in no other module."""
+    elsewhere = {name for module in package_modules().values() for name, _ in imports_of(module)}
+    for module in package_modules().values():
+        named = Counter(getattr(node, "id", None) or getattr(node, "attr", None) for node in nodes_of(module))
+        for node in module.tree.body:
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("_"):
+                continue
+            if named[node.name] == 1 and f"{module.name}.{node.name}" not in elsewhere:
+                yield module, node

@@ -21,7 +21,9 @@ from .source import (
     Module,
     forget_modules,
     functions_of,
+    helpers_used_once,
     imports_of,
+    lines_of,
     nodes_of,
     ours_imported_by,
     package_modules,
@@ -63,6 +65,9 @@ DRIVERS = {
     "psycopg_pool": (f"{PACKAGE}.sessions.stores.postgres_",),
 }
 MAX_FUNCTION_LINES = 60
+MAX_METHODS = 36
+MAX_PRIVATE_PER_PUBLIC = 0.8
+MAX_USED_ONCE = 0.14
 # How a run ends, thrown and caught by those that drive the loop; callers get a `result`.
 OPEN_SIGNALS = {f"{PACKAGE}.runtime.agent.RunStopped"}
 SLOW_TO_IMPORT = {"sqlite3", "http.client", "urllib.request", "ctypes"}
@@ -209,12 +214,35 @@ def _is_exception(value: object) -> bool:
 class Shape(unittest.TestCase):
     def test_no_function_is_too_long_to_hold(self) -> None:
         long = [
-            f"{module.path}:{line} {name} has {length} lines"
+            f"{module.path}:{function.lineno} {function.name} has {lines_of(function)} lines"
             for module in package_modules().values()
-            for name, line, length in functions_of(module)
-            if length > MAX_FUNCTION_LINES
+            for function in functions_of(module)
+            if lines_of(function) > MAX_FUNCTION_LINES
         ]
         self.assertEqual(long, [])
+
+    def test_no_class_has_too_many_methods_to_know(self) -> None:
+        large = [
+            f"{module.path}:{node.lineno} {node.name} has {len(methods)} methods"
+            for module in package_modules().values()
+            if module.room != "testing"
+            for node in nodes_of(module)
+            if isinstance(node, ast.ClassDef)
+            and len(methods := [part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)])
+            > MAX_METHODS
+        ]
+        self.assertEqual(large, [])
+
+    def test_functions_are_whole_sentences_and_not_split_for_the_count(self) -> None:
+        names = [function.name for module in package_modules().values() for function in functions_of(module)]
+        private = sum(name.startswith("_") and not name.endswith("__") for name in names)
+        public = sum(not name.startswith("_") for name in names)
+        once = [
+            f"{module.path}:{function.lineno} {function.name} ({lines_of(function)} lines)"
+            for module, function in helpers_used_once()
+        ]
+        self.assertLessEqual(private, MAX_PRIVATE_PER_PUBLIC * public, f"{private} private, {public} public functions")
+        self.assertLessEqual(len(once), MAX_USED_ONCE * len(names), f"of {len(names)} functions: " + "\n".join(once))
 
     def test_a_value_class_is_spelled_in_one_way(self) -> None:
         others = [
@@ -238,10 +266,10 @@ class Shape(unittest.TestCase):
 
     def test_no_test_uses_mocks(self) -> None:
         mocked = [
-            f"{module.path}:{line}"
-            for module in read_modules("tests")
-            for name, line in imports_of(module)
-            if "mock" in name.split(".")
+            f"{path}:{number}"
+            for path in (ROOT / "tests").rglob("*.py")
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            if re.match(r"\s*(import|from)\b.*\bmock\b", line)
         ]
         self.assertEqual(mocked, [])
 
