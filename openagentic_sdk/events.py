@@ -186,7 +186,8 @@ class ModelRequest(Event):
 
     `step` counts the model calls of the whole session. `messages` is set only when a hook rewrote them for this request;
     otherwise they follow from the log before this event. `purpose` is `turn`, or `compaction` for a request that asks for
-    a summary: it has `messages` of its own, no tools, and its answer is no part of the conversation. `model` is whom it is
+    a summary, whose answer is no part of the conversation: it is the conversation and what is `appended` to it, or it has
+    `messages` of its own and no tools. `model` is whom it is
     for; logs before version 0.3 leave that to the `model.context` before.
     """
 
@@ -198,6 +199,7 @@ class ModelRequest(Event):
     messages: Sequence[Mapping[str, Any]] | None = None
     purpose: str = "turn"
     model: str | None = None
+    appended: Sequence[Mapping[str, Any]] | None = None
 
 
 @frozen

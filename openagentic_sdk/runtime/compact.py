@@ -10,27 +10,32 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import ProviderError, ToolError
+from ..errors import ContextLengthError, ProviderError, ToolError
 from ..events import Event, ModelRequest, ModelResponse, SystemNotice
 from ..providers.wrap import ask, fold
 from ..sessions.folds.compaction import (
     BYTES_PER_TOKEN,
+    INSTRUCTION_BEHIND,
     CompactionPlan,
     compacted_event,
     corrected_bytes_per_token,
     fallback_summary,
     finish_summary,
     is_near_limit,
+    is_over_limit,
     plan_compaction,
     summary_request,
 )
 from ..sessions.folds.usage import normalize_usage
+from ..sessions.rebuild import size_of, system_messages
 from ..sessions.request import canonical_json, request_sha256
 from ..threads import run_in_thread
 from ..tools.base import SubagentResult
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
+from .context import update_context
 from .opening import open_run
+from .prompt import with_data
 from .session_hooks import run_session_start_hooks
 
 # What a request for a summary may weigh when no limit is known.
@@ -50,6 +55,8 @@ async def compact_when_full(run: Run) -> None:
 
 async def compact(run: Run, trigger: str) -> bool:
     """Replace the older part of the conversation by a summary. False when nothing could go or a hook blocked it."""
+    if trigger != "manual":
+        await update_context(run)
     overhead = _overhead_bytes(run)
     weight = _bytes_per_token(run)
     planning = partial(
@@ -68,7 +75,7 @@ async def compact(run: Run, trigger: str) -> bool:
     await run.record(*events)
     if decision is not None and decision.block:
         return False
-    text = await _ask_for_summary(run, plan)
+    text = await _ask_for_summary(run, plan, trigger)
     summary = await run_in_thread(lambda: finish_summary(plan, fallback_summary(plan) if text is None else text))
     method = "fallback" if text is None else "model"
     await run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
@@ -110,32 +117,62 @@ def _bytes_per_token(run: Run) -> float:
     return corrected_bytes_per_token(run.asked_bytes, known)
 
 
-async def _ask_for_summary(run: Run, plan: CompactionPlan) -> str | None:
-    """The model's summary, or None when it cannot be had."""
-    limits, agent = run.agent.context_limits, run.agent
-    room = limits.budget_bytes(0.7, BYTES_PER_TOKEN) or _SUMMARY_REQUEST_BYTES
-    messages = await run_in_thread(partial(summary_request, plan, room))
-    digest = request_sha256(agent.model, messages, ())
-    await run.record(ModelRequest(run.view.steps, 1, digest, len(messages), messages, purpose="compaction"))
-    began = agent.clock.monotonic()
+async def _ask_for_summary(run: Run, plan: CompactionPlan, trigger: str) -> str | None:
+    """The model's summary, or None when it cannot be had.
+
+    It is asked for behind the conversation itself, which the vendor has in its cache; about a transcript of what goes when
+    that would be too long, or when the model answers with a call.
+    """
     try:
-        output = await fold(
-            ask(
-                agent.summary_provider or agent.provider,
-                model=agent.model,
-                messages=messages,
-                tools=(),
-                api_key=agent.api_key,
-            )
-        )
+        text = None if trigger == "overflow" else await _ask_behind(run)
+        if text:
+            return text
+        room = run.agent.context_limits.budget_bytes(0.7, BYTES_PER_TOKEN) or _SUMMARY_REQUEST_BYTES
+        messages = await run_in_thread(partial(summary_request, plan, room))
+        digest = request_sha256(run.model, messages, ())
+        request = ModelRequest(run.view.steps, 1, digest, len(messages), messages, "compaction", run.model)
+        return await _ask(run, request, messages, ())
     except ProviderError as error:
-        await run.record(
-            _response(run, None, began, error),
-            SystemNotice("compaction.fallback", f"the model gave no summary, so one was made without it: {error}"),
-        )
+        text = f"the model gave no summary, so one was made without it: {error}"
+        await run.record(SystemNotice("compaction.fallback", text))
         return None
+
+
+async def _ask_behind(run: Run) -> str | None:
+    """The summary asked for behind the conversation; None when there is no room for that, or no answer to it."""
+    context, conversation = run.view.context, run.view.conversation
+    if context is None or (context.model, context.provider) != (run.model, run.agent.provider.name):
+        return None
+    appended = [{"role": "user", "content": INSTRUCTION_BEHIND}]
+    size = conversation.size_bytes() + size_of(appended) + _overhead_bytes(run)
+    if is_over_limit(size, run.agent.context_limits, _bytes_per_token(run)):
+        return None
+    messages = [*system_messages(context.system_prompt), *conversation.messages(), *appended]
+    digest = conversation.request_sha256(appended)
+    request = ModelRequest(
+        run.view.steps, 1, digest, len(messages), purpose="compaction", model=run.model, appended=appended
+    )
+    try:
+        return await _ask(run, request, await with_data(run, messages), context.tools)
+    except ContextLengthError:
+        return None
+
+
+async def _ask(
+    run: Run, request: ModelRequest, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
+) -> str | None:
+    """The text that a request for a summary is answered with; None when it is answered with a call."""
+    agent = run.agent
+    await run.record(request)
+    began = agent.clock.monotonic()
+    provider = agent.summary_provider or agent.provider
+    try:
+        output = await fold(ask(provider, model=run.model, messages=messages, tools=tools, api_key=agent.api_key))
+    except ProviderError as error:
+        await run.record(_response(run, None, began, error))
+        raise
     await run.record(_response(run, output.usage, began))
-    return output.assistant_text or None
+    return None if output.tool_calls else output.assistant_text
 
 
 def _response(

@@ -218,9 +218,14 @@ class Conversation:
         rest, _ = self._settle()
         return [*self._settled, *rest]
 
-    def request_sha256(self) -> str:
-        """The digest of the request that would be sent now: of the system prompt, `messages()`, the model and the tools."""
-        return self._settle()[1].hexdigest()
+    def request_sha256(self, appended: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The digest of the request that would be sent now: of the system prompt, `messages()` and what is appended to them,
+        the model and the tools."""
+        digest = self._settle()[1]
+        if appended:
+            digest = digest.copy()
+            digest.add(appended)
+        return digest.hexdigest()
 
     def size_bytes(self) -> int:
         """The size of `messages()` as canonical JSON; what did not change since the last time is not measured again."""

@@ -122,8 +122,9 @@ class Working:
         self.steps, self.step = steps, 0
 
     async def complete(self, *, model, messages, tools=(), api_key=None):
-        self.step += bool(tools)
-        if not tools or self.step > self.steps:
+        is_step = "summary" not in str(messages[-1]["content"])
+        self.step += is_step
+        if not is_step or self.step > self.steps:
             return ModelOutput("All that was done.", ())
         return ModelOutput("", (ToolCall(f"c{self.step}", "work", {}),))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...events import Event, ModelContext, ModelRequest
 from ...frozen import frozen
-from ..rebuild import Conversation
+from ..rebuild import Conversation, system_messages
 from ..request import RequestDigest
 
 
@@ -33,14 +33,12 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
     conversation, context, digest = Conversation(), None, RequestDigest()
     for event in events:
         if isinstance(event, ModelContext):
-            if context is None or context.provider != event.provider:
-                conversation.set_provider(event.provider)
             context = event
         if isinstance(event, ModelRequest) and context is not None:
-            prompt = context.system_prompt
-            system: list[Mapping[str, Any]] = [{"role": "system", "content": prompt}] if prompt else []
-            messages = [*system, *conversation.messages()] if event.messages is None else list(event.messages)
-            tools = context.tools if event.purpose == "turn" else ()
+            messages: list[Mapping[str, Any]] = list(event.messages or ())
+            if event.messages is None:
+                messages += [*system_messages(context.system_prompt), *conversation.messages(), *(event.appended or ())]
+            tools = context.tools if event.purpose == "turn" or event.messages is None else ()
             yield RebuiltRequest(
                 event.seq or 0,
                 event.step,
