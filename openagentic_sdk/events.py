@@ -206,6 +206,9 @@ class ModelRequest(Event):
 class ModelRetry(Event):
     """An attempt failed, and another follows after `delay_s`. With `mid_answer`, part of its answer had come: the deltas
     that were shown and the incomplete message before this event are void, and the answer begins again.
+
+    `control` says how the requests of this session are written from now on because an endpoint refused one: `drop_block`,
+    `no_reasoning` or `unsigned`, and the endpoint's host, see `providers.base.SessionState`.
     """
 
     type: ClassVar[str] = "model.retry"
@@ -215,6 +218,7 @@ class ModelRetry(Event):
     delay_s: float
     model: str | None = None
     mid_answer: bool = False
+    control: str | None = None
 
 
 @frozen

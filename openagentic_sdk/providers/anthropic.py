@@ -13,7 +13,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from ..errors import GarbledResponseError, IncompleteResponseError, OptionsError, ProviderResponseError
+from ..errors import (
+    GarbledResponseError,
+    IncompleteResponseError,
+    OptionsError,
+    ProviderHTTPError,
+    ProviderResponseError,
+)
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
 from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
 from .chat_request import (
@@ -29,10 +35,14 @@ from .claude_models import ClaudeFamily, claude_family
 from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
 from .keys import ApiKey
-from .loose import as_list, as_mapping, as_text
+from .loose import as_list, as_mapping, as_mappings, as_text
 from .quirks import Quirks
+from .reasoning import DROP_BLOCK, is_prefix_refused
 from .token_count import TokenCount
 
+_MAX_EDITS = 8
+_EDITING_BETA = "context-management-2025-06-27"
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
 # The API wants a limit; this one is below that of every model since Claude 3.7.
 DEFAULT_MAX_TOKENS = 16_384
 
@@ -52,7 +62,8 @@ class AnthropicProvider(EndpointProvider):
 
     `cache_ttl` is how long prompts stay cached (`5m`, `1h`), None sets no cache marks. `thinking` is the API's own object
     (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` says how hard, and switches it on. What a model of this name
-    does not take (`claude_models`) is left out, with a notice.
+    does not take (`claude_models`) is left out, with a notice. `context_management` is the API's own object for editing the
+    context there (`{"edits": [{"type": "clear_tool_uses_20250919"}]}`); what it did stands in the answer's notices.
     """
 
     name = "anthropic"
@@ -69,9 +80,11 @@ class AnthropicProvider(EndpointProvider):
         version: str = "2023-06-01",
         cache_ttl: str | None = "5m",
         thinking: Mapping[str, Any] | None = None,
+        context_management: Mapping[str, Any] | None = None,
         **endpoint: Unpack[EndpointArguments],
     ) -> None:
         super().__init__(base_url=base_url, **endpoint)
+        self._context_management = context_management
         self.base_url = self.base_url.removesuffix("/v1")
         self._version = version
         self._cache_ttl = cache_ttl
@@ -88,6 +101,26 @@ class AnthropicProvider(EndpointProvider):
 
     def fixed_headers(self) -> dict[str, str]:
         return {"anthropic-version": self._version}
+
+    async def request_headers(self, api_key: ApiKey | None = None, *, fresh: bool = False) -> dict[str, str]:
+        headers = await super().request_headers(api_key, fresh=fresh)
+        if betas := self.betas():
+            given = [value for name, value in headers.items() if name.lower() == "anthropic-beta"]
+            named = dict.fromkeys(part.strip() for value in (*given, *betas) for part in value.split(","))
+            headers = {name: value for name, value in headers.items() if name.lower() != "anthropic-beta"}
+            headers["anthropic-beta"] = ",".join(named)
+        return headers
+
+    def betas(self) -> list[str]:
+        """The parts of the API that are to be switched on for what this provider's requests ask for."""
+        editing = [_EDITING_BETA] if self._context_management else []
+        return [*editing, _BINDING_BETA] if self.is_under(DROP_BLOCK) else editing
+
+    def control_for(self, error: ProviderHTTPError) -> str | None:
+        """The vendor's own control first (platform.claude.com, "Fix a thinking block bound to a different conversation")."""
+        if is_prefix_refused(error) and not self.is_under(DROP_BLOCK):
+            return DROP_BLOCK
+        return super().control_for(error)
 
     async def count_tokens(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: ApiKey | None = None
@@ -111,8 +144,11 @@ class AnthropicProvider(EndpointProvider):
             "system": system or None,
             "tools": write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names)) or None,
             "stream": True if stream else None,
+            "context_management": self._context_management,
         }
         notices = _choose(payload, self.settings, names, self._thinking, claude_family(model))
+        if self.is_under(DROP_BLOCK):
+            _drop_bound_blocks(payload)
         if self._cache_ttl is not None:
             _mark_cached(payload, self._cache_ttl)
         payload.update(self.settings.extra_body)
@@ -122,7 +158,7 @@ class AnthropicProvider(EndpointProvider):
         return payload, reading, names
 
 
-COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
+COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "context_management")
 
 
 class MessageReading(Reading):
@@ -153,7 +189,8 @@ class MessageReading(Reading):
         elif kind == "content_block_stop":
             self._ended.add(self._index(chunk, len(self._blocks) - 1))
         elif kind == "message_delta":
-            self._take_message({**as_mapping(chunk.get("delta")), "usage": chunk.get("usage")})
+            beside = {key: chunk[key] for key in ("usage", "context_management") if key in chunk}
+            self._take_message({**as_mapping(chunk.get("delta")), **beside})
         elif kind == "message_stop":
             self._stopped = True
             self.take_marker()
@@ -205,6 +242,11 @@ class MessageReading(Reading):
         self._take_message(message)
 
     def _take_message(self, message: Mapping[str, Any]) -> None:
+        for edit in as_mappings(as_mapping(message.get("context_management")).get("applied_edits"))[:_MAX_EDITS]:
+            cleared = ", ".join(f"{key} {edit[key]}" for key in sorted(edit) if key.startswith("cleared_"))
+            self.notices.append(f"the endpoint edited the context with {as_text(edit.get('type'))}: {cleared}")
+        if dropped := len(as_list(message.get("input_transformations"))):
+            self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that fit no longer")
         model, reason = message.get("model"), message.get("stop_reason")
         self._model = model if isinstance(model, str) and model else self._model
         if isinstance(reason, str) and reason and not is_unfinished(self._stop_reason):
@@ -463,6 +505,16 @@ def _choose_thinking(
         wanted = None
     payload["thinking"] = wanted
     return wanted is not None and wanted.get("type") in ("enabled", "adaptive")
+
+
+def _drop_bound_blocks(payload: dict[str, Any]) -> None:
+    """Ask the API to drop thinking that fits no longer; where thinking is switched off, leave all of it out."""
+    thinking = payload["thinking"] or {"type": "adaptive"}
+    if thinking.get("type") != "disabled":
+        payload["thinking"] = {**thinking, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+        return
+    for turn in payload["messages"]:
+        turn["content"] = [b for b in turn["content"] if b.get("type") not in ("thinking", "redacted_thinking")]
 
 
 def _mark_cached(payload: dict[str, Any], ttl: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..errors import ProviderResponseError
-from ..frozen import frozen
+from ..frozen import frozen, mutable
 
 Message = Mapping[str, Any]
 ToolSpec = Mapping[str, Any]
@@ -100,7 +100,8 @@ class ToolCallReady:
 class Retrying:
     """Attempt `attempt` failed; another follows after `delay_s`. `model` is set on a fallback.
 
-    With `mid_answer`, pieces of the failed attempt came before: they are void, and the answer begins again.
+    With `mid_answer`, pieces of the failed attempt came before: they are void, and the answer begins again. `control` says
+    how requests of this session are written from now on because one was refused, see `SessionState`.
     """
 
     reason: str
@@ -108,6 +109,7 @@ class Retrying:
     attempt: int
     model: str | None = None
     mid_answer: bool = False
+    control: str | None = None
     type: ClassVar[str] = "retry"
 
 
@@ -160,6 +162,33 @@ class FormattingProvider(Protocol):
         ...
 
 
+@mutable
+class SessionState:
+    """What the providers of one session share. `cache_key` is the same for requests that begin alike and says nothing else.
+
+    `controls` are what endpoints have made necessary, each with the host that it is for: `drop_block HOST` asks the vendor
+    to drop reasoning that fits no longer, `no_reasoning HOST` leaves all of it out, `unsigned HOST` says that calls came
+    from elsewhere. They stay for the session: what a conversation went through stays in it.
+    """
+
+    cache_key: str | None = None
+    controls: set[str] = field(default_factory=set)
+
+
+@runtime_checkable
+class SessionProvider(Protocol):
+    """A provider that writes its requests for one session."""
+
+    def for_session(self, state: SessionState) -> Provider:
+        """The same provider for this session alone."""
+        ...
+
+
+def for_session(provider: Provider, state: SessionState) -> Provider:
+    """The provider for this session alone; one that knows no sessions as it is."""
+    return provider.for_session(state) if isinstance(provider, SessionProvider) else provider
+
+
 def read_stream_event(item: Any) -> StreamEvent | None:
     """The typed form of what a provider's stream yielded, a dict or an object; None for an unknown type."""
     if isinstance(item, TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done):
@@ -174,7 +203,8 @@ def read_stream_event(item: Any) -> StreamEvent | None:
         return ToolCallReady(read_tool_call(data.get("tool_call")))
     if kind == Retrying.type:
         delay_s, attempt = float(data.get("delay_s") or 0), int(data.get("attempt") or 1)
-        return Retrying(str(data.get("reason")), delay_s, attempt, data.get("model"), bool(data.get("mid_answer")))
+        mid_answer, control = bool(data.get("mid_answer")), data.get("control")
+        return Retrying(str(data.get("reason")), delay_s, attempt, data.get("model"), mid_answer, control)
     if kind == Done.type:
         return Done(
             data.get("output"),

@@ -14,15 +14,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from copy import copy
 from dataclasses import replace
+from itertools import count
 from typing import Any, Self, TypedDict, Unpack
 from urllib.parse import urlencode, urlsplit
 
 from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
-from .base import Done, Message, ModelOutput, StreamEvent, ToolCallReady, ToolSpec
+from .base import Done, Message, ModelOutput, Retrying, SessionState, StreamEvent, ToolCallReady, ToolSpec
 from .chat_request import RequestSettings, ToolNames
 from .failures import error_in_body, hide_secrets_in, secrets_of
 from .keys import ApiKey, Headers, KeySource, call, is_host_of
 from .loose import read_json
+from .reasoning import NO_REASONING, is_reasoning_refused, without_reasoning
 from .sse import SSEEvent
 from .token_count import TokenCount, estimate_tokens
 from .wire.exchange import BodyReader, Exchange, LastEvents, StreamTransport, Transport, Whole, Wire
@@ -169,6 +171,7 @@ class EndpointProvider(ABC):
         self._key = KeySource(given) if given else None
         self._call_keys: dict[Any, KeySource] = {}
         self._headers = endpoint.get("headers") or {}
+        self._session = SessionState()
         self._wire = Wire(
             http=endpoint.get("http") or HttpTransport(),
             transport=endpoint.get("transport"),
@@ -208,6 +211,20 @@ class EndpointProvider(ABC):
     def learn_from(self, error: ProviderHTTPError, model: str) -> bool:
         """Whether a refused request is worth writing once more, in another form."""
         return False
+
+    def control_for(self, error: ProviderHTTPError) -> str | None:
+        """How to write the requests of this session from now on, when reasoning is what the endpoint refused."""
+        return NO_REASONING if is_reasoning_refused(error) else None
+
+    def is_under(self, control: str) -> bool:
+        """Whether the requests of this session to this endpoint are written so."""
+        return f"{control} {self.origin}" in self._session.controls
+
+    def for_session(self, state: SessionState) -> Self:
+        """The same provider for one session: what the endpoint makes necessary in it concerns no other."""
+        other = copy(self)
+        other._session = state
+        return other
 
     def address(self, path: str, **query: str) -> str:
         """A URL below `base_url`, with its query and this one."""
@@ -393,14 +410,19 @@ class EndpointProvider(ABC):
     ) -> AsyncGenerator[StreamEvent, None]:
         stream = self._wire.will_stream(stream and self.settings.stream)
         url = self.url_of_request(model, stream=stream)
-        payload, reading, names = self.prepare(model, messages, tools, stream=stream)
-        try:
-            exchange, headers = await self._open(url, payload, api_key, stream=stream)
-        except ProviderHTTPError as error:
-            if not self.learn_from(error, model):
-                raise
-            payload, reading, names = self.prepare(model, messages, tools, stream=stream)
-            exchange, headers = await self._open(url, payload, api_key, stream=stream)
+        for attempt in count(1):
+            sent = [without_reasoning(message) for message in messages] if self.is_under(NO_REASONING) else messages
+            payload, reading, names = self.prepare(model, sent, tools, stream=stream)
+            try:
+                exchange, headers = await self._open(url, payload, api_key, stream=stream)
+                break
+            except ProviderHTTPError as error:
+                control = self.control_for(error)
+                if control is not None and not self.is_under(control):
+                    self._session.controls.add(f"{control} {self.origin}")
+                    yield Retrying(str(error), 0.0, attempt, control=f"{control} {self.origin}")
+                elif attempt > 1 or not self.learn_from(error, model):
+                    raise
         for notice in reading.notices:
             warnings.warn(f"{self.name}: {notice}", stacklevel=2)
         reading.raw = [] if self.settings.keep_raw else None

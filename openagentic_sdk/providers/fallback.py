@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
 from ..frozen import frozen
-from .base import Done, Message, Provider, Retrying, StreamEvent, ToolSpec
+from .base import Done, Message, Provider, Retrying, SessionState, StreamEvent, ToolSpec, for_session
 from .wrap import AroundProvider, ask, formatted, is_shown
 
 # The request itself is at fault: another model would refuse it too, and should not be paid for finding out.
@@ -47,6 +47,15 @@ class FallbackProvider(AroundProvider):
                 return None
             fallbacks.append(replace(one, provider=provider))
         return None if inner is None else FallbackProvider(inner, fallbacks, mid_answer=self.mid_answer)
+
+    def for_session(self, state: SessionState) -> Self:
+        """The same with every provider for this session."""
+        other = super().for_session(state)
+        other.fallbacks = tuple(
+            one if one.provider is None else replace(one, provider=for_session(one.provider, state))
+            for one in self.fallbacks
+        )
+        return other
 
     async def stream(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

@@ -42,6 +42,8 @@ class ChatProvider(EndpointProvider):
             origin=self.origin,
             stream=stream,
         )
+        if self.quirks.cache_key and self._session.cache_key and "prompt_cache_key" not in self.settings.extra_body:
+            payload["prompt_cache_key"] = self._session.cache_key
         assembler = ChatAssembler(
             used_ids=used_call_ids(messages), think_tags=self.quirks.think_tags, origin=self.origin
         )

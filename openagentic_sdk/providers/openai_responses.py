@@ -36,7 +36,7 @@ from .keys import ApiKey
 from .loose import as_mapping, as_mappings, as_text
 from .openai import OPENAI_HOSTS, OPENAI_URL
 from .openai_stream_assembler import reported_cost
-from .quirks import Quirks
+from .quirks import Quirks, quirks_for
 from .token_count import TokenCount
 
 _QUIRKS = Quirks(
@@ -123,6 +123,7 @@ class OpenAIResponsesProvider(EndpointProvider):
             "tools": written or None,
             "stream": True if stream else None,
             "include": ["reasoning.encrypted_content"] if self._wants_reasoning(model) else None,
+            "prompt_cache_key": self._session.cache_key if quirks_for(self.base_url).cache_key else None,
             "reasoning": {key: value for key, value in reasoning.items() if value} or None,
             **_choices(self.settings, names, bool(written)),
             **self.settings.extra_body,

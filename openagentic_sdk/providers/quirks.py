@@ -23,6 +23,7 @@ class Quirks:
     fields of its own answers that the endpoint wants back. `think_tags` reads `<think>` at the start of a text as reasoning.
     `inputs` are the kinds of parts besides text that a message may have; `document_url` writes a file as Mistral wants it.
     `seed_field` names the seed. `keeps_parts` leaves parts as they are, for protocols that have forms of their own.
+    `cache_key` says that requests may name those that they begin alike with (`prompt_cache_key`).
     """
 
     max_tokens_field: str = "max_tokens"
@@ -48,11 +49,17 @@ class Quirks:
     document_url: bool = False
     seed_field: str = "seed"
     keeps_parts: bool = False
+    cache_key: bool = False
 
 
 STANDARD = Quirks()
 OPENAI = Quirks(
-    max_tokens_field="max_completion_tokens", strict_tools=True, response_format=True, echo_fields=(), think_tags=False
+    max_tokens_field="max_completion_tokens",
+    strict_tools=True,
+    response_format=True,
+    echo_fields=(),
+    think_tags=False,
+    cache_key=True,
 )
 # Ollama and older LM Studio refuse null; LM Studio refuses the object form of tool_choice and llama.cpp ignores it.
 LOCAL = Quirks(empty_content="", tool_choice_object=False, one_system_message=True)
@@ -63,6 +70,7 @@ MISTRAL = Quirks(
     name_in_tool_result=True,
     document_url=True,
     seed_field="random_seed",
+    cache_key=True,
 )
 # A reasoning field that is sent back is refused by Groq and xAI; Gemini wants its thought signatures back, and only them.
 GROQ = Quirks(max_tokens_field="max_completion_tokens", echo_fields=(), inputs=("image",))
@@ -70,9 +78,7 @@ XAI = Quirks(echo_fields=(), inputs=("image",))
 GEMINI = Quirks(echo_fields=("extra_content",), inputs=("image", "audio"))
 # Its models read text only.
 DEEPSEEK = Quirks(inputs=())
-AZURE = Quirks(
-    max_tokens_field="max_completion_tokens", strict_tools=True, response_format=True, echo_fields=(), think_tags=False
-)
+AZURE = OPENAI
 
 _BY_HOST = {
     "api.openai.com": OPENAI,

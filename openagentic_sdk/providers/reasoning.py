@@ -8,13 +8,37 @@ prompt and messages that it was made behind, and none of those that follow a blo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import ProviderHTTPError
+from ..patterns import regex
 from .claude_models import claude_family
+
+# How the requests of a session are written after one was refused, see `base.SessionState`.
+DROP_BLOCK, NO_REASONING, UNSIGNED = "drop_block", "no_reasoning", "unsigned"
 
 _TEXTS = ("reasoning", "reasoning_content", "reasoning_text", "reasoning_details", "extra_content")
 _THINKING = ("thinking", "redacted_thinking")
+_PREFIX_REFUSED = regex(r"bound to a different conversation|prefix_mismatch_behavior", re.I)
+# Anthropic; OpenAI and what copies it; Gemini, also in the words of gateways before them.
+_REFUSED = regex(
+    r"invalid [`'\"]?signature|(thinking|reasoning)[^.]{0,80}cannot be modified|invalid_encrypted_content"
+    r"|encrypted[ _]content[^.]{0,120}(could not|cannot) be|thought.?signature[^.]{0,60}(is )?(not valid|invalid|corrupt)",
+    re.I,
+)
+
+
+def is_prefix_refused(error: ProviderHTTPError) -> bool:
+    """Whether an endpoint says that reasoning is bound to another conversation than the one that it stands in."""
+    return error.status in (400, 422) and _PREFIX_REFUSED.search(f"{error} {error.body}") is not None
+
+
+def is_reasoning_refused(error: ProviderHTTPError) -> bool:
+    """Whether an endpoint refuses a request for the reasoning in it, whatever it has against it."""
+    words = f"{error} {error.code} {error.body}"
+    return is_prefix_refused(error) or (error.status in (400, 422) and _REFUSED.search(words) is not None)
 
 
 def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,12 +19,14 @@ from .base import (
     Provider,
     ReasoningDelta,
     Retrying,
+    SessionState,
     StreamEvent,
     StreamingProvider,
     TextDelta,
     ToolCall,
     ToolCallReady,
     ToolSpec,
+    for_session,
     read_stream_event,
 )
 
@@ -54,6 +56,12 @@ class AroundProvider(ABC):
     ) -> ModelOutput:
         """The whole answer."""
         return await fold(self.stream(model=model, messages=messages, tools=tools, api_key=api_key))
+
+    def for_session(self, state: SessionState) -> Self:
+        """The same around the provider for this session."""
+        other = copy(self)
+        other.provider = for_session(self.provider, state)
+        return other
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
         """The same around a provider that asks for this format, or None when the other one cannot."""

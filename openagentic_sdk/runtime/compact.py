@@ -6,12 +6,14 @@ hooks are heard, and the event is recorded. A model that fails is no dead end: t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ToolError
-from ..events import Event, ModelRequest, ModelResponse, SystemNotice
+from ..events import Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
+from ..providers.base import Retrying, StreamEvent
 from ..providers.wrap import ask, fold
 from ..sessions.folds.compaction import (
     BYTES_PER_TOKEN,
@@ -166,8 +168,9 @@ async def _ask(
     await run.record(request)
     began = agent.clock.monotonic()
     provider = agent.summary_provider or agent.provider
+    answer = ask(provider, model=run.model, messages=messages, tools=tools, api_key=agent.api_key)
     try:
-        output = await fold(ask(provider, model=run.model, messages=messages, tools=tools, api_key=agent.api_key))
+        output = await fold(_recorded(run, answer))
     except ProviderError as error:
         await run.record(_response(run, None, began, error))
         raise
@@ -175,11 +178,21 @@ async def _ask(
     return None if output.tool_calls else output.assistant_text
 
 
+async def _recorded(run: Run, events: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[StreamEvent, None]:
+    """The events; how requests have to be written from now on is in the log by then."""
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Retrying) and event.control is not None:
+                retry = ModelRetry(run.view.steps, event.attempt, event.reason, event.delay_s, control=event.control)
+                await run.record(retry)
+            yield event
+
+
 def _response(
     run: Run, usage: Mapping[str, Any] | None, began: float, error: ProviderError | None = None
 ) -> ModelResponse:
     normal = normalize_usage(usage)
-    cost = run.agent.cost(normal, run.agent.model)
+    cost = run.agent.cost(normal, run.model)
     if error is None:
         run.budget.charge(normal, cost)
     return ModelResponse(
@@ -189,7 +202,7 @@ def _response(
         usage=normal,
         cost_usd=cost,
         total_s=round(run.agent.clock.monotonic() - began, 6),
-        model=run.agent.model,
+        model=run.model,
         provider=run.agent.provider.name,
         error_type=None if error is None else type(error).__name__,
         error_message=None if error is None else str(error),

@@ -257,7 +257,13 @@ class _Answer:
         self._attempt += 1
         self._model = event.model or self._model
         retry = ModelRetry(
-            self._request.step, event.attempt, event.reason, event.delay_s, event.model, event.mid_answer
+            self._request.step,
+            event.attempt,
+            event.reason,
+            event.delay_s,
+            event.model,
+            event.mid_answer,
+            event.control,
         )
         await self._run.record(*partial, retry)
 

@@ -6,10 +6,13 @@ Nothing is written here but a new session's metadata, so a refusal changes nothi
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 
 from ..errors import SessionError, StorageError
 from ..events import Event
+from ..providers.base import SessionState, for_session
 from ..sessions.authority import Authority
 from ..sessions.base import SessionWriter
 from ..sessions.folds.view import SessionView
@@ -71,6 +74,10 @@ async def open_run(
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
         publish=partial(publish, agent.store, session_id),
     )
+    # In none of another session's requests stands what one of this session made necessary.
+    state = SessionState(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", set(view.controls))
+    summary_provider = agent.summary_provider and for_session(agent.summary_provider, state)
+    agent = replace(agent, provider=for_session(agent.provider, state), summary_provider=summary_provider)
     budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
     agent.gate.restore(session_id, filter(view.is_ours, view.events))
     run = Run(

@@ -49,6 +49,7 @@ class Asked:
     tokens: int = 0
     cached_tokens: int = 0
     fault: str | None = None
+    account: str = ""
     dropped: list[str] = field(default_factory=list)
 
     @property
@@ -62,7 +63,8 @@ class Asked:
 class CachingEndpoint:
     """`with CachingEndpoint(script) as endpoint:` serves at `endpoint.url`; `script(asked)` gives each answer.
 
-    `checks_binding` refuses reasoning that does not fit, as an account does on which the vendor enforces it.
+    `checks_binding` refuses reasoning that does not fit, as an account does on which the vendor enforces it; that of another
+    `account` never fits. Without `knows_drop_block` there is no control to have it dropped.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class CachingEndpoint:
         checks_binding: bool = True,
         min_tokens: int = 1024,
         knows_drop_block: bool = True,
+        account: str = "",
     ) -> None:
+        self.account = account
         self.requests: list[Asked] = []
         self._script = script
         self._checks_binding = checks_binding
@@ -133,7 +137,7 @@ class CachingEndpoint:
         if protocol == "gemini":
             body["model"] = path.rpartition("/models/")[2].partition(":")[0]
         with self._guard:
-            asked = Asked(protocol, body, headers, read_prompt(protocol, body))
+            asked = Asked(protocol, body, headers, read_prompt(protocol, body), account=self.account)
             self.requests.append(asked)
             asked.fault = self._refusal(asked)
             if asked.fault is not None:
@@ -149,7 +153,7 @@ class CachingEndpoint:
             return f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}."
         model = str(asked.body.get("model"))
         while self._checks_binding:
-            fault = find_binding_fault(asked.protocol, model, asked.parts)
+            fault = find_binding_fault(asked.protocol, model, asked.parts, self.account)
             if fault is None:
                 break
             if not _drops_blocks(asked) or not self._knows_drop_block:
@@ -209,7 +213,7 @@ def _words(asked: Asked, path: str, reason: str, knows_drop_block: bool) -> str:
 def _messages_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
     if answer.thinking is not None:
-        signature = bound_signature("messages", str(asked.body["model"]), asked.parts)
+        signature = bound_signature("messages", str(asked.body["model"]), asked.parts, asked.account)
         content.append({"type": "thinking", "thinking": answer.thinking, "signature": signature})
     if answer.text:
         content.append({"type": "text", "text": answer.text})
@@ -236,7 +240,7 @@ def _messages_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any
 def _chat_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
     if answer.thinking is not None:
-        signature = bound_signature("chat", str(asked.body["model"]), asked.parts)
+        signature = bound_signature("chat", str(asked.body["model"]), asked.parts, asked.account)
         detail = {"type": "reasoning.text", "text": answer.thinking, "signature": signature}
         message |= {"reasoning": answer.thinking, "reasoning_details": [detail]}
     if answer.calls:
@@ -265,7 +269,7 @@ def _chat_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
 def _responses_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
     output: list[dict[str, Any]] = []
     if answer.thinking is not None:
-        sealed = bound_signature("responses", str(asked.body["model"]), asked.parts)
+        sealed = bound_signature("responses", str(asked.body["model"]), asked.parts, asked.account)
         output.append({"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": sealed})
     if answer.text:
         said = [{"type": "output_text", "text": answer.text, "annotations": []}]
@@ -293,7 +297,7 @@ def _gemini_answer(asked: Asked, answer: Answer, number: int) -> dict[str, Any]:
     signed = {}
     if answer.thinking is not None:
         parts.append({"text": answer.thinking, "thought": True})
-        signed = {"thoughtSignature": bound_signature("gemini", str(asked.body["model"]), asked.parts)}
+        signed = {"thoughtSignature": bound_signature("gemini", str(asked.body["model"]), asked.parts, asked.account)}
     if answer.text:
         parts.append({"text": answer.text, **({} if answer.calls else signed)})
     for place, call in enumerate(answer.calls):

@@ -157,10 +157,10 @@ def _part(kind: str, path: str, value: Any) -> PromptPart:
 # --- reasoning that is bound -----------------------------------------------------------------------------------------
 
 
-def bound_signature(protocol: Protocol, model: str, before: Sequence[PromptPart]) -> str:
-    """What the double puts on reasoning: what it is bound to, in a form that `find_binding_fault` reads again."""
+def bound_signature(protocol: Protocol, model: str, before: Sequence[PromptPart], account: str = "") -> str:
+    """What an endpoint puts on reasoning: the model and account, and what it is bound to, for `find_binding_fault`."""
     to = prompt_sha256(before) if protocol == "messages" else "any"
-    return f"bound.{hashlib.sha256(model.encode()).hexdigest()[:16]}.{to}"
+    return f"bound.{hashlib.sha256(model.encode()).hexdigest()[:16]}.{to}{account and '.'}{account}"
 
 
 @frozen
@@ -171,12 +171,14 @@ class BindingFault:
     reason: str
 
 
-def find_binding_fault(protocol: Protocol, model: str, parts: Sequence[PromptPart]) -> BindingFault | None:
+def find_binding_fault(
+    protocol: Protocol, model: str, parts: Sequence[PromptPart], account: str = ""
+) -> BindingFault | None:
     """The first piece of reasoning that this model may not be sent at this place; None when all of it fits."""
     for index, part in enumerate(parts):
         if part.bound is None:
             continue
-        wanted = bound_signature(protocol, model, parts[:index])
+        wanted = bound_signature(protocol, model, parts[:index], account)
         if part.bound != wanted:
             same_model = part.bound.split(".")[:2] == wanted.split(".")[:2]
             return BindingFault(part.path, "prefix" if same_model else "model")

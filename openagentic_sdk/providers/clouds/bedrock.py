@@ -42,10 +42,11 @@ class HostedClaudeProvider(AnthropicProvider):
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         payload, reading, names = super().prepare(model, messages, tools, stream=stream)
         given = self._headers if isinstance(self._headers, Mapping) else {}
-        betas = [value for name, value in given.items() if name.lower() == "anthropic-beta"]
+        named = [value for name, value in given.items() if name.lower() == "anthropic-beta"]
+        betas = dict.fromkeys(part.strip() for value in (*named, *self.betas()) for part in value.split(","))
         hosted = {
             "anthropic_version": self.hosted_version,
-            **({"anthropic_beta": betas[0].split(",")} if betas else {}),
+            **({"anthropic_beta": list(betas)} if betas else {}),
             **{key: value for key, value in payload.items() if key != "model"},
         }
         return hosted, reading, names

@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 from urllib.parse import quote
 
-from ...errors import GarbledResponseError, IncompleteResponseError, OptionsError, ProviderResponseError
+from ...errors import (
+    GarbledResponseError,
+    IncompleteResponseError,
+    OptionsError,
+    ProviderHTTPError,
+    ProviderResponseError,
+)
+from ...patterns import regex
 from ..base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolSpec
 from ..calls import HeardCall, finish_calls
 from ..chat_request import (
@@ -30,6 +37,7 @@ from ..endpoint import LINGER_AFTER_FINISH_S, EndpointArguments, EndpointProvide
 from ..keys import ApiKey
 from ..loose import as_mapping
 from ..quirks import Quirks
+from ..reasoning import UNSIGNED
 from ..token_count import TokenCount
 
 _QUIRKS = Quirks(
@@ -37,6 +45,9 @@ _QUIRKS = Quirks(
 )
 # Fields of a part that the messages' own fields hold already; a part with any other is kept as it came.
 _PLAIN_FIELDS = frozenset({"text", "functionCall"})
+# ai.google.dev, "Thought signatures": for function calls that were not made by this API.
+_SIGNED_ELSEWHERE = "skip_thought_signature_validator"
+_UNSIGNED = regex(r"missing a thought.?signature", re.I)
 # Models up to 2.5 take a budget of tokens for thinking, later ones a level.
 _BUDGETS = {"none": 0, "minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 _LEVELS = ("minimal", "low", "medium", "high")
@@ -92,11 +103,19 @@ class GeminiProvider(EndpointProvider):
     def authorization(self, key: str) -> dict[str, str]:
         return {"x-goog-api-key": key}
 
+    def control_for(self, error: ProviderHTTPError) -> str | None:
+        """A call that another model made has no signature, and newer models refuse it."""
+        if error.status == 400 and _UNSIGNED.search(f"{error} {error.body}"):
+            return UNSIGNED
+        return super().control_for(error)
+
     def prepare(
         self, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec], *, stream: bool
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         names = tool_names(tools)
         system, contents = _contents(repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin))
+        if self.is_under(UNSIGNED):
+            _sign_calls(contents)
         payload: dict[str, Any] = {
             "contents": contents,
             **({"systemInstruction": {"parts": system}} if system else {}),
@@ -284,6 +303,14 @@ def _model_parts(message: Message) -> list[dict[str, Any]]:
         named = {"id": call["id"], "name": function["name"], "args": json.loads(function["arguments"])}
         parts.append({"functionCall": named})
     return parts
+
+
+def _sign_calls(contents: list[dict[str, Any]]) -> None:
+    """Give the first call of each answer that has no signature the one that the API takes for calls from elsewhere."""
+    for turn in contents:
+        calls = [part for part in turn["parts"] if part.get("functionCall")]
+        if calls and not any(part.get("thoughtSignature") for part in calls):
+            calls[0]["thoughtSignature"] = _SIGNED_ELSEWHERE
 
 
 def _result_part(message: Message) -> dict[str, Any]:

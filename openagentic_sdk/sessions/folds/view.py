@@ -19,6 +19,7 @@ from ...events import (
     ModelContext,
     ModelRequest,
     ModelResponse,
+    ModelRetry,
     PermissionDecision,
     Result,
     SessionCompacted,
@@ -116,6 +117,7 @@ class SessionView:
         self.conversation = Conversation(provider=provider)
         self.calls: dict[str, CallRecord] = {}
         self.context: ModelContext | None = None
+        self.controls: set[str] = set()  # how requests are written since endpoints refused some
         self.steps = 0
         self.usage: Usage | None = None
         self.cost_usd: float | None = 0.0
@@ -219,6 +221,8 @@ class SessionView:
                     yield seq
                 case ModelContext() if event is self.context:
                     yield seq
+                case ModelRetry() if event.control is not None:
+                    yield seq
                 case UserMessage() | TodoUpdated() if seq in (prompt, todo):
                     yield seq
         yield from (event.seq or 0 for event in _without_idle_turns(self.skill_events))
@@ -303,6 +307,8 @@ class SessionView:
                 self.last_text = ""
             case ModelContext():
                 self.context = event
+            case ModelRetry(control=str(control)):
+                self.controls.add(control)
             case ModelRequest():
                 self.steps = max(self.steps, event.step)
             case AssistantMessage():
@@ -406,6 +412,7 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     UserMessage.type: SessionView._prompt,
     ModelContext.type: SessionView._turn,
     ModelRequest.type: SessionView._turn,
+    ModelRetry.type: SessionView._turn,
     ModelResponse.type: SessionView._response,
     AssistantMessage.type: SessionView._turn,
     ToolUse.type: SessionView._use,
