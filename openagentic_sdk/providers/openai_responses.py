@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Unpack
 
 from ..errors import (
@@ -402,7 +403,7 @@ def _with_kept(
     if [item.get("call_id") for item in kept if item.get("type") == "function_call"] != list(calls):
         return [*text, *calls.values()]
     items: list[dict[str, Any]] = []
-    for item, following in zip(kept, [*kept[1:], {}], strict=True):
+    for item, following in pairwise([*kept, {}]):
         if item.get("type") == "reasoning":
             readable = item.get("encrypted_content") or item.get("content")
             if readable and following.get("type") not in (None, "reasoning"):

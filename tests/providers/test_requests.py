@@ -11,6 +11,7 @@ from typing import Any
 
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.providers.anthropic import AnthropicProvider
+from openagentic_sdk.providers.base import SessionState
 from openagentic_sdk.providers.chat_request import (
     BETWEEN,
     NO_RESULT,
@@ -19,6 +20,7 @@ from openagentic_sdk.providers.chat_request import (
     encode_request,
     repair_messages,
 )
+from openagentic_sdk.providers.openai import OpenAIProvider
 from openagentic_sdk.providers.openai_compatible import OpenAICompatibleProvider
 from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.providers.quirks import AZURE, GEMINI, LOCAL, MISTRAL, OPENAI, STANDARD, quirks_for
@@ -349,6 +351,23 @@ class ResponsesRequests(unittest.TestCase):
         payload, _, _ = provider.prepare("gpt-5-mini", [user()], [], stream=False)
         self.assertEqual(payload["include"], ["reasoning.encrypted_content"])
         self.assertEqual(payload["reasoning"], {"effort": "low", "summary": "auto"})
+
+    def test_an_answer_of_text_alone_goes_back_as_a_message(self) -> None:
+        said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+        payload = OpenAIResponsesProvider(api_key="k").prepare("gpt-4o", said, (), stream=False)[0]
+        self.assertEqual([item["role"] for item in payload["input"]], ["user", "assistant"])
+
+    def test_the_key_of_a_sessions_cache_goes_to_the_vendor_that_knows_it_only(self) -> None:
+        state = SessionState("alike")
+        for provider, known in (
+            (OpenAIResponsesProvider(api_key="k"), True),
+            (OpenAIProvider(api_key="k"), True),
+            (OpenAIResponsesProvider(api_key="k", base_url="http://127.0.0.1:1"), False),
+            (OpenAICompatibleProvider(base_url="http://127.0.0.1:1"), False),
+        ):
+            payload = provider.for_session(state).prepare("m", [{"role": "user", "content": "a"}], (), stream=False)[0]
+            self.assertEqual(payload.get("prompt_cache_key"), "alike" if known else None, provider.base_url)
+            self.assertNotIn("prompt_cache_key", provider.prepare("m", [], (), stream=False)[0])
 
     def test_reasoning_goes_back_in_its_place(self) -> None:
         reasoning = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"}
