@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from math import isfinite
 from types import TracebackType
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
+from ..frozen import frozen
 from ..patterns import regex
 from ..serialization import dumps_event, dumps_json, loads_event
 from ..text import printable
@@ -42,6 +43,21 @@ MAX_ID_CHARS = 200
 # A follower without a better way looks this often: soon after news, then ever less often.
 FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
 _DIGEST = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+@frozen
+class Remains:
+    """What a session that may be damaged still has: `holes` says in sentences what is known to be gone.
+
+    `iter_events` gives the events up to the first that is damaged or missing, where it raises `LogCorruptError`; `blobs` are
+    the digests of its blobs, which `read_blob` reads.
+    """
+
+    metadata: Mapping[str, Any]
+    iter_events: Callable[[], Iterator[Event]]
+    blobs: tuple[str, ...]
+    read_blob: Callable[[str], bytes]
+    holes: tuple[str, ...] = ()
 
 
 class SessionWriter(ABC):
@@ -258,14 +274,30 @@ class SessionStore(ABC):
         words = search_words(query)
         hits: list[SearchHit] = []
         for session_id in self.list_sessions() if words else ():
-            # A damaged log hides what it holds, not what others hold; checking it is another command.
-            with suppress(SessionError):
+            try:
                 hits.extend(scan_events(session_id, self.iter_events(session_id), words, limit - len(hits)))
+            except SessionError as error:
+                # A damaged log hides what it holds, not what others hold; checking it is another command. A server that
+                # is away hides everything.
+                if self.is_remote and isinstance(error, StorageError):
+                    raise
             if len(hits) >= limit:
                 break
         return hits
 
     # --- whole sessions, derived -------------------------------------------------------------------------------------
+
+    def read_remains(self, session_id: str) -> Remains:
+        """What can still be read of a session, to save it. Raises `SessionNotFoundError` when nothing is there."""
+        metadata = self.read_metadata(session_id)["metadata"]
+        blobs: list[str] = []
+        holes: tuple[str, ...] = ()
+        try:
+            blobs = self.list_blobs(session_id)
+        except LogCorruptError:
+            holes = ("which blobs it has is not known, for its log is damaged",)
+        events, read_blob = partial(self.iter_events, session_id), partial(self.read_blob, session_id)
+        return Remains(metadata, events, tuple(blobs), read_blob, holes)
 
     def list_blobs(self, session_id: str) -> list[str]:
         """The digests of the session's blobs: derived, those that its log names and the store has.

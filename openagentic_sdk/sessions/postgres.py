@@ -8,7 +8,8 @@ lone surrogates survive.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -57,7 +58,19 @@ _CHANGE = (
     f"UPDATE openagentic_sessions SET metadata = %s, revision = revision + 1, {_SET_COLUMNS} "
     "WHERE key = %s AND revision = %s AND last_seq = %s"
 )
+_COPY_EVENTS = (
+    "INSERT INTO openagentic_events (session, seq, updated, data) "
+    "SELECT %s, seq, updated, data FROM openagentic_events WHERE session = %s AND seq <= %s"
+)
+_COPY_BLOBS = (
+    "INSERT INTO openagentic_blobs (session, sha256, data) "
+    "SELECT %s, sha256, data FROM openagentic_blobs WHERE session = %s"
+)
 _CLAIM = "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s"
+_ADD = (
+    f"INSERT INTO openagentic_sessions (id, created_at, metadata, {', '.join(_COLUMNS)}) "
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key"
+)
 _DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s AND last_seq = %s"
 
 
@@ -184,39 +197,46 @@ class PostgresSessionStore(RemoteStore):
         blobs: Iterable[bytes] = (),
     ) -> str:
         created_at = self._clock.now() if created_at is None else created_at
-        with self._server.transaction(session_id, self._patience_s) as db:
-            at = self._add(db, session_id, created_at, dict(metadata or {}))
-            head, remaining = at.head, check_sequence(events)
+        remaining, blobs, begun = check_sequence(events), iter(blobs), False
+
+        def fill(db: Any, at: Position) -> None:
+            nonlocal begun
+            if begun:
+                raise StorageError(
+                    f"the connection to {self._server.where} broke: nothing of the import is there, begin it again",
+                    session_id=session_id,
+                )
+            head = at.head
             while batch := list(islice(remaining, PAGE_EVENTS)):
+                begun = True
                 head = self._add_events(db, at, head, batch)
             for data in blobs:
+                begun = True
+                self._give_time(db)
                 _insert_blob(db, at.key, data)
-        return session_id
+
+        return self._make_once(session_id, created_at, metadata or {}, fill)
 
     def copy_session(
         self, source_id: str, target_id: str, *, at_seq: int, tail: Sequence[Event], metadata: Mapping[str, Any]
     ) -> str:
-        with self._server.transaction(target_id, self._patience_s) as db:
+        def fill(db: Any, target: Position) -> None:
             # The source cannot be deleted before the copy is whole; appends go on meanwhile.
             db.execute("SELECT 1 FROM openagentic_sessions WHERE id = %s FOR KEY SHARE", (source_id,))
             source = self._position_on(db, source_id)
             check_copied_part(source_id, at_seq, source.head.last_seq)
-            target = self._add(db, target_id, self._clock.now(), dict(metadata))
-            db.execute(
-                "INSERT INTO openagentic_events (session, seq, updated, data) "
-                "SELECT %s, seq, updated, data FROM openagentic_events WHERE session = %s AND seq <= %s",
-                (target.key, source.key, at_seq),
-            )
-            db.execute(
-                "INSERT INTO openagentic_blobs (session, sha256, data) "
-                "SELECT %s, sha256, data FROM openagentic_blobs WHERE session = %s",
-                (target.key, source.key),
-            )
+            for command, values in (
+                (_COPY_EVENTS, (target.key, source.key, at_seq)),
+                (_COPY_BLOBS, (target.key, source.key)),
+            ):
+                self._give_time(db)
+                db.execute(command, values)
             command = "SELECT updated FROM openagentic_events WHERE session = %s AND seq = %s"
             updated = db.execute(command, (target.key, at_seq)).fetchone()
             head = copied_head(source.head, target.head.summary, at_seq, updated[0] if updated else None)
             self._add_events(db, target, head, stamp_events(tail, first_seq=at_seq + 1, now=self._clock.now()))
-        return target_id
+
+        return self._make_once(target_id, self._clock.now(), metadata, fill)
 
     def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
         conditions = [] if include_children else ["NOT is_child"]
@@ -231,21 +251,37 @@ class PostgresSessionStore(RemoteStore):
         if at.head.last_seq == folded.events:
             self._call(session_id, lambda db: self._change_metadata(db, at, at.metadata, Head(folded)))
 
-    def _add(self, db: Any, session_id: str, created_at: float, metadata: dict[str, Any]) -> Position:
-        start = start_summary(check_session_id(session_id), created_at, metadata)
-        known = dumps_json(metadata)
-        row = db.execute(
-            f"INSERT INTO openagentic_sessions (id, created_at, metadata, {', '.join(_COLUMNS)}) "
-            "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key",
-            (session_id, created_at, known, *_columns(Head(start))),
-        ).fetchone()
-        if row is None:
-            raise SessionExistsError(session_id)
-        return Position(row[0], 0, created_at, known, Head(start))
+    def _make_once(
+        self, session_id: str, created_at: float, metadata: Mapping[str, Any], fill: Callable[[Any, Position], None]
+    ) -> str:
+        """Make a session in one transaction, once, although the answer to its end may be lost; returns its id."""
+        start = Head(start_summary(check_session_id(session_id), created_at, metadata))
+        known, made = dumps_json(dict(metadata)), set()
+
+        def attempt(db: Any) -> None:
+            with db.transaction():
+                # Waits for a transaction that makes the same session, also for one of ours that is not answered.
+                values = (session_id, created_at, known, *_columns(start))
+                if row := db.execute(_ADD, values).fetchone():
+                    made.add(row[0])
+                    fill(db, Position(row[0], 0, created_at, known, start))
+                    self._give_time(db)
+                    return
+                row = db.execute("SELECT key FROM openagentic_sessions WHERE id = %s", (session_id,)).fetchone()
+            if row is None or row[0] not in made:
+                raise SessionExistsError(session_id)
+
+        self._call(session_id, attempt)
+        return session_id
+
+    def _give_time(self, db: Any) -> None:
+        """Each step of what takes many is waited for as long as any other call."""
+        db.deadline = time.monotonic() + self._patience_s
 
     def _add_events(self, db: Any, at: Position, head: Head, stamped: Sequence[Event]) -> Head:
         """Put numbered events behind `head` into a session that nobody else sees yet; returns the new head."""
         batch = Batch.of(head, stamped)
+        self._give_time(db)
         db.execute(
             "INSERT INTO openagentic_events (session, seq, updated, data) SELECT %s, %s + number, updated, data FROM "
             f"{_PACKED} AS row (updated, data, number)",

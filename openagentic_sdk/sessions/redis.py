@@ -27,7 +27,15 @@ from ..errors import LogCorruptError, SessionError, SessionExistsError, SessionN
 from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
-from .base import check_copied_part, check_sequence, check_session_id, dumps_stored, stamp_events
+from .base import (
+    Remains,
+    check_copied_part,
+    check_sequence,
+    check_session_id,
+    dumps_stored,
+    iter_pages,
+    stamp_events,
+)
 from .folds.summary import SessionSummary, start_summary
 from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
@@ -94,7 +102,10 @@ class RedisSessionStore(RemoteStore):
         raise SessionNotFoundError(session_id, self._server.where)
 
     def _event_rows_on(self, db: Any, at: Position, after_seq: int, size: int) -> list[tuple[int, str]]:
-        lines = db.lrange(self._key("log", at.id), after_seq, after_seq + size - 1) if size else []
+        return self._lines(db, at.id, after_seq, size)
+
+    def _lines(self, db: Any, session_id: str, after_seq: int, size: int) -> list[tuple[int, str]]:
+        lines = db.lrange(self._key("log", session_id), after_seq, after_seq + size - 1) if size else []
         return [(seq, line.decode("ascii")) for seq, line in enumerate(lines, start=after_seq + 1)]
 
     def _send(self, db: Any, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
@@ -146,6 +157,9 @@ class RedisSessionStore(RemoteStore):
 
     def read_blob(self, session_id: str, sha256: str) -> bytes:
         self._position(session_id)
+        return self._blob(session_id, sha256)
+
+    def _blob(self, session_id: str, sha256: str) -> bytes:
         data = self._call(session_id, lambda client: client.hget(self._key("blobs", session_id), sha256))
         if data is None or hashlib.sha256(data).hexdigest() != sha256:
             raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
@@ -170,6 +184,39 @@ class RedisSessionStore(RemoteStore):
             )
         return sorted(name.decode("ascii") for name in names)
 
+    def read_remains(self, session_id: str) -> Remains:
+        head, log, blobs = self._own(session_id)
+
+        def ask(client: Any) -> list[Any]:
+            with client.pipeline(transaction=True) as pipe:
+                pipe.hmget(head, *_FIELDS)
+                pipe.llen(log)
+                pipe.hkeys(blobs)
+                return list(pipe.execute())
+
+        def page(after_seq: int, size: int) -> list[tuple[int, str]]:
+            return self._call(session_id, lambda client: self._lines(client, session_id, after_seq, size))
+
+        fields, length, names = self._call(session_id, ask)
+        if fields[0] is None and not length and not names and not self.session_exists(session_id):
+            raise SessionNotFoundError(session_id, self._server.where)
+        metadata, holes = {}, []
+        if fields[0] is None:
+            holes.append("its row is gone, with its folder, its settings, and how many events and blobs it had")
+        else:
+            at = _position(session_id, fields, length, 0)
+            metadata = loads_json(at.metadata)
+            if length < at.head.last_seq:
+                holes.append(f"events {length + 1} to {at.head.last_seq} are gone")
+            if len(names) < int(fields[-1] or 0):
+                holes.append(f"{int(fields[-1]) - len(names)} of its {int(fields[-1])} blobs are gone")
+        if fields[0] is None and not length:
+            holes.append("its log is gone")
+        size = self.page_events
+        events = partial(iter_pages, session_id, page, after_seq=0, limit=None, page_events=size)
+        read_blob = partial(self._blob, session_id)
+        return Remains(metadata, events, tuple(sorted(name.decode("ascii") for name in names)), read_blob, tuple(holes))
+
     def list_children(self, session_id: str) -> list[str]:
         return list(reversed(self._ids(f"parent:{_digest(session_id)}", 0, None)))
 
@@ -185,18 +232,19 @@ class RedisSessionStore(RemoteStore):
         created_at = self._clock.now() if created_at is None else created_at
         known = dumps_json(dict(metadata or {}))
         head = Head(start_summary(check_session_id(session_id), created_at, loads_json(known)))
-        remaining = check_sequence(events)
+        remaining, digests = check_sequence(events), set()
         with self._staged(session_id) as staged:
             while batch := list(islice(remaining, self.page_events)):
                 lines = [dumps_stored(event) for event in batch]
                 stage = partial(run, STAGE, [staged.log, staged.blobs], [head.last_seq, STAGED_S, *lines])
                 head = head.after(batch)
                 if self._call(session_id, stage) != head.last_seq:
-                    raise StorageError("the server lost a part of the import: try again", session_id=session_id)
+                    raise _lost_a_part(session_id)
             for data in blobs:
                 digest = hashlib.sha256(data).hexdigest()
+                digests.add(digest)
                 self._call(session_id, partial(_stage_blob, staged.blobs, digest, data))
-            self._create(session_id, staged, head, created_at, known)
+            self._create(session_id, staged, head, created_at, known, len(digests))
         return session_id
 
     def copy_session(
@@ -212,12 +260,15 @@ class RedisSessionStore(RemoteStore):
         with self._staged(target_id) as staged:
             keys = [staged.log, staged.blobs, *self._own(source_id)]
             lines = [dumps_stored(event) for event in stamped]
-            length = self._call(source_id, partial(run, STAGE_COPY, keys, [source.key, at_seq - 1, STAGED_S, *lines]))
+            stage = partial(run, STAGE_COPY, keys, [source.key, at_seq - 1, STAGED_S, *lines])
+            length, blobs = self._call(source_id, stage)
             if length == -1:
                 raise SessionNotFoundError(source_id, self._server.where)
+            if length == -2:
+                self.list_blobs(source_id)  # says what the server lost
             if length != head.last_seq:
-                raise LogCorruptError(source_id, int(length) + 1, 0, "missing")
-            self._create(target_id, staged, head, created_at, known)
+                raise LogCorruptError(source_id, max(0, length) + 1, 0, "missing")
+            self._create(target_id, staged, head, created_at, known, blobs)
         return target_id
 
     # --- keys and rows -----------------------------------------------------------------------------------------------
@@ -306,7 +357,9 @@ class RedisSessionStore(RemoteStore):
                 self._server.call(session_id, lambda client: client.delete(staged.log, staged.blobs), 1.0)
             raise
 
-    def _create(self, session_id: str, staged: _Staged, head: Head, created_at: float, metadata: str) -> None:
+    def _create(
+        self, session_id: str, staged: _Staged, head: Head, created_at: float, metadata: str, blobs: int
+    ) -> None:
         fields = {
             "created_at": repr(created_at),
             "metadata": metadata,
@@ -317,11 +370,14 @@ class RedisSessionStore(RemoteStore):
             "summary": head.to_json() or "",
             "last_seq": head.last_seq,
         }
-        arguments = [session_id, staged.key, staged.log, staged.blobs]
+        arguments = [session_id, staged.key, staged.log, staged.blobs, head.last_seq, blobs]
         for name, value in fields.items():
             arguments += [name, str(value)]
         keys = [*self._own(session_id), self._key("touches", ""), *self._indexes(head)]
-        if not self._call(session_id, partial(run, CREATE, keys, arguments)):
+        made = self._call(session_id, partial(run, CREATE, keys, arguments))
+        if made == -1:
+            raise _lost_a_part(session_id)
+        if not made:
             raise SessionExistsError(session_id)
 
 
@@ -347,6 +403,10 @@ def _position(session_id: str, fields: Sequence[bytes | None], length: int, left
     return Position(
         key, int(epoch), float(created_at), metadata, head, int(revision or 0), holder, max(0, left_ms) / 1000
     )
+
+
+def _lost_a_part(session_id: str) -> StorageError:
+    return StorageError("the server lost a part of the session while it was made: try again", session_id=session_id)
 
 
 def _stage_blob(name: str, digest: str, data: bytes, client: Any) -> None:

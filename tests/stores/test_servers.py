@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.util
 import io
 import os
@@ -16,8 +17,8 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.errors import LogCorruptError, OptionsError, StorageError
-from openagentic_sdk.events import UserMessage
+from openagentic_sdk.errors import LogCorruptError, OptionsError, SessionNotFoundError, StorageError
+from openagentic_sdk.events import LogSalvaged, ToolResult, UserMessage
 from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.log_state import Head
@@ -193,6 +194,34 @@ class ForgetfulRedisTest(unittest.TestCase):
         for call in (lambda: self.store.list_blobs("s0"), lambda: self.store.read_blob("s0", digest)):
             with self.assertRaises(StorageError):
                 call()
+
+    def test_what_the_server_did_not_forget_is_saved_and_the_holes_are_named(self) -> None:
+        for name in self.names:
+            self.store.put_blob(name, name.encode())
+        cut = {"truncated": True, "blob": hashlib.sha256(b"s2").hexdigest()}
+        self.store.append_event("s2", ToolResult("c", output=cut))
+        self.forget("head:s0", "log:s1", "blobs:s2", "head:s3", "log:s3")
+        for name, texts, blobs, holes in (
+            ("s0", ["s0", "more"], [b"s0"], ["its row is gone"]),
+            ("s1", [], [b"s1"], ["events 1 to 2 are gone"]),
+            ("s2", ["s2", "more"], [], ["1 of its 1 blobs", f"blob {cut['blob']}"]),
+            ("s3", [], [b"s3"], ["its row is gone", "its log is gone"]),
+        ):
+            before, out = set(self.store.list_sessions()), io.StringIO()
+            with contextlib.redirect_stdout(out):
+                self.assertEqual(main(["sessions", "verify", name, "--store", self.server.url]), 1)
+                self.assertEqual(main(["sessions", "salvage", name, "--store", self.server.url]), 0)
+            for hole in holes:
+                self.assertEqual(out.getvalue().count(hole), 2, out.getvalue())
+            (new,) = set(self.store.list_sessions()) - before
+            events = self.store.read_events(new)
+            self.assertEqual([event.text for event in events if isinstance(event, UserMessage)], texts)
+            saved = [self.store.read_blob(new, digest) for digest in self.store.list_blobs(new)]
+            self.assertEqual(saved, blobs)
+            assert isinstance(events[0], LogSalvaged)
+            self.assertIn("gone", events[0].damage)
+        with self.assertRaises(SessionNotFoundError):
+            self.store.read_remains("never")
 
     def test_a_row_that_is_folded_anew_brings_no_deleted_session_back(self) -> None:
         folded = self.store.fold_summary("s0")

@@ -11,7 +11,7 @@ from ...errors import OpenAgentSdkError, OptionsError
 from ...sessions.authority import foreign_authority
 from ...sessions.base import SessionStore
 from ...sessions.folds.audit import find_mismatches
-from ...sessions.log.verify import salvage, salvage_from_database, subagent_sessions, verify_session
+from ...sessions.log.verify import salvage, salvage_from_database, subagent_sessions, verify_remains, verify_session
 from ...sessions.seal import Seal
 from ...sessions.store import FileSessionStore
 from ...text import on_one_line
@@ -63,6 +63,8 @@ def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: 
 
 def _check(store: SessionStore, session_id: str, subagents: Subagents) -> tuple[bool, list[str]]:
     if not isinstance(store, FileSessionStore):  # a database keeps its own bytes; reading all of it is the check
+        if problems := verify_remains(session_id, store.read_remains(session_id)).problems:
+            return False, [str(problem) for problem in problems]
         foreign = [event.seq or 0 for event in foreign_authority(session_id, store.iter_events(session_id), Seal())]
         good, findings = _check_requests(store, session_id)
         return good, [*findings, *_say_foreign(foreign)]

@@ -31,7 +31,7 @@ from ...events import (
 )
 from ...frozen import frozen
 from ..authority import Authority, foreign_authority
-from ..base import SessionStore
+from ..base import Remains, SessionStore
 from ..folds.view import SessionView
 from ..seal import Seal
 from ..store import FileSessionStore
@@ -187,10 +187,7 @@ class _Witnesses:
         """Take note of what the event names."""
         if isinstance(event, ToolUse):
             self.calls.add(event.tool_use_id)
-        elif isinstance(event, ToolResult) and isinstance(event.output, Mapping):
-            digest = event.output.get("blob")
-            if isinstance(digest, str) and event.output.get("truncated") is True:
-                self.named_blobs.add(digest)
+        self.named_blobs.update(_named_blobs(event))
 
     def judge(self, report: SessionReport, fd: int) -> SessionReport:
         """The report with what disagrees with the log. Of a log that is damaged anyway, only the blobs are looked at."""
@@ -348,32 +345,48 @@ def salvage_from_database(store: SessionStore, session_id: str, *, target_id: st
 
     Raises `SessionNotFoundError`, and `SessionExistsError` for a `target_id` that is taken.
     """
-    good, problems, metadata = 0, [], {}
-    try:
-        metadata = store.read_metadata(session_id)["metadata"]
-        for event in store.iter_events(session_id):
-            good = event.seq or good
-    except LogCorruptError as error:
-        problems.append(
-            Problem(error.kind, error.seq, 0, "salvaged", detail=f"event {error.seq} is damaged or missing")
-        )
-    report = SessionReport(session_id, good, 0, 0, good, tuple(problems))
-    first = LogSalvaged(session_id, good, "; ".join(problem.detail or "" for problem in problems), 0, 0)
-    copied = store.iter_events(session_id, limit=good) if good else iter(())
-    known = {key: value for key, value in metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
-    blobs = []
-    with suppress(SessionError):
-        for digest in store.list_blobs(session_id):
-            with suppress(StorageError):
-                blobs.append(store.read_blob(session_id, digest))
+    left = store.read_remains(session_id)
+    report = verify_remains(session_id, left)
+    good, lost = report.events, {problem.blob for problem in report.problems}
+    said = "; ".join(problem.detail or _WRONG[problem.kind] for problem in report.problems)
+    first = LogSalvaged(session_id, good, said, 0, 0)
+    known = {key: value for key, value in left.metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
     new_id, seal = target_id or os.urandom(16).hex(), Seal()
     store.import_session(
         new_id,
-        _salvaged(first, copied, (), Authority(session_id, seal), Authority(new_id, seal)),
+        _salvaged(first, islice(left.iter_events(), good), (), Authority(session_id, seal), Authority(new_id, seal)),
         metadata={**known, "parent_session_id": session_id, "parent_seq": good},
-        blobs=blobs,
+        blobs=(left.read_blob(digest) for digest in left.blobs if digest not in lost),
     )
     return Salvage(new_id, good, 0, report)
+
+
+def verify_remains(session_id: str, left: Remains) -> SessionReport:
+    """What is wrong with a session of a store that keeps its own bytes: all of it is read."""
+    good, todo, named = 0, "salvage saves what is left", dict[str, None]()
+    problems = [Problem("witness", 1, 0, todo, detail=hole, witness="the server") for hole in left.holes]
+    try:
+        for event in left.iter_events():
+            good = event.seq or good
+            named.update(dict.fromkeys(_named_blobs(event)))
+    except LogCorruptError as error:
+        detail = f"event {error.seq} is damaged or missing"
+        problems.append(Problem(error.kind, error.seq, 0, todo, detail=detail))
+    for digest in left.blobs:
+        try:
+            left.read_blob(digest)
+        except StorageError:
+            problems.append(Problem("blob", 0, 0, todo, blob=digest))
+    problems += [Problem("missing", 0, 0, todo, blob=name) for name in named if name not in left.blobs]
+    return SessionReport(session_id, good, 0, 0, good, tuple(problems))
+
+
+def _named_blobs(event: Event) -> list[str]:
+    """The blob with the rest of a tool's output, when the event names one."""
+    if not isinstance(event, ToolResult) or not isinstance(event.output, Mapping):
+        return []
+    digest = event.output.get("blob")
+    return [digest] if isinstance(digest, str) and event.output.get("truncated") is True else []
 
 
 def _salvaged(

@@ -20,7 +20,7 @@ from .postgres_schema import migrate, require_schema
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
 IDLE_S = 30.0
-RETRY_S = 0.1
+FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
 # News of one session are sent at most this often by a process.
 COALESCE_S = 0.02
 
@@ -58,7 +58,7 @@ class PostgresServer:
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
         """Do the work, again from its start when the connection breaks. A first connection that fails is not tried again."""
         psycopg = self._driver.psycopg
-        deadline = time.monotonic() + patience_s
+        deadline, pause_s = time.monotonic() + patience_s, FIRST_RETRY_S
         with translated(session_id, self.where):
             while True:
                 db = None
@@ -66,20 +66,12 @@ class PostgresServer:
                     with self._connection(deadline) as db:
                         return work(db)
                 except (psycopg.OperationalError, psycopg.InterfaceError):
+                    # Work in several steps gives itself more time with each of them.
+                    deadline = deadline if db is None else max(deadline, db.deadline)
                     if not self.is_ready or (db is not None and not db.closed) or time.monotonic() > deadline:
                         raise
-                time.sleep(RETRY_S)
-
-    @contextmanager
-    def transaction(self, session_id: str, patience_s: float) -> Iterator[Any]:
-        """A transaction for work that cannot be done twice: the server is waited for before it begins, not after."""
-        self.call(session_id, lambda db: db.execute("SELECT 1"), patience_s)
-        with (
-            translated(session_id, self.where),
-            self._connection(time.monotonic() + patience_s) as db,
-            db.transaction(),
-        ):
-            yield db
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, LAST_RETRY_S)
 
     def close(self) -> None:
         """End all connections of this process."""

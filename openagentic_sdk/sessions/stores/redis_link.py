@@ -20,7 +20,7 @@ from .redis_scripts import FOLLOW
 
 T = TypeVar("T")
 MAX_CONNECTIONS = 16
-RETRY_S = 0.1
+FIRST_RETRY_S, LAST_RETRY_S = 0.005, 0.1
 # How long one answer is waited for before the connection counts as lost; then the call looks what became of it.
 ANSWER_S = 5.0
 NO_DISK = (
@@ -113,16 +113,17 @@ class RedisServer:
     def call(self, session_id: str | None, work: Callable[[Any], T], patience_s: float) -> T:
         """Do the work, again from its start while the server is away or hangs. A first connection that fails ends it."""
         redis = driver()
-        deadline = time.monotonic() + patience_s
+        deadline, pause_s = time.monotonic() + patience_s, FIRST_RETRY_S
         client = self.client()
         with translated(session_id, self.where):
             while True:
                 try:
                     return work(client)
                 except (redis.ConnectionError, redis.TimeoutError):
-                    if time.monotonic() + RETRY_S > deadline:
+                    if time.monotonic() + pause_s > deadline:
                         raise
-                time.sleep(RETRY_S)
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, LAST_RETRY_S)
 
     def close(self) -> None:
         """End all connections of this process."""

@@ -63,20 +63,27 @@ STAGE = """
     return redis.call('LLEN', KEYS[1])
 """
 # KEYS: staged log, staged blobs, source's head, log and blobs.  ARGV: source's key, last place, seconds, lines ...
+# The answer is the number of events and that of blobs.
 STAGE_COPY = """
-    if (redis.call('HGET', KEYS[3], 'key') or '') ~= ARGV[1] or redis.call('EXISTS', KEYS[3]) == 0 then return -1 end
+    local key, blobs = unpack(redis.call('HMGET', KEYS[3], 'key', 'blobs'))
+    if (key or '') ~= ARGV[1] or redis.call('EXISTS', KEYS[3]) == 0 then return {-1, 0} end
+    if blobs and redis.call('HLEN', KEYS[5]) < tonumber(blobs) then return {-2, blobs} end
     redis.call('COPY', KEYS[4], KEYS[1], 'REPLACE')
     redis.call('COPY', KEYS[5], KEYS[2], 'REPLACE')
     if ARGV[2] == '-1' then redis.call('DEL', KEYS[1]) else redis.call('LTRIM', KEYS[1], 0, ARGV[2]) end
     if #ARGV > 3 then redis.call('RPUSH', KEYS[1], unpack(ARGV, 4)) end
     for place = 1, 2 do redis.call('EXPIRE', KEYS[place], ARGV[3]) end
-    return redis.call('LLEN', KEYS[1])
+    return {redis.call('LLEN', KEYS[1]), redis.call('HLEN', KEYS[2])}
 """
-# KEYS: head, log, blobs, touches, indexes.  ARGV: id, key, staged log, staged blobs, field, value ...
+# KEYS: head, log, blobs, touches, indexes.
+# ARGV: id, key, staged log, staged blobs, number of events, number of blobs, field, value ...
 CREATE = f"""
     if redis.call('EXISTS', KEYS[1]) == 1 then
         if redis.call('HGET', KEYS[1], 'key') == ARGV[2] then return 1 end
         return 0
+    end
+    if redis.call('LLEN', ARGV[3]) ~= tonumber(ARGV[5]) or redis.call('HLEN', ARGV[4]) ~= tonumber(ARGV[6]) then
+        return -1
     end
     redis.call('DEL', KEYS[2], KEYS[3])
     for place = 2, 3 do
@@ -85,7 +92,7 @@ CREATE = f"""
             redis.call('PERSIST', KEYS[place])
         end
     end
-    redis.call('HSET', KEYS[1], 'key', ARGV[2], 'blobs', redis.call('HLEN', KEYS[3]), unpack(ARGV, 5))
+    redis.call('HSET', KEYS[1], 'key', ARGV[2], 'blobs', redis.call('HLEN', KEYS[3]), unpack(ARGV, 7))
     {_TOUCH.format(counter=4, first=5)}
     return 1
 """
