@@ -6,8 +6,9 @@ import argparse
 import asyncio
 import sys
 
-from ..acp.stdio import serve, take_stdio
+from ..acp.stdio import serve
 from ..options import OpenAgenticOptions
+from ..stdio import take_stdio
 from .exits import OK
 from .flags import add_agent_flags, build_options
 from .screen.questions import build_gate

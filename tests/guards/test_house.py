@@ -51,6 +51,7 @@ LAYERS = (
     ("project",),
     ("sessions", "skills"),
     ("providers",),
+    ("stdio",),
     ("jsonrpc",),
     ("serialization",),
     ("events",),

@@ -1,0 +1,93 @@
+"""Lines over this process's stdin and stdout, which nobody else may touch while they last."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+
+from .jsonrpc import Lines
+from .threads import in_daemon_thread
+
+_READ_BYTES = 1 << 16
+# Whoever tells the other side more than it takes waits above this.
+_MAX_WAITING_BYTES = 1 << 20
+_FLUSH_S = 0.5
+
+
+class Output:
+    """Lines on their way to a descriptor, in the order in which they came; written beside the event loop."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._writing: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self.is_closed = False
+
+    async def send(self, line: bytes) -> None:
+        """Put a line behind the others; waits while too much waits. Nothing happens when nobody reads any more."""
+        if self.is_closed:
+            return
+        self._lines.append(line)
+        self._size += len(line)
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        while self._size > _MAX_WAITING_BYTES and not self.is_closed:
+            self._room.clear()
+            await self._room.wait()
+
+    async def close(self) -> None:
+        """Write what waits, if it is taken within a moment; nobody waits for room any longer."""
+        if self._writing is not None:
+            await asyncio.wait({self._writing}, timeout=_FLUSH_S)
+        self._end()
+
+    def _end(self) -> None:
+        self.is_closed = True
+        self._lines.clear()
+        self._room.set()
+
+    async def _write(self) -> None:
+        try:
+            while self._lines:
+                data = b"".join(self._lines)
+                self._lines.clear()
+                await in_daemon_thread(partial(_write_all, self._fd, data), "openagentic-stdout")
+                self._size -= len(data)
+                self._room.set()
+        except OSError:  # the other side is gone, which the reader hears too
+            self._end()
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+async def read_lines(fd: int, receive: Callable[[bytes | None], None], max_bytes: int) -> None:
+    """Hand over each line that comes, as `Lines` gives them, until the other side closes its end."""
+    lines = Lines(max_bytes)
+    while data := await in_daemon_thread(partial(os.read, fd, _READ_BYTES), "openagentic-stdin"):
+        for line in lines.feed(data):
+            receive(line)
+
+
+def take_stdio() -> tuple[int, int]:
+    """This process's stdin and stdout as descriptors of their own.
+
+    From then on what anybody prints goes to stderr and whoever reads gets nothing, children and C libraries included: one
+    stray line would end the connection.
+    """
+    sys.stdout.flush()
+    stdin, stdout = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    sys.stdout = sys.stderr
+    return stdin, stdout
