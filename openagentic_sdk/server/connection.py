@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -269,8 +270,9 @@ class Connection(asyncio.Protocol):
         """End behind an answer: a peer that still sends would lose it to a reset, so what comes is dropped for a moment."""
         self._is_deaf = True
         if self._transport is not None and not self._transport.is_closing():
-            if self._transport.can_write_eof():
-                self._transport.write_eof()
+            with suppress(OSError):  # the peer has left already
+                if self._transport.can_write_eof():
+                    self._transport.write_eof()
             self._transport.resume_reading()
             self._timer = asyncio.get_running_loop().call_later(CLOSE_S, self.close)
 

@@ -118,10 +118,6 @@ class FrameReader:
             return None
         if size >= 126:
             size = int.from_bytes(buffer[2:start], "big")
-            if size >> 63:
-                raise BrokenFrameError(1002, "a length has its highest bit set")
-            if size < (126 if start == 4 else 0x10000):
-                raise BrokenFrameError(1002, "a length is not written in the shortest way")
         if opcode < 8 and self._size + size > self._max_bytes:
             raise BrokenFrameError(1009, f"a message has more than {self._max_bytes} bytes")
         if len(buffer) < start + 4 + size:
