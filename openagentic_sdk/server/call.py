@@ -165,7 +165,7 @@ def _read_path(scope: Scope) -> tuple[str, ...]:
     root = (scope.get("root_path") or "").encode()
     raw = raw[len(root) :] if root and raw.startswith(root) else raw
     parts = []
-    for piece in raw.lstrip(b"/").split(b"/") if raw.strip(b"/") else ():
+    for piece in raw.removeprefix(b"/").split(b"/") if raw != b"/" else ():
         try:
             part = unquote_to_bytes(piece).decode("utf-8")
         except UnicodeDecodeError:

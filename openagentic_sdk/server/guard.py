@@ -111,7 +111,7 @@ class Guard:
         if found is None and foreign_page is None:
             found = self._of_cookie(scope)
         if found is not None and not isinstance(found, Principal):
-            raise OptionsError(f"auth must give a Principal or None, not a {type(found).__name__}")
+            raise TypeError(f"auth must give a Principal or None, not a {type(found).__name__}")
         return found
 
     async def find_by_token(self, scope: Scope, token: str) -> Principal | None:

@@ -1,0 +1,189 @@
+"""Streams of a real server: cut and gone on with anywhere, slow readers, many writers, and two servers on one store."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+import unittest
+
+from openagentic_sdk.events import Result, SystemInit, UserMessage
+from openagentic_sdk.server import call
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from tests.size import LARGE
+
+from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
+
+EVENTS = 21
+
+
+def stored(store, count=EVENTS, session_id=None, text="{}"):
+    """A session of so many events."""
+    session_id = store.create_session(session_id=session_id)
+    store.append_events(session_id, [UserMessage(text.format(n)) for n in range(1, count + 1)])
+    return session_id
+
+
+class Resume(unittest.TestCase):
+    def setUp(self):
+        self.store = MemorySessionStore()
+        self.served = Served(store=self.store)
+        self.addCleanup(self.served.close)
+
+    def test_a_reader_that_is_cut_behind_every_kth_event_sees_each_event_once(self):
+        session_id = stored(self.store)
+        for k in range(1, EVENTS):
+            seen = []
+            while len(seen) < EVENTS:
+                cursor = {"Last-Event-ID": str(seen[-1])} if seen else {}
+                stream = self.served.stream(f"/v1/sessions/{session_id}/events", **cursor)
+                seen += [event["seq"] for event in stream.events(min(k, EVENTS - len(seen)))]
+                stream.close()
+            self.assertEqual(seen, list(range(1, EVENTS + 1)), k)
+
+    def test_ids_are_seqs_deltas_have_none_and_the_answer_is_whole_also_for_who_comes_in_the_middle(self):
+        gate = Gate()
+        text = "The tea is hot and strong, as it should be."
+        turns = [{"tool_calls": [{"name": "hold", "arguments": {}}]}, {"text": text, "deltas": 5, "delay_s": 0.01}]
+        self.served.application.desk._agents = agents(tea=options(turns, gate.tool()))
+        session_id = self.served.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
+        path = f"/v1/sessions/{session_id}/events?until=result"
+        first = self.served.stream(path)
+        gate.open.set()
+        seen, late = [], None
+        while (event := first.next()) is not None:
+            seen.append(event)
+            if "id" not in event and late is None:
+                late = self.served.stream(path)
+        for events in (seen, list(iter(late.next, None))):
+            datas = [json.loads(event["data"]) for event in events]
+            for event, data in zip(events, datas, strict=True):
+                self.assertEqual(event.get("id"), str(data["seq"]) if "seq" in data else None)
+            deltas = [data for data in datas if data["type"] == "assistant.delta"]
+            self.assertEqual("".join(delta["text_delta"] for delta in deltas), text)
+            kinds = [data["type"] for data in datas]
+            self.assertLess(len(kinds) - 1 - kinds[::-1].index("assistant.delta"), kinds.index("assistant.message"))
+            self.assertEqual(kinds[-1], "result")
+        first.close()
+        late.close()
+
+    def test_no_cursor_depends_on_a_clock(self):
+        session_id = "an hour back with every event"
+        self.store.import_session(session_id, [UserMessage(str(n), seq=n, ts=1e9 - 3600 * n) for n in range(1, 6)])
+        session_id = session_id.replace(" ", "%20")
+        stream = self.served.stream(f"/v1/sessions/{session_id}/events", **{"Last-Event-ID": "2"})
+        self.assertEqual([event["text"] for event in stream.events(3)], ["3", "4", "5"])
+        stream.close()
+
+    def test_a_session_that_is_deleted_ends_its_streams(self):
+        session_id = stored(self.store, 1)
+        stream = self.served.stream(f"/v1/sessions/{session_id}/events")
+        stream.events(1)
+        self.store.delete_session(session_id)
+        self.assertEqual(stream.next()["event"], "error")
+        self.assertIsNone(stream.next())
+        stream.close()
+
+    def test_sixteen_writers_and_four_readers_each_agree_on_the_order(self):
+        count, each = (16, 60) if LARGE else (6, 20)
+        ids = [self.store.create_session() for _ in range(count)]
+        readers = [(name, self.served.stream(f"/v1/sessions/{name}/events")) for name in ids for _ in range(4)]
+        seen = {}
+
+        def read(at, stream):
+            seen[at] = [(event["seq"], event["text"]) for event in stream.events(each)]
+
+        def write(name):
+            for n in range(each):
+                self.store.append_event(name, UserMessage(f"{name} {n}"))
+
+        threads = [threading.Thread(target=read, args=(at, stream)) for at, (_, stream) in enumerate(readers)]
+        threads += [threading.Thread(target=write, args=(name,)) for name in ids]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+        for at, (name, stream) in enumerate(readers):
+            self.assertEqual(seen[at], [(event.seq, event.text) for event in self.store.read_events(name)])
+            stream.close()
+
+
+class SlowReaders(unittest.TestCase):
+    """One who asks and does not read costs a bounded time and room, and goes on later."""
+
+    def setUp(self):
+        self.addCleanup(setattr, call, "SEND_S", call.SEND_S)
+        call.SEND_S = 0.3
+
+    def test_a_stalled_reader_slows_no_run_and_is_dropped_and_resumes(self):
+        text = "x" * 20_000
+        served = Served(agents(tea=[{"text": text, "deltas": 0}] * 2))
+        self.addCleanup(served.close)
+        session_id = stored(served.store, 400 if LARGE else 300, text=text + "{}")
+        request = f"GET /v1/sessions/{session_id}/events HTTP/1.1\r\nHost: {served.host}\r\n"
+        request += f"Authorization: Bearer {TOKEN}\r\nAccept: text/event-stream\r\n\r\n"
+        with served.connect(small_buffers=True) as sock:
+            sock.sendall(request.encode())
+            began = time.monotonic()
+            started = served.ask("POST", f"/v1/sessions/{session_id}/runs", {"prompt": "Go."})
+            self.assertEqual(started.status, 202)
+            while served.store.read_summary(session_id).state == "running":
+                time.sleep(0.005)
+            self.assertLess(time.monotonic() - began, 10)
+            while served.server.connections > 0:
+                self.assertLess(time.monotonic() - began, WAIT_S, "the stalled reader was not dropped")
+                time.sleep(0.01)
+        last = served.store.last_seq(session_id)
+        stream = served.stream(f"/v1/sessions/{session_id}/events?until=result", **{"Last-Event-ID": "5"})
+        self.assertEqual([event["seq"] for event in stream.events()], list(range(6, last + 1)))
+        stream.close()
+
+
+class TwoServers(unittest.TestCase):
+    """Two servers on one store: nobody has to come back to the same one."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        gate = self.gate = Gate()
+        turns = [ASK, {"tool_calls": [{"name": "hold", "arguments": {}}]}, "Tea."]
+        self.servers = []
+        for _ in range(2):
+            store = SqliteSessionStore(f"{folder.name}/s.db", durability="flush")
+            served = Served(agents(tea=options(turns, gate.tool())), store=store)
+            self.addCleanup(store.close)
+            self.addCleanup(served.close)
+            self.servers.append(served)
+            turns = turns[1:]
+
+    def test_events_answers_and_refusals_are_the_same_at_both(self):
+        one, two = self.servers
+        session_id = one.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
+        path = f"/v1/sessions/{session_id}"
+        reader = two.stream(f"{path}/events")
+        seen = reader.events(1)
+        while seen[-1]["type"] != "result":
+            seen += reader.events(1)
+        [question] = [event for event in seen if event["type"] == "user.question"]
+        body = {"question_id": question["question_id"], "answer": "milk"}
+        self.assertEqual(two.ask("POST", f"{path}/answers", body).status, 202)
+        self.assertEqual(one.ask("POST", f"{path}/answers", body).status, 409)
+        self.assertTrue(self.gate.reached.wait(WAIT_S))
+        refused = one.ask("POST", f"{path}/runs", {"prompt": "x"})
+        self.assertEqual((refused.status, refused.headers["retry-after"]), (409, "1"))
+        reader.close()
+        self.gate.open.set()
+        reader = one.stream(f"{path}/events?until=result", **{"Last-Event-ID": str(seen[-1]["seq"])})
+        seen += reader.events()
+        reader.close()
+        events = one.store.read_events(session_id)
+        stored_seqs = [event["seq"] for event in seen if "seq" in event]
+        self.assertEqual(stored_seqs, [event.seq for event in events])
+        self.assertIsInstance(events[-1], Result)
+        self.assertEqual(sum(isinstance(event, SystemInit) for event in events), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
