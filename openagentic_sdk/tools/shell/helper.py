@@ -10,7 +10,8 @@ It is loaded without its package and starts in a few milliseconds, so it imports
 
 Protocol: the host sends one byte and a socket on the channel, then on that socket `<length> <marshal of the spec>`. Back
 come `taken` before anything of it runs, then `started` or `failed <reason>`, and at the end one JSON line and the kept
-output. The host may send `T` (time is up) or `K` (kill now) in between.
+output. The host may send `T` (time is up) or `K` (kill now) in between. A program that the host itself talks with (a server)
+comes with three more descriptors behind the socket: its input, its output and its errors.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ def serve(channel_fd: int) -> None:
         _reap_supervisors(supervisors)
         is_watchful = bool(supervisors) or lingers_until is not None
         if _readable(channel_fd, ORPHAN_CHECK_S if is_watchful else None):
-            data, call_fd = _receive(channel)
+            data, fds = _receive(channel)
             if not data:
                 break
             lingers_until = time.monotonic() + LINGER_S if data == b"L" else None
-            if call_fd is not None:
-                supervisors.add(_fork_supervisor(call_fd, channel_fd))
+            if fds:
+                supervisors.add(_fork_supervisor(fds[0], fds[1:], channel_fd))
         elif lingers_until is not None and not supervisors and time.monotonic() > lingers_until:
             break
     channel.close()
@@ -76,31 +77,33 @@ def serve(channel_fd: int) -> None:
         time.sleep(0.002)
 
 
-def _receive(channel: _socket.socket) -> tuple[bytes, int | None]:
-    """One request: its byte, empty at the end, and the call's socket if one came with it."""
+def _receive(channel: _socket.socket) -> tuple[bytes, list[int]]:
+    """One request: its byte, empty at the end, and if they came with it the call's socket and a program's pipes."""
     flags = MSG_CMSG_CLOEXEC if IS_LINUX else 0
     try:
-        data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(4), flags)
+        data, ancillary, _, _ = channel.recvmsg(1, _socket.CMSG_SPACE(16), flags)
     except OSError:  # the host is gone
-        return b"", None
+        return b"", []
+    fds = []
     for level, kind, payload in ancillary:
         if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
-            fd = int.from_bytes(payload[:4], sys.byteorder)
-            os.set_inheritable(fd, False)
-            return data, fd
-    return data, None
+            for at in range(0, len(payload) - 3, 4):
+                fds.append(int.from_bytes(payload[at : at + 4], sys.byteorder))
+                os.set_inheritable(fds[-1], False)
+    return data, fds
 
 
-def _fork_supervisor(call_fd: int, channel_fd: int) -> int:
+def _fork_supervisor(call_fd: int, pipes: list[int], channel_fd: int) -> int:
     pid = os.fork()
     if pid:
-        os.close(call_fd)
+        for fd in (call_fd, *pipes):
+            os.close(fd)
         return pid
     status = 1
     try:
         os.close(channel_fd)
         _become_subreaper()
-        _Supervisor(call_fd).run()
+        _Supervisor(call_fd, pipes).run()
         status = 0
     finally:
         # No way back into the loop of the helper, whatever went wrong: the host sees the socket close.
@@ -140,11 +143,16 @@ class _Supervisor:
     """One command from its spec to its last process.
 
     The spec: `argv`, `env`, `cwd`, `keep_bytes` (of each stream, in memory), `paths` (a file for each stream, used when it
-    has more), `file_bytes` (what a stream may write at all), `spool` (write the files from the start), `sandbox`.
+    has more), `file_bytes` (what a stream may write at all), `spool` (write the files from the start), `sandbox`. That of a
+    program with `pipes` of the host's: `argv`, `env`, `cwd`, and `grace_s` between being asked to end and being killed.
     """
 
-    def __init__(self, call_fd: int) -> None:
+    def __init__(self, call_fd: int, pipes: list[int]) -> None:
         self._call_fd = call_fd
+        self._pipes = pipes
+        self._captures: list[Capture] = []
+        self._cwd_r = -1
+        self._grace_s = TERM_GRACE_S
         self._call = _socket.socket(fileno=call_fd)
         self._status: int | None = None
         self._ended_by: str | None = None
@@ -173,19 +181,29 @@ class _Supervisor:
         self.report(time.monotonic() - began)
 
     def start(self, spec: dict[str, Any]) -> None:
+        if self._pipes:
+            self._grace_s = spec["grace_s"]
+            self._pid = start_command(spec, *self._pipes)
+            for fd in self._pipes:
+                os.close(fd)
+        else:
+            self._start_captured(spec)
+        self._pidfd = _open_pidfd(self._pid)
+
+    def _start_captured(self, spec: dict[str, Any]) -> None:
         out_r, out_w = _wide_pipe()
         err_r, err_w = _wide_pipe()
         cwd_r, cwd_w = os.pipe()
         os.set_blocking(cwd_r, False)
         self._cwd_r = cwd_r
-        self._pid = start_command(spec, out_w, err_w, cwd_w)
-        for fd in (out_w, err_w, cwd_w):
+        null = os.open(os.devnull, os.O_RDONLY)
+        self._pid = start_command(spec, null, out_w, err_w, cwd_w)
+        for fd in (null, out_w, err_w, cwd_w):
             os.close(fd)
         keep, limit, spool = spec["keep_bytes"], spec["file_bytes"], spec["spool"]
         self._captures = [
             Capture(fd, keep, path, limit, spool) for fd, path in zip((out_r, err_r), spec["paths"], strict=True)
         ]
-        self._pidfd = _open_pidfd(self._pid)
 
     def watch(self) -> None:
         """Read output and listen to the host until the command's shell has ended or is to be killed."""
@@ -222,7 +240,7 @@ class _Supervisor:
         except OSError:
             order = b""
         if order == b"T" and self._ended_by is None:
-            self._ended_by, self._kill_at = "timeout", time.monotonic() + TERM_GRACE_S
+            self._ended_by, self._kill_at = "timeout", time.monotonic() + self._grace_s
             self.signal_all(SIGTERM)
         elif order != b"T":
             self._ended_by, self._kill_at = self._ended_by or "cancel", time.monotonic()
@@ -289,27 +307,27 @@ class _Supervisor:
             send_signal(pid, SIGCONT)
 
     def report(self, duration_s: float) -> None:
-        out, err = self._captures
         status = self._status
         signal_number = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else 0
         code = (
             os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else 128 + (signal_number or SIGKILL)
         )
-        try:
-            cwd = os.read(self._cwd_r, 65536)
-        except BlockingIOError:
-            cwd = b""
-        parts = [out.head, out.tail, err.head, err.tail, cwd]
+        parts: list[bytes | bytearray] = [b""] * 5
         numbers = {
             "exit_code": code,
             "signal": signal_number,
             "leftovers": self._leftovers,
             "stubborn": self._stubborn,
-            "out_bytes": out.total,
-            "err_bytes": err.total,
-            "out_spooled": int(out.is_spooled),
-            "err_spooled": int(err.is_spooled),
         }
+        if self._captures:
+            out, err = self._captures
+            try:
+                cwd = os.read(self._cwd_r, 65536)
+            except BlockingIOError:
+                cwd = b""
+            parts = [out.head, out.tail, err.head, err.tail, cwd]
+            numbers |= {"out_bytes": out.total, "out_spooled": int(out.is_spooled)}
+            numbers |= {"err_bytes": err.total, "err_spooled": int(err.is_spooled)}
         fields = ", ".join(f'"{name}": {value}' for name, value in numbers.items())
         lengths = ", ".join(str(len(part)) for part in parts)
         header = f'{fields}, "ended_by": "{self._ended_by or ""}", "duration_s": {duration_s:.6f}, "parts": [{lengths}]'
@@ -413,12 +431,12 @@ class Capture:
 # --- starting --------------------------------------------------------------------------------------------------------
 
 
-def start_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int) -> int:
+def start_command(spec: dict[str, Any], in_r: int, out_w: int, err_w: int, cwd_w: int = -1) -> int:
     """Fork and execute the command; its pid once it runs. Raises OSError with the reason when it cannot be started."""
     failure_r, failure_w = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become_command(spec, out_w, err_w, cwd_w, failure_w)
+        _become_command(spec, (in_r, out_w, err_w), cwd_w, failure_w)
     os.close(failure_w)
     reason = b""
     while piece := os.read(failure_r, 4096):
@@ -430,9 +448,11 @@ def start_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int) -> i
     return pid
 
 
-def _become_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int, failure_w: int) -> NoReturn:
+def _become_command(spec: dict[str, Any], streams: tuple[int, int, int], cwd_w: int, failure_w: int) -> NoReturn:
     try:
-        _prepare_command(spec, out_w, err_w, cwd_w)
+        _prepare_command(streams)
+        if cwd_w >= 0:
+            _follow_shell(spec, cwd_w)
         plan, enter = spec.get("sandbox"), None
         if plan is not None:
             from .sandbox import entrance
@@ -447,17 +467,21 @@ def _become_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int, fa
     os._exit(127)
 
 
-def _prepare_command(spec: dict[str, Any], out_w: int, err_w: int, cwd_w: int) -> None:
+def _prepare_command(streams: tuple[int, int, int]) -> None:
     os.setsid()
     if IS_LINUX:
         _libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     # Python ignores some signals for itself, and the helper more of them; the command starts with none ignored.
     _set_signals((SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGXFSZ), SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (out_w, 1), (err_w, 2)):
+    for target, source in enumerate(streams):
         os.dup2(source, target)
-    # What bash reads before the command: forget where this came from, and at the end tell the working directory. It comes
-    # by BASH_ENV so that the command itself is handed to bash byte for byte as it was approved.
+
+
+def _follow_shell(spec: dict[str, Any], cwd_w: int) -> None:
+    """What bash reads before the command: forget where this came from, and at the end tell the working directory.
+
+    It comes by BASH_ENV so that the command itself is handed to bash byte for byte as it was approved.
+    """
     preamble_r, preamble_w = os.pipe()
     preamble = b"unset BASH_ENV; trap 'builtin pwd -P 2>/dev/null >&%d' EXIT; exec %d<&-\n" % (cwd_w, preamble_r)
     os.write(preamble_w, preamble)

@@ -61,14 +61,27 @@ class CommandSpec:
         return marshal.dumps(fields, 2)
 
 
+@frozen(kw_only=True)
+class ServerSpec:
+    """A program that the host itself talks with: `argv` with a path first, and `grace_s` between TERM and KILL."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+    grace_s: float = 2.0
+
+    def packed(self) -> bytes:
+        return marshal.dumps({**vars(self), "argv": list(self.argv), "env": dict(self.env)}, 2)
+
+
 @frozen
 class StreamReport:
     """One stream of a command: its first and last bytes, how many there were, and whether its file holds all of them."""
 
-    head: bytes
-    tail: bytes
-    total_bytes: int
-    is_spooled: bool
+    head: bytes = b""
+    tail: bytes = b""
+    total_bytes: int = 0
+    is_spooled: bool = False
 
 
 @frozen
@@ -91,13 +104,16 @@ class CommandReport:
 
 
 class RunningCommand:
-    """A command that was started; closing it kills it."""
+    """A command that was started; closing it kills it. Its `fileno` becomes readable when it has ended."""
 
     def __init__(self, call: socket.socket, received: bytes = b"") -> None:
         self._owner_pid = os.getpid()
         self._call = call
         self._received = bytearray(received)
         self.report: CommandReport | None = None
+
+    def fileno(self) -> int:
+        return self._call.fileno()
 
     def is_running(self) -> bool:
         """Whether it still runs; asks without waiting."""
@@ -205,12 +221,12 @@ class _Helper:
     def is_alive(self) -> bool:
         return self.owner_pid == os.getpid() and self._process.poll() is None
 
-    def start(self, spec: CommandSpec) -> RunningCommand:
+    def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...]) -> RunningCommand:
         """Start a command. Raises `ToolError` when it cannot be started; then nothing of it ran."""
         call, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with theirs:
-                socket.send_fds(self._channel, [b"C"], [theirs.fileno()])
+                socket.send_fds(self._channel, [b"C"], [theirs.fileno(), *pipes])
             packed = spec.packed()
             call.sendall(len(packed).to_bytes(8, "big") + packed)
             _, rest = _read_line(call)  # `taken`: from here on it may have run, so it is never sent a second time
@@ -257,13 +273,14 @@ class HelperHold:
         with _lock:
             _state.holders += 1
 
-    def start(self, spec: CommandSpec) -> RunningCommand:
+    def start(self, spec: CommandSpec | ServerSpec, pipes: tuple[int, ...] = ()) -> RunningCommand:
+        """Start a command, or a server with `pipes` for its input, output and errors, which stay the caller's to close."""
         try:
-            return _live_helper().start(spec)
+            return _live_helper().start(spec, pipes)
         except _HelperGoneError:
             # Between two commands it was killed, or had just ended: it had not taken this one, so once more is safe.
             try:
-                return _live_helper(replace=True).start(spec)
+                return _live_helper(replace=True).start(spec, pipes)
             except _HelperGoneError as error:
                 raise ToolError(f"the process that starts commands ended twice ({error}): try again") from error
 
@@ -386,7 +403,7 @@ def _parse_report(received: bytes) -> CommandReport:
         duration_s=numbers["duration_s"],
         leftovers=numbers["leftovers"],
         stubborn=numbers["stubborn"],
-        stdout=StreamReport(parts[0], parts[1], numbers["out_bytes"], bool(numbers["out_spooled"])),
-        stderr=StreamReport(parts[2], parts[3], numbers["err_bytes"], bool(numbers["err_spooled"])),
+        stdout=StreamReport(parts[0], parts[1], numbers.get("out_bytes", 0), bool(numbers.get("out_spooled"))),
+        stderr=StreamReport(parts[2], parts[3], numbers.get("err_bytes", 0), bool(numbers.get("err_spooled"))),
         cwd=cwd or None,
     )
