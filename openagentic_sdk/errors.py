@@ -30,8 +30,9 @@
     |  |- ToolNotFoundError
     |  |- ToolInputError (ValueError)        arguments that do not fit the tool's schema
     |  |- AddressRefusedError (ValueError)   a URL that leads where nothing may be fetched
-    |- McpError                               an MCP server could not be used
-    |  |- McpAuthError                        it lets nobody in without a login, or the login failed
+    |  |- UnknownOutcomeError                a call that may or may not have taken effect
+    |  |- McpError                           an MCP server cannot be reached, or does not do as it should
+    |  |  |- McpAuthError                    it lets nobody in without a login, or the login failed
     |- SkillNotFoundError (FileNotFoundError)
     |- FileRefusedError (OSError)            a project's file that is not read: outside, too large, no text
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
@@ -239,11 +240,15 @@ class ContextLengthError(ProviderHTTPError):
 
 
 class ProviderConnectionError(ProviderError):
-    """No answer: the endpoint cannot be reached, or the connection was cut before an answer began."""
+    """No answer: the endpoint cannot be reached, or the connection was cut before an answer began.
 
-    def __init__(self, message: str, *, retryable: bool = True) -> None:
+    `was_sent` is False when nobody can have acted upon the request, because it never left.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = True, was_sent: bool = True) -> None:
         super().__init__(message)
         self.retryable = retryable
+        self.was_sent = was_sent
 
 
 class ProviderTimeoutError(ProviderError):
@@ -321,8 +326,26 @@ class AddressRefusedError(ToolError, ValueError):
         self.reason = reason
 
 
-class McpError(OpenAgentSdkError):
-    """An MCP server could not be used."""
+class UnknownOutcomeError(ToolError):
+    """A call that may or may not have taken effect: its result is `unknown`, and it is not made again by itself."""
+
+
+class McpError(ToolError):
+    """An MCP server cannot be reached, or does not do as it should; `server` is its name.
+
+    `code` is the number that the server gave its error, None for what was found out on this side. `stderr` is what the
+    server's process wrote last to its standard error, up to 64 KiB. `in_flight` says that the request was on its way, so
+    that the server may have acted upon it.
+    """
+
+    def __init__(
+        self, message: str, *, server: str = "", code: int | None = None, stderr: str = "", in_flight: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.server = server
+        self.code: int | str | None = code
+        self.stderr = stderr
+        self.in_flight = in_flight
 
 
 class McpAuthError(McpError):

@@ -41,7 +41,7 @@ class Answer:
 def encode(message: Mapping[str, Any]) -> bytes:
     """The message as one line. Raises `InvalidEventError` for what JSON cannot say."""
     text = dumps_json(message)
-    if _HALF_LETTER.search(text):
+    if "\\ud" in text and _HALF_LETTER.search(text):  # the expression alone would be most of the work
         text = dumps_json(whole_letters(message))
     return text.encode("ascii") + b"\n"
 
@@ -92,6 +92,8 @@ class Peer:
     `send` gets each line that goes out, in the order in which it must stand there, and may make its caller wait.
     `on_request` gives a request's result, an `Answer`, or raises; `on_notification` is called for the rest. Either is begun
     in the order in which messages came. `cancel_method` is the notification that withdraws a request, in both directions.
+    `on_stray` gets, with the reason, each line that is no message and each answer that nobody waits for; without it, what is
+    no message is refused. `read` gives the value of a line, or raises `InvalidEventError`.
     """
 
     def __init__(
@@ -101,11 +103,15 @@ class Peer:
         on_notification: Handler,
         *,
         cancel_method: str = "$/cancel_request",
+        on_stray: Callable[[str, bytes], None] | None = None,
+        read: Callable[[bytes], Any] = loads_json,
     ) -> None:
         self._send = send
         self._on_request = on_request
         self._on_notification = on_notification
         self._cancel_method = cancel_method
+        self._on_stray = on_stray
+        self._read = read
         self._asked = 0
         self._waiting: dict[Id, asyncio.Future[Any]] = {}
         self._answering: dict[Id, asyncio.Task[None]] = {}
@@ -139,16 +145,17 @@ class Peer:
     def receive(self, line: bytes | None) -> None:
         """Take one line, as `Lines` gives it."""
         try:
-            message = loads_json(line) if line is not None else None
+            message = self._read(line) if line is not None else None
         except InvalidEventError as error:
-            self._refuse(None, PARSE_ERROR, str(error))
+            self._stray(PARSE_ERROR, str(error), line)
             return
         if line is None:
-            self._refuse(None, INVALID_REQUEST, "the line is too long: send less at once")
+            self._stray(INVALID_REQUEST, "the line is too long: send less at once", line)
         elif not isinstance(message, dict):
-            self._refuse(None, INVALID_REQUEST, "a message is one JSON object")
+            self._stray(INVALID_REQUEST, "a message is one JSON object", line)
         elif "method" not in message and ("result" in message or "error" in message):
-            self._take_answer(message)
+            if not self._take_answer(message) and self._on_stray is not None:
+                self._on_stray("it answers nothing that was asked, or not any more", line)
         elif not isinstance(message.get("method"), str) or not isinstance(message.get("params", {}), dict | None):
             known = message.get("id")
             self._refuse(
@@ -165,6 +172,14 @@ class Peer:
             work = self._answer(message["id"], message["method"], message.get("params") or {})
             self._answering[message["id"]] = asyncio.create_task(work)
 
+    def fail(self, error: Callable[[], Exception]) -> None:
+        """The other side is lost: what was asked of it fails with this error, and what it asked for is withdrawn."""
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error())
+        for task in self._answering.values():
+            task.cancel()
+
     async def close(self) -> None:
         """The other side is gone: what was asked of it fails, and what it asked for is waited for."""
         for answer in self._waiting.values():
@@ -173,17 +188,19 @@ class Peer:
         while tasks := {*self._answering.values(), *self._heard} - {asyncio.current_task()}:
             await asyncio.wait(tasks)
 
-    def _take_answer(self, message: Mapping[str, Any]) -> None:
+    def _take_answer(self, message: Mapping[str, Any]) -> bool:
+        """Hand an answer to who waits for it; False when it was withdrawn, had its answer, or was never asked."""
         answer = self._waiting.get(message.get("id")) if _is_id(message.get("id")) else None
         if answer is None or answer.done():
-            return  # it was withdrawn, or was never asked
+            return False
         if "result" in message:
             answer.set_result(message["result"])
-            return
+            return True
         error = message["error"] if isinstance(message["error"], dict) else {}
         code = error.get("code")
         text = str(error.get("message") or "the request failed, and no reason was given")
         answer.set_exception(RpcError(code if isinstance(code, int) else INTERNAL_ERROR, text, error.get("data")))
+        return True
 
     def _take_notification(self, method: str, params: Mapping[str, Any]) -> None:
         if method != self._cancel_method:
@@ -216,6 +233,12 @@ class Peer:
         await self._send(line)
         if then is not None:
             await then()
+
+    def _stray(self, code: int, text: str, line: bytes | None) -> None:
+        if self._on_stray is None:
+            self._refuse(None, code, text)
+        else:
+            self._on_stray(text, line or b"")
 
     def _refuse(self, asked: Id, code: int, text: str) -> None:
         self._spawn(self._send(_error_line(asked, code, text)))

@@ -1,7 +1,7 @@
 """Server-sent events: bytes in, events out (WHATWG HTML, section 9.2.6, "Interpreting an event stream").
 
-Two deliberate differences from that page, because servers are what they are: an event whose final blank line is missing
-is still given at the end of the stream, and what the stream says about reconnecting (`retry`) is ignored.
+A deliberate difference from that page, because servers are what they are: an event whose final blank line is missing is
+still given at the end of the stream.
 
 Lines end with LF, CR or CRLF and with nothing else: U+2028 inside a JSON string is data. Bytes may be cut anywhere, also
 inside a character, so text is decoded one whole line at a time.
@@ -31,7 +31,9 @@ class SSEEvent(NamedTuple):
 class SSEDecoder:
     """Turns chunks of any size into events. `feed` what came, then `close` once the stream has ended.
 
-    Raises `ProviderResponseError` for an event of more than `max_event_bytes`.
+    Raises `ProviderResponseError` for an event of more than `max_event_bytes`. For who wants to go on with a stream that
+    ended: `last_event_id` is the newest id, also of an event without data, `retry_ms` how long the server wants to be left
+    alone, None when it does not say.
     """
 
     def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
@@ -41,7 +43,8 @@ class SSEDecoder:
         self._data: list[str] = []
         self._data_bytes = 0
         self._event = ""
-        self._last_event_id = ""
+        self.last_event_id = ""
+        self.retry_ms: int | None = None
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         """The events that this chunk completes."""
@@ -103,18 +106,20 @@ class SSEDecoder:
         elif name == b"event":
             self._event = value.removeprefix(b" ").decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
-            self._last_event_id = value.removeprefix(b" ").decode("utf-8", "replace")
+            self.last_event_id = value.removeprefix(b" ").decode("utf-8", "replace")
+        elif name == b"retry" and (value := value.strip(b" ")).isdigit():
+            self.retry_ms = int(value[:9])
 
     def _dispatch(self, events: list[SSEEvent]) -> None:
         if self._data:
-            events.append(SSEEvent("\n".join(self._data), self._event, self._last_event_id))
+            events.append(SSEEvent("\n".join(self._data), self._event, self.last_event_id))
             self._data, self._data_bytes = [], 0
         self._event = ""
 
     def _check_size(self, size: int) -> None:
         if size > self._max_event_bytes:
             raise ProviderResponseError(
-                f"the endpoint sent an event of more than {self._max_event_bytes} bytes: it is not answering as a model"
+                f"the endpoint sent an event of more than {self._max_event_bytes} bytes: no answer is that long"
             )
 
 

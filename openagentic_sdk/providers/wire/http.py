@@ -69,9 +69,15 @@ class HttpTransport:
         self.pool.close()
 
     async def request(
-        self, url: str, headers: Mapping[str, str], body: bytes | None = None, *, timeouts: Timeouts | None = None
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        method: str | None = None,
+        timeouts: Timeouts | None = None,
     ) -> HttpAnswer:
-        """Send a POST, or a GET when `body` is None, and come back with the head of the answer, whatever its status.
+        """Send a request, by default a POST or, when `body` is None, a GET; come back with the head of the answer.
 
         `timeouts` None are those of the transport. Raises `ProviderConnectionError`, `ProviderTimeoutError`,
         `ProviderResponseError` for what is no HTTP, and `OptionsError` for a URL or header that cannot be sent. Redirects
@@ -80,10 +86,10 @@ class HttpTransport:
         _check_headers(headers)
         timeouts, began = timeouts or self.timeouts, time.monotonic()
         for _ in range(_MAX_REDIRECTS + 1):
-            answer = HttpAnswer(self, url, headers, body, timeouts=timeouts, began=began)
+            answer = HttpAnswer(self, url, headers, body, method=method, timeouts=timeouts, began=began)
             try:
                 await answer.start()
-                followed = _redirect(answer, url, is_post=body is not None)
+                followed = _redirect(answer, url, is_post=body is not None or method is not None)
             except BaseException:
                 await answer.aclose()
                 raise
@@ -114,6 +120,7 @@ class HttpAnswer:
         headers: Mapping[str, str],
         body: bytes | None,
         *,
+        method: str | None = None,
         timeouts: Timeouts,
         began: float,
     ) -> None:
@@ -122,7 +129,8 @@ class HttpAnswer:
         self._parts = read_url(url)
         self.timeouts = timeouts
         self._began = began
-        self._exchange = _Exchange(transport, self._parts, headers, body, timeouts.connect_s, self._enter_phase)
+        method = method or ("GET" if body is None else "POST")
+        self._exchange = _Exchange(transport, method, self._parts, headers, body, timeouts.connect_s, self._enter_phase)
         self._feed: ThreadFeed | None = None
         self._watch: Watch | None = None
         self._waiting: list[bytes] = []
@@ -196,6 +204,7 @@ class _Exchange:
     def __init__(
         self,
         transport: HttpTransport,
+        method: str,
         parts: SplitResult,
         headers: Mapping[str, str],
         body: bytes | None,
@@ -205,6 +214,7 @@ class _Exchange:
         self.progress = Progress()
         self.line = Line()
         self._transport = transport
+        self._method = method
         self._parts = parts
         self._headers = headers
         self._body = body
@@ -258,7 +268,7 @@ class _Exchange:
         connection.response_class = _response_class()
         unsent: OSError | None = None
         try:
-            connection.request("GET" if self._body is None else "POST", path, self._body, headers)
+            connection.request(self._method, path, self._body, headers)
         except (BrokenPipeError, ConnectionResetError) as error:
             unsent = error  # a server that refuses a big request may answer and close before it has read all of it
         try:
@@ -421,7 +431,8 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
         return ProviderTimeoutError(f"{origin} cannot be reached in time", phase=phase)
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"{error.verify_message}; SSL_CERT_FILE may name a file of certificates to trust"
-        return ProviderConnectionError(f"the certificate of {origin} is not trusted: {why}", retryable=False)
+        text = f"the certificate of {origin} is not trusted: {why}"
+        return ProviderConnectionError(text, retryable=False, was_sent=False)
     if isinstance(error, http.client.IncompleteRead):
         return ProviderConnectionError(f"{origin} closed the connection in the middle of its answer")
     if isinstance(error, http.client.RemoteDisconnected):
@@ -429,7 +440,8 @@ def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
     if isinstance(error, OSError):
         why = error.strerror or type(error).__name__
         doing = "cannot be reached" if phase == "connect" else "broke off"
-        return ProviderConnectionError(f"{origin} {doing}: {why}. Check base_url and that the server runs")
+        text = f"{origin} {doing}: {why}. Check base_url and that the server runs"
+        return ProviderConnectionError(text, was_sent=phase != "connect")
     if isinstance(error, http.client.HTTPException):
         return ProviderResponseError(f"{origin} does not answer in HTTP ({type(error).__name__}): check base_url")
     return ProviderResponseError(f"{origin} sent what cannot be read ({type(error).__name__})")

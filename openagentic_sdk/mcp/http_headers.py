@@ -1,0 +1,94 @@
+"""What stands in the headers of a modern request besides its body (2026-07-28, transports, "Request metadata headers").
+
+Gateways route by these headers, and servers refuse a request whose headers and body differ.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# Which parameter of a method names what it is about.
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_ANNOTATION = "x-mcp-header"
+_TOKEN = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"  # RFC 9110, section 5.6.2
+_PLAIN = r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?"
+
+# For each tool: the way to each argument that is repeated in a header, and the header.
+ParamHeaders = Mapping[tuple[str, ...], str]
+
+
+def encode_header_value(text: str) -> str:
+    """The text as a header can carry it: as it is, or as `=?base64?...?=` of its UTF-8."""
+    if re.fullmatch(_PLAIN, text) and not (text.startswith("=?base64?") and text.endswith("?=")):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode('ascii')}?="
+
+
+def request_headers(method: str, params: Mapping[str, Any], copied: ParamHeaders | None = None) -> dict[str, str]:
+    """The headers that repeat what a request says; `copied` are those of the arguments of the tool that it calls."""
+    headers = {"Mcp-Method": method}
+    name = params.get(_NAMED.get(method, ""))
+    if isinstance(name, str):
+        headers["Mcp-Name"] = encode_header_value(name)
+    for way, header in (copied or {}).items():
+        value: Any = params.get("arguments")
+        for step in way:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        text = _header_text(value)
+        if text is not None:
+            headers[f"Mcp-Param-{header}"] = encode_header_value(text)
+    return headers
+
+
+def _header_text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else None
+    return str(value) if isinstance(value, int | str) else None
+
+
+def param_headers(schema: Any) -> ParamHeaders:
+    """The arguments that a tool wants in headers. Raises ValueError with the reason for an annotation that is none."""
+    found: dict[tuple[str, ...], str] = {}
+    for way, annotated in _annotations(schema, ()):
+        header = annotated[_ANNOTATION]
+        if way is None or not way:
+            raise ValueError(f"{_ANNOTATION} stands where no argument is named by properties alone")
+        if not isinstance(header, str) or re.fullmatch(_TOKEN, header) is None:
+            raise ValueError(f"{_ANNOTATION} {header!r:.100} is no name for a header")
+        if header.lower() in (other.lower() for other in found.values()):
+            raise ValueError(f"two arguments want the header {header!r:.100}")
+        if annotated.get("type") not in ("string", "integer", "boolean"):
+            raise ValueError(
+                f"{_ANNOTATION} is for a string, an integer or a boolean, not {annotated.get('type')!r:.60}"
+            )
+        found[way] = header
+    return found
+
+
+def _annotations(
+    schema: Any, way: tuple[str, ...] | None
+) -> Iterator[tuple[tuple[str, ...] | None, Mapping[str, Any]]]:
+    """Every schema that is annotated, with its way through `properties`, None where something else leads to it."""
+    waiting: list[tuple[Any, tuple[str, ...] | None]] = [(schema, way)]
+    while waiting:
+        part, way = waiting.pop()
+        if isinstance(part, list):
+            waiting += [(item, None) for item in part]
+        if not isinstance(part, Mapping):
+            continue
+        if _ANNOTATION in part:
+            yield way, part
+        for key, below in part.items():
+            if key == "properties" and isinstance(below, Mapping):
+                waiting += [(item, None if way is None else (*way, name)) for name, item in below.items()]
+            elif key in ("patternProperties", "$defs", "definitions", "dependentSchemas") and isinstance(
+                below, Mapping
+            ):
+                waiting += [(item, None) for item in below.values()]
+            elif key not in ("default", "examples", "const", "enum"):
+                waiting.append((below, None))

@@ -1,0 +1,189 @@
+"""What a server wants to know of a person, as questions that a person can answer, and the answer in the server's form.
+
+A form is asked field by field. The text says which server asks: it is a stranger. Nothing is filled in but what the server
+itself names as a field's default, no address is opened, and with nobody there the answer is no.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..providers.loose import as_list, as_mapping, as_text
+from ..text import without_hidden
+from .definitions import clean_text
+
+# Puts a question to a person: (text, choices, what an interface or a later run may want to know besides).
+Ask = Callable[[str, tuple[str, ...], Mapping[str, Any]], Awaitable[str]]
+
+MAX_FIELDS = 30
+MAX_TEXT_CHARS = 2_000
+_TRIES = 3
+_YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false", "0")
+
+
+async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any = None) -> dict[str, Any]:
+    """The result of `elicitation/create`: `{"action", "content"?}`. `resumes` is kept beside each question."""
+    if ask is None:
+        return {"action": "decline"}
+    intro = f"The MCP server {server} asks: {clean_text(as_text(params.get('message')), MAX_TEXT_CHARS)}"
+    details = {"mcp": {"server": server, "params": dict(params), "resumes": resumes}}
+    if params.get("mode") == "url":
+        url = as_text(params.get("url"))
+        host = urlsplit(url).netloc if re.match(r"https?://", url) else ""
+        if not host:
+            return {"action": "cancel"}
+        text = (
+            f"{intro}\nIt wants you to open this address of {clean_text(host, 200)} yourself: {clean_text(url, 2000)}"
+        )
+        return {"action": "accept" if await _agrees(ask, text, details) else "decline"}
+    schema = as_mapping(params.get("requestedSchema"))
+    fields = as_mapping(schema.get("properties"))
+    if not fields:
+        return {"action": "accept", "content": {}} if await _agrees(ask, intro, details) else {"action": "decline"}
+    if len(fields) > MAX_FIELDS:
+        return {"action": "cancel"}
+    content: dict[str, Any] = {}
+    for name, kind in fields.items():
+        field = _Field(name, as_mapping(kind), name in as_list(schema.get("required")))
+        said = await _fill(field, intro, ask, details)
+        if isinstance(said, _Refusal):
+            return {"action": said.action}
+        if said is not None:
+            content[name] = said.value
+    return {"action": "accept", "content": content}
+
+
+async def _agrees(ask: Ask, text: str, details: Mapping[str, Any]) -> bool:
+    return (await ask(text, ("accept", "decline"), details)).strip().lower() in _YES
+
+
+class _Refusal:
+    def __init__(self, action: str) -> None:
+        self.action = action
+
+
+class _Value:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+async def _fill(field: _Field, intro: str, ask: Ask, details: Mapping[str, Any]) -> _Value | _Refusal | None:
+    """One field's value; None for one that is left out."""
+    problem = ""
+    for _ in range(_TRIES):
+        said = (await ask(f"{intro}\n{field.text()}{problem}", field.choices(), details)).strip()
+        if said.lower() == "decline":
+            return _Refusal("decline")
+        if said.lower() == "cancel":
+            return _Refusal("cancel")
+        if not said:
+            if "default" in field.schema:
+                return _Value(field.schema["default"])
+            if not field.is_required:
+                return None
+        try:
+            return _Value(field.read(said))
+        except ValueError as error:
+            problem = f"\n({without_hidden(said)[:100]!r} does not fit: {error})"
+    return _Refusal("cancel")
+
+
+class _Field:
+    """One field of a form: a text, a number, a yes or no, or a choice of one or several."""
+
+    def __init__(self, name: str, schema: Mapping[str, Any], is_required: bool) -> None:
+        self.name = name
+        self.schema = schema
+        self.is_required = is_required
+        self._items = as_mapping(schema.get("items"))
+        named = self._items if schema.get("type") == "array" else schema
+        pairs = [(as_text(as_mapping(o).get("const")), as_text(as_mapping(o).get("title"))) for o in _options(named)]
+        listed = [value for value in as_list(named.get("enum")) if isinstance(value, str)]
+        titles = [title for title in as_list(named.get("enumNames")) if isinstance(title, str)]
+        self._choices = pairs or list(zip(listed, titles if len(titles) == len(listed) else listed, strict=True))
+
+    def choices(self) -> tuple[str, ...]:
+        """What may be chosen, as a person reads it."""
+        if self.schema.get("type") == "boolean":
+            return ("yes", "no", "decline")
+        named = tuple(clean_text(title or value, 200) for value, title in self._choices)
+        return (*named, "decline") if named else ()
+
+    def text(self) -> str:
+        """The question for this field."""
+        title = clean_text(as_text(self.schema.get("title")) or self.name, 200)
+        about = clean_text(as_text(self.schema.get("description")), 500)
+        hints = [as_text(self.schema.get("format")), "several, with commas between them" if self._is_list else ""]
+        if "default" in self.schema:
+            hints.append(f"empty for {clean_text(str(self.schema['default']), 200)}")
+        elif not self.is_required:
+            hints.append("may be empty")
+        hints.append("or answer: decline")
+        said = ", ".join(hint for hint in hints if hint)
+        return f"{title}{': ' + about if about else ''} ({said})"
+
+    @property
+    def _is_list(self) -> bool:
+        return self.schema.get("type") == "array"
+
+    def read(self, said: str) -> Any:
+        """The answer as the field's value. Raises ValueError with what is wrong."""
+        if self._is_list:
+            picked = [self._pick(part.strip()) for part in said.split(",") if part.strip()]
+            low, high = self.schema.get("minItems"), self.schema.get("maxItems")
+            if (isinstance(low, int) and len(picked) < low) or (isinstance(high, int) and len(picked) > high):
+                raise ValueError(f"choose {low or 0} to {high or 'any number'}")
+            return picked
+        if self._choices:
+            return self._pick(said)
+        kind = self.schema.get("type")
+        if kind == "boolean":
+            if said.lower() not in (*_YES, *_NO):
+                raise ValueError("answer yes or no")
+            return said.lower() in _YES
+        if kind in ("integer", "number"):
+            return self._number(said, kind)
+        return self._text(said)
+
+    def _pick(self, said: str) -> str:
+        for number, (value, title) in enumerate(self._choices, 1):
+            if said.casefold() in (value.casefold(), title.casefold(), str(number)):
+                return value
+        raise ValueError(f"choose one of {', '.join(title or value for value, title in self._choices)}")
+
+    def _number(self, said: str, kind: str) -> float:
+        number = float(said)  # its ValueError is in words
+        if (
+            number != number
+            or number in (float("inf"), float("-inf"))
+            or (kind == "integer" and not number.is_integer())
+        ):
+            raise ValueError("it is no whole number" if kind == "integer" else "it is no number")
+        low, high = self.schema.get("minimum"), self.schema.get("maximum")
+        if (isinstance(low, int | float) and number < low) or (isinstance(high, int | float) and number > high):
+            raise ValueError(f"it must be from {low} to {high}")
+        return int(number) if number.is_integer() else number
+
+    def _text(self, said: str) -> str:
+        low, high = self.schema.get("minLength"), self.schema.get("maxLength")
+        if (isinstance(low, int) and len(said) < low) or (isinstance(high, int) and len(said) > high):
+            raise ValueError(f"it must have {low or 0} to {high or 'any number of'} letters")
+        pattern = _FORMATS.get(as_text(self.schema.get("format")))
+        if pattern is not None and re.fullmatch(pattern, said) is None:
+            raise ValueError(f"it is no {self.schema['format']}")
+        return said
+
+
+_FORMATS = {
+    "email": r"[^@\s]+@[^@\s]+\.[^@\s]+",
+    "uri": r"[A-Za-z][A-Za-z0-9+.-]*:\S+",
+    "date": r"\d{4}-\d\d-\d\d",
+    "date-time": r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?",
+}
+
+
+def _options(schema: Mapping[str, Any]) -> list[Any]:
+    return as_list(schema.get("oneOf")) or as_list(schema.get("anyOf"))
