@@ -333,17 +333,26 @@ class UnknownOutcomeError(ToolError):
 class McpError(ToolError):
     """An MCP server cannot be reached, or does not do as it should; `server` is its name.
 
-    `code` is the number that the server gave its error, None for what was found out on this side. `stderr` is what the
+    `code` is the number that the server gave its error, None for what was found out on this side, `data` what stood
+    beside it. `stderr` is what the
     server's process wrote last to its standard error, up to 64 KiB. `in_flight` says that the request was on its way, so
     that the server may have acted upon it.
     """
 
     def __init__(
-        self, message: str, *, server: str = "", code: int | None = None, stderr: str = "", in_flight: bool = False
+        self,
+        message: str,
+        *,
+        server: str = "",
+        code: int | None = None,
+        data: Any = None,
+        stderr: str = "",
+        in_flight: bool = False,
     ) -> None:
         super().__init__(message)
         self.server = server
         self.code: int | str | None = code
+        self.data = data
         self.stderr = stderr
         self.in_flight = in_flight
 

@@ -381,7 +381,8 @@ class ToolResult(Event):
     """A call ended. `outcome` is `ok`, `error`, `denied`, `cancelled` or `unknown` (it may or may not have run).
 
     `output` is any JSON value and what the model reads; `meta` is for the runtime and never shown to the model:
-    `meta["files"]` maps absolute paths to the digest of what the tool saw or wrote.
+    `meta["files"]` maps absolute paths to the digest of what the tool saw or wrote. `attachments` are the pictures,
+    documents and sounds that the tool gave, as in `user.message`; those of the type `other` are kept and not sent.
     """
 
     type: ClassVar[str] = "tool.result"
@@ -393,6 +394,18 @@ class ToolResult(Event):
     outcome: Outcome = "ok"
     duration_s: float | None = None
     meta: Mapping[str, Any] | None = None
+    attachments: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+
+@frozen
+class ToolProgress(Event):
+    """How far a call has come, as its tool says. Shown, never stored. `total` is None when it is not known."""
+
+    type: ClassVar[str] = "tool.progress"
+    tool_use_id: str
+    progress: float
+    total: float | None = None
+    message: str = ""
 
 
 # --- what tools and subagents leave behind ---------------------------------------------------------------------------
@@ -682,6 +695,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         TextCommandFinished,
         TextCommandStarted,
         TodoUpdated,
+        ToolProgress,
         ToolResult,
         ToolStarted,
         ToolUse,
@@ -692,4 +706,4 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
 }
 
 # Shown to the caller as they happen; what they add up to is stored in another event.
-UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type})
+UNSTORED = frozenset({AssistantDelta.type, ReasoningDelta.type, ToolProgress.type})

@@ -88,6 +88,7 @@ class Session:
         self.stale: set[str] = set()
         self.strays = 0
         self.wire: Wire | None = None
+        self.when_lost: Callable[[], None] = lambda: None
         self._roots = roots
         self._tokens = count(1)
         self._open: dict[int, _Open] = {}
@@ -96,6 +97,10 @@ class Session:
     @property
     def is_modern(self) -> bool:
         return self.version in MODERN
+
+    @property
+    def is_stdio(self) -> bool:
+        return isinstance(self.wire, StdioWire)
 
     @property
     def lost(self) -> McpError | None:
@@ -117,6 +122,7 @@ class Session:
         """The connection broke: everything that was asked fails with the reason, and may have been acted upon."""
         if self.wire is not None:
             self.wire.peer.fail(lambda: McpError(str(error), server=self.name, stderr=error.stderr, in_flight=True))
+        self.when_lost()
 
     async def close(self) -> None:
         """End the conversation and whatever it needed."""
@@ -151,7 +157,7 @@ class Session:
         except TimeoutError:
             raise self._too_late(method, ends_at) from None
         except RpcError as error:
-            raise McpError(self._refusal(error), server=self.name, code=error.code) from error
+            raise McpError(self._refusal(error), server=self.name, code=error.code, data=error.data) from error
         finally:
             self._open.pop(token, None)
         if not isinstance(result, dict):

@@ -121,7 +121,7 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
     """The first deny or ask rule that covers the call in any of its parts."""
     if not book:
         return None
-    rule = book.for_tool(subject.tool)
+    rule = _tool_rule(book, subject)
     if rule is None and book.names and subject.name is not None:
         rule = book.for_name(subject.tool, (subject.name, *subject.other_names))
     if rule is None and book.domains and subject.tool == "WebFetch":
@@ -132,6 +132,12 @@ def forbidding_rule(book: RuleBook, subject: Subject) -> Rule | None:
     if rule is None and subject.command is not None:
         rule = forbidding_command_rule(book, subject)
     return rule
+
+
+def _tool_rule(book: RuleBook, subject: Subject) -> Rule | None:
+    """The first rule about every use of the tool, by any of its names."""
+    rules = (book.for_tool(name) for name in (subject.tool, *subject.rule_names))
+    return next((rule for rule in rules if rule is not None), None)
 
 
 def _permitted(policy: Policy, subject: Subject) -> Verdict:
@@ -162,7 +168,7 @@ def _permitted(policy: Policy, subject: Subject) -> Verdict:
 
 def _allow_rule(book: RuleBook, policy: Policy, subject: Subject) -> Rule | None:
     """The rule of a list that names this call, for calls of any kind."""
-    rule = book.for_tool(subject.tool)
+    rule = _tool_rule(book, subject)
     if rule is None and subject.command is not None:
         return permits_command(Policy("prompt", book, policy.ask, policy.deny), subject).rule
     if rule is None and subject.accesses:

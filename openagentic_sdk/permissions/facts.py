@@ -23,11 +23,11 @@ class CallContext:
     """What a caller tells the gate about a call beside its tool and input; all of it may be missing.
 
     `session_cwd` is where the first command of the session ran, when this one runs elsewhere. `grants` and
-    `disallowed_tools` are rules for this turn. `hook_permission` is what a hook wished (`allow`, `deny` or `ask`), with its
-    name in `hook`. `names_of` gives all names of the skill that the input of a skill tool names. A question goes out through
-    `ask` when it is given. `permission_request`, an async function of name and input, is asked before people: an
-    `ApprovalResult` answers in a person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not.
-    `told` is what a callback is told.
+    `disallowed_tools` are rules for this turn. `hook_permission` is what a hook wished (`allow`, `deny` or `ask`), with
+    its name in `hook`. `names_of` gives all names of the skill that the input of a skill tool names, `rule_names` what
+    rules may call the tool of this input besides its name. A question goes out through `ask` when it is given.
+    `permission_request`, an async function of name and input, is asked before people: an `ApprovalResult` answers in a
+    person's place (with `allowed`, `reason`, `hook`, `updated_input`), None does not. `told` is what a callback is told.
     """
 
     cwd: str | None = None
@@ -44,6 +44,7 @@ class CallContext:
     hook: str | None = None
     hook_reason: str | None = None
     names_of: NamesOf | None = None
+    rule_names: NamesOf | None = None
     trusted: bool | None = None
     ask: Callable[[UserQuestion], Awaitable[Any]] | None = None
     permission_request: Callable[[str, Mapping[str, Any]], Awaitable[ApprovalResult | None]] | None = None
@@ -79,7 +80,7 @@ class Facts:
     def with_input(self, changed: Mapping[str, Any]) -> Facts:
         """The same call with other arguments."""
         old = self.subject
-        subject = describe(old.tool, changed, old.effect, old.workspace, self.context.names_of)
+        subject = describe(old.tool, changed, old.effect, old.workspace, self.context.names_of, self.context.rule_names)
         return replace(self, subject=subject, input_sha256=json_sha256(dict(changed)))
 
     def details(self) -> dict[str, Any]:

@@ -307,7 +307,8 @@ class PermissionGate:
             input_sha256 = json_sha256(dict(input))
         except (TypeError, ValueError, RecursionError) as error:
             raise _NotJson(str(error)) from None
-        subject = describe(tool, input, context.effect, self._workspace(context), context.names_of)
+        workspace = self._workspace(context)
+        subject = describe(tool, input, context.effect, workspace, context.names_of, context.rule_names)
         layers, notes = self._layers, {}
         grants = (*self._memory.rules.get(context.session_id, ()), *context.grants)
         if grants or context.disallowed_tools:

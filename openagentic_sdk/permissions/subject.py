@@ -100,7 +100,8 @@ def _repository(folder: str) -> str | None:
 class Subject:
     """A call, ready to be compared with rules. `problem` is set when nothing can permit it as it stands.
 
-    `name` is how the call names a skill or subagent, `other_names` what else the same one is called.
+    `name` is how the call names a skill or subagent, `other_names` what else the same one is called. `rule_names` are what
+    rules may call the tool besides `tool`.
     """
 
     tool: str
@@ -113,6 +114,7 @@ class Subject:
     host: str | None = None
     name: str | None = None
     other_names: tuple[str, ...] = ()
+    rule_names: tuple[str, ...] = ()
     problem: str | None = None
 
     @functools.cached_property
@@ -155,9 +157,14 @@ class Subject:
 
 
 def describe(
-    tool: str, input: Mapping[str, Any], effect: str | None, workspace: Workspace, names_of: NamesOf | None = None
+    tool: str,
+    input: Mapping[str, Any],
+    effect: str | None,
+    workspace: Workspace,
+    names_of: NamesOf | None = None,
+    rule_names: NamesOf | None = None,
 ) -> Subject:
-    """What the call is about. `names_of` says what else the skill is called that a call names."""
+    """What the call is about. `names_of` says what else the skill is called that a call names, `rule_names` the tool."""
     if tool == "Bash":
         command = input.get("command")
         if not isinstance(command, str) or not command.strip():
@@ -184,7 +191,8 @@ def describe(
         paths = [value for key in _PATH_KEYS if isinstance(value := input.get(key), str) and value]
     accesses = tuple(Access(workspace.follow(path, workspace.cwd), tool in EDIT_TOOLS) for path in paths)
     problem = next((access.places.problem for access in accesses if access.places.problem), None)
-    return Subject(tool, input, effect, workspace, accesses, problem=problem)
+    named = () if rule_names is None else tuple(rule_names(input))
+    return Subject(tool, input, effect, workspace, accesses, rule_names=named, problem=problem)
 
 
 def _outside_of_pattern(tool: str, input: Mapping[str, Any]) -> list[str]:

@@ -257,9 +257,10 @@ class Run:
         return self.request.parks or self.agent.gate.can_ask
 
     def gate_context(
-        self, tool_use_id: str, effect: str | None = None, *, is_command: bool = False, **hook: Any
+        self, tool_use_id: str, effect: str | None = None, *, is_command: bool = False, **more: Any
     ) -> CallContext:
-        """What the permission gate is told about a call besides its name and input; `hook` is what a hook wished.
+        """What the permission gate is told about a call besides its name and input; `more` is what a hook wished, and what
+        rules call the tool.
 
         A command is judged in the folder that the one before it has left the shell in.
         """
@@ -279,7 +280,7 @@ class Run:
             names_of=self.agent.guidance.skill_names,
             ask=self.ask if self.can_ask else None,
             told={**self.hook_context(tool_use_id=tool_use_id), "cwd": folder, "effect": effect},
-            **hook,
+            **more,
         )
 
     @property

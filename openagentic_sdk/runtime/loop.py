@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
-from ..events import Result, SystemInit, SystemNotice, UserAnswer, UserMessage
+from ..events import CommandExpanded, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
 from ..sessions.folds.view import CallRecord
 from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
 from ..tools.base import REPEATABLE
@@ -183,7 +183,7 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
-    expanded = _expand(run, said.text)
+    expanded, behind = await _bring(run, said)
     text, events, decision = await run.agent.hooks.run_user_prompt_submit(
         prompt=expanded.text, context=run.hook_context()
     )
@@ -191,17 +191,29 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
     if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
     filled = await fill_prompt(run, expanded, text, request_id)
-    await run.record(await store_message(run, said, filled.text, request_id=request_id), *filled.events)
+    await run.record(await store_message(run, said, filled.text + behind, request_id=request_id), *filled.events)
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True
 
 
-def _expand(run: Run, text: str) -> Expanded:
-    """A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do."""
+async def _bring(run: Run, said: Said) -> tuple[Expanded, str]:
+    """What a prompt stands for, and what of servers is to stand behind it; pictures of theirs are added to its parts.
+
+    A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do. Raises `McpError`.
+    """
     if run.depth:
-        return Expanded(text, run.request.brings)
-    return run.agent.guidance.expand(text, run.view, run.session_id)
+        return Expanded(said.text, run.request.brings), ""
+    servers, behind = run.agent.servers, ""
+    if servers is not None:
+        brought = await servers.expand_prompt(said.text)
+        parts = [{"type": "text", "text": ""}, *brought.parts] if brought.parts else []
+        said.parts.extend(read_prompt(parts).parts if parts else ())
+        behind = brought.behind
+        if brought.instead is not None:
+            name, _, arguments = said.text.removeprefix("/").partition(" ")
+            return Expanded(brought.instead, (CommandExpanded(name, scope="mcp", arguments=arguments),)), ""
+    return run.agent.guidance.expand(said.text, run.view, run.session_id), behind
 
 
 async def run_turn(run: Run) -> None:

@@ -20,11 +20,12 @@ from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import call_guest
-from ..tools.base import REPEATABLE, Tool
-from .agent import Run
+from ..tools.base import REPEATABLE, Tool, ToolOutput
+from .agent import Run, RunStopped
 from .recorder import may_block, off_loop
 from .tool_context import tool_context
-from .tool_step import NOT_STARTED, cancelled_result, run_calls
+from .tool_output import plain_value, shrink_output, store_pictures
+from .tool_step import NOT_STARTED, cancelled_result, masked, result_of, run_calls
 
 MAX_ATTEMPTS = 3
 _NOT_OURS: dict[str, Any] = {
@@ -72,9 +73,14 @@ async def _end_in_doubt(run: Run, record: CallRecord, tool: Tool | None) -> Tool
     try:
         context = tool_context(run, record.use)
         output = None if tool is None else await call_guest(partial(tool.reconcile, record.use, context), tool.name)
+    except RunStopped:
+        raise  # it asks a person, and nobody is there yet
     except Exception:  # noqa: BLE001 - a tool may raise anything; not knowing is the safe answer
         output = None
-    return _unknown_result(use_id) if output is None else ToolResult(use_id, output)
+    if output is None:
+        return _unknown_result(use_id)
+    result = result_of(use_id, output if isinstance(output, ToolOutput) else ToolOutput(plain_value(output)))
+    return await shrink_output(run, masked(run, await store_pictures(run, result)))
 
 
 def _unknown_result(use_id: str) -> ToolResult:

@@ -164,6 +164,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
         tool.effect,
         is_command=use.name == "Bash",
         permission_request=partial(_ask_hooks, run, use),
+        rule_names=tool.rule_names,
         **wish,
     )
     approval = await run.gate.approve(use.name, input, context)

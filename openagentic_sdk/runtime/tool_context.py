@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, SkillActivated, ToolUse, UserQuestion
@@ -18,8 +20,9 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
     async def record(event: Event) -> None:
         await run.record(event)
 
-    async def ask(prompt: str, choices: tuple[str, ...]) -> str:
-        question = UserQuestion(os.urandom(16).hex(), prompt, choices, "question", use.tool_use_id)
+    async def ask(prompt: str, choices: tuple[str, ...], details: Mapping[str, Any] | None = None) -> str:
+        question_id = os.urandom(16).hex()
+        question = UserQuestion(question_id, prompt, choices, "question", use.tool_use_id, details or {})
         return (await run.ask(question)).answer
 
     async def spawn(name: str, prompt: str) -> SubagentResult:
@@ -52,6 +55,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         observed_files=run.view.observed_files,
         history=run.view.history,
         record=record,
+        show=run.recorder.show,
         ask_user=ask if run.can_ask else None,
         spawn=spawn,
         permits_path=permits_path,

@@ -42,12 +42,8 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     result = result if output is result.output else replace(result, output=output)
     # A long text is its own size: its JSON is longer still, and would hold the event loop.
     size = len(output) if isinstance(output, str) else len(dumps_json(output))
-    # Pictures, documents and sounds are sent whole or not at all; the tool that read one has bounded its size.
-    kind = result.output.get("type") if isinstance(result.output, Mapping) else None
-    if size <= run.agent.blob_bytes or kind == "image":
+    if size <= run.agent.blob_bytes:
         return result
-    if kind in ("file", "audio"):
-        return await _beside_the_log(run, result)
     text = result.output if isinstance(result.output, str) else json.dumps(result.output, ensure_ascii=False, indent=1)
     data = text.encode("utf-8", "surrogatepass")
     sha256 = await put_blob(run, data)
@@ -60,14 +56,24 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
     return replace(result, output=shown)
 
 
-async def _beside_the_log(run: Run, result: ToolResult) -> ToolResult:
-    """The result with the digest of its bytes in their place. What is no base64 stays as it is."""
-    shown = dict(result.output)
+async def store_pictures(run: Run, result: ToolResult) -> ToolResult:
+    """The result with the digests of its pictures, documents and sounds in their place; their bytes go beside the log."""
+    output, attachments = result.output, [await _beside_the_log(run, part) for part in result.attachments]
+    if isinstance(output, Mapping) and output.get("type") in ("image", "file", "audio"):
+        output = await _beside_the_log(run, output)
+    if output is result.output and not attachments:
+        return result
+    return replace(result, output=output, attachments=attachments)
+
+
+async def _beside_the_log(run: Run, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What has `data` with the digest of its bytes in their place. What is no base64 stays as it is."""
+    shown = dict(part)
     try:
         data = base64.b64decode(shown.pop("data"), validate=True)
     except (KeyError, TypeError, ValueError):
-        return result
-    return replace(result, output={**shown, "size": len(data), "sha256": await put_blob(run, data)})
+        return part
+    return {**shown, "size": len(data), "sha256": await put_blob(run, data)}
 
 
 async def put_blob(run: Run, data: bytes) -> str:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import StorageError, ToolError
-from ..events import HookEvent, Outcome, ToolResult, ToolUse, UserMessage, changed
+from ..errors import StorageError, ToolError, UnknownOutcomeError
+from ..events import HookEvent, ToolResult, ToolUse, UserMessage, changed
 from ..threads import Guest, collect_left
 from ..tools.base import REPEATABLE, ToolOutput
 from .agent import Run, RunStopped
@@ -22,7 +22,7 @@ from .masking import mask_event
 from .recorder import settled
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
-from .tool_output import plain_value, shrink_output
+from .tool_output import plain_value, shrink_output, store_pictures
 
 UNCHECKED = "This call ran; the run was interrupted before the hooks had seen its result, so it is not shown."
 NOT_STARTED = "The run was interrupted before this call started: it did not run."
@@ -54,7 +54,12 @@ class Job:
             input = copy.deepcopy(self.call.input)
             output = await self.call.tool.run(input, tool_context(self._run, self.call.use))
             if isinstance(output, ToolOutput):
-                return replace(output, output=plain_value(output.output), meta=plain_value(output.meta))
+                return ToolOutput(
+                    plain_value(output.output),
+                    plain_value(output.meta),
+                    output.is_error,
+                    plain_value([dict(part) for part in output.attachments]),
+                )
             return plain_value(output)
         finally:
             self._seconds = round(clock.monotonic() - began, 6)
@@ -73,6 +78,10 @@ class Job:
             return ToolResult(
                 use_id, is_error=True, error_type="UnknownOutcome", error_message=STILL_RUNNING, outcome="unknown"
             )
+        if isinstance(error, UnknownOutcomeError):
+            return ToolResult(
+                use_id, is_error=True, error_type="UnknownOutcome", error_message=str(error), outcome="unknown"
+            )
         if isinstance(error, asyncio.CancelledError):
             if cut:
                 return cancelled_result(use_id, CUT_SHORT)
@@ -81,11 +90,20 @@ class Job:
             result = error_result(use_id, error)
         else:
             output: Any = self.guest.value()
-            result = ToolResult(use_id, output)
-            if isinstance(output, ToolOutput):
-                outcome: Outcome = "error" if output.is_error else "ok"
-                result = ToolResult(use_id, output.output, is_error=output.is_error, outcome=outcome, meta=output.meta)
+            result = result_of(use_id, output) if isinstance(output, ToolOutput) else ToolResult(use_id, output)
         return changed(result, duration_s=self._seconds)
+
+
+def result_of(tool_use_id: str, output: ToolOutput) -> ToolResult:
+    """What a tool gave as the result of its call."""
+    return ToolResult(
+        tool_use_id,
+        output.output,
+        is_error=output.is_error,
+        outcome="error" if output.is_error else "ok",
+        meta=output.meta,
+        attachments=output.attachments,
+    )
 
 
 async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:
@@ -130,7 +148,7 @@ async def _finish(run: Run, item: Job | ToolResult) -> None:
         await run.record(item)
         return
     await item.guest.ended()
-    events, result = await after_hooks(run, item.call, item.result())
+    events, result = await after_hooks(run, item.call, await store_pictures(run, item.result()))
     note_rules(run, item.call.input, result)
     await run.record(*events, await shrink_output(run, masked(run, result)))
 
@@ -142,6 +160,7 @@ async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
         jobs = [item for item in work if isinstance(item, Job)]
         await asyncio.gather(*(job.end() for job in jobs if not job.guest.is_done))
         results = [_cut_result(run, item) for item in work]
+        results = [result and await store_pictures(run, result) for result in results]
         missing = [result for result in results if result and run.view.calls[result.tool_use_id].result is None]
         await run.record(*[await shrink_output(run, masked(run, result)) for result in missing])
 

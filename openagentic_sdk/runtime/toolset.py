@@ -22,10 +22,14 @@ async def update_tools(run: Run) -> None:
         return
     await servers.ready()
     await run.record(*servers.changes(run.servers_seen))
-    offered = {tool.name: tool for tool in servers.tools()}
+    offers = run.agent.offers
+    offered = {tool.name: tool for tool in servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))}
     now = list(run.agent.tools)
     own = [tool for tool in now if tool.name not in run.served]
-    wanted = set(run.agent.offers(offered)) - {tool.name for tool in own}
+    # A tool whose name had to be cut is offered only when it would be under its whole name, too.
+    whole = {name: (name, *tool.rule_names({})) for name, tool in offered.items()}
+    wanted = {name for name in offered if len(tuple(offers(whole[name]))) == len(whole[name])}
+    wanted -= {tool.name for tool in own}
     told = [] if run.view.context is None else [spec["function"]["name"] for spec in run.view.context.tools]
     # A set as a dict: names that were told about before, in their order, then the new ones.
     names = [name for name in dict.fromkeys([*told, *run.served, *sorted(wanted)]) if name in wanted]

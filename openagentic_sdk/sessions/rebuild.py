@@ -136,7 +136,7 @@ def _origins(block: _Block, provider: str | None) -> list[Origin]:
         result = block.results.get(call_id)
         at = result.seq if result is not None and result.seq is not None else 0
         origins.append(Origin(at, at, f"result of {use.name}" if at else f"no result of {use.name}"))
-    if any(_is_picture(result.output) for result in block.results.values()):
+    if any(_pictures(result) for result in block.results.values()):
         origins.append(Origin(block.first_seq, block.last_seq, "pictures of results"))
     return origins
 
@@ -427,8 +427,8 @@ class Conversation:
         for call_id in block.calls:
             result = block.results.get(call_id)
             messages.append({"role": "tool", "tool_call_id": call_id, "content": _result_text(result)})
-            if result is not None and _is_picture(result.output):
-                pictures.append(_picture(result.output))
+            if result is not None:
+                pictures += _pictures(result)
         if pictures:
             messages.append({"role": "user", "content": pictures})
         return messages
@@ -522,6 +522,9 @@ def _result_text(result: ToolResult | None) -> str:
         return NO_RESULT
     shown = _without_picture(result.output) if _is_picture(result.output) else result.output
     text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    sent = [part for part in result.attachments if _is_picture(part)]
+    if sent and isinstance(text, str):
+        text = "\n".join([*([text] if text else []), *(f"{describe_attachment(part)} follows below" for part in sent)])
     if result.is_error:
         kind = f" ({result.error_type})" if result.error_type else ""
         error = f"Error{kind}: {result.error_message or 'the tool failed'}"
@@ -535,6 +538,11 @@ def _is_picture(output: Any) -> bool:
         return False
     kind, held = output.get("type"), [output.get("data"), output.get("sha256")]
     return kind in ("image", "file", "audio") and any(isinstance(value, str) for value in held)
+
+
+def _pictures(result: ToolResult) -> list[Message]:
+    """The pictures of a result as parts of a message."""
+    return [_picture(part) for part in (result.output, *result.attachments) if _is_picture(part)]
 
 
 def _without_picture(output: Mapping[str, Any]) -> dict[str, Any]:

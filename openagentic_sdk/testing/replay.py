@@ -225,4 +225,4 @@ def recorded_outcome(result: ToolResult) -> ToolOutput:
     """What a tool must return or raise so that the model reads exactly what it read then."""
     if result.is_error and result.error_message is not None:
         raise type(result.error_type or "ToolError", (Exception,), {})(result.error_message)
-    return ToolOutput(result.output, is_error=result.is_error)
+    return ToolOutput(result.output, is_error=result.is_error, attachments=result.attachments)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ..events import Event, SkillActivated, StopReason, ToolUse
 from ..frozen import frozen
@@ -35,22 +35,28 @@ class SubagentResult:
     error_message: str | None = None
 
 
+class AskUser(Protocol):
+    """Puts a question to a person and gives the answer."""
+
+    async def __call__(self, prompt: str, choices: tuple[str, ...], details: Mapping[str, Any] = ..., /) -> str: ...
+
+
 @frozen(kw_only=True)
 class ToolContext:
     """What one call may know and use. A tool that is run alone, in a test, needs none of it.
 
     `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty).
-    `observed_files` maps absolute paths to the digest of what the model last saw or wrote, rebuilt from the log.
-    `record` appends an event to the session's log and shows it to the caller. `ask_user` puts a question to a person and
-    returns the answer. `spawn(agent, prompt)` runs a subagent. `permits_path(path, write)` asks the permission gate about
-    one more path that a call turned out to touch. `fill_text` runs the commands of a skill's text and returns the text with
-    what they wrote; `run_skill(agent, prompt, skill)` runs a subagent in which the skill is active. `read_blob` returns the
-    bytes of a stored big output, by digest. `redact` masks secrets: results are masked anyway, what a tool cuts it masks
-    first. `cancelled` is set when the call is to stop; code in a thread looks at it.
-    `idempotency_key` is the same for every attempt at one call. `may_read` says without a question whether a path that a
-    search turned up may be shown; where it is None, `permits_path` is asked. `accept_answer` takes the value of a call that
-    is the final answer. `run_resources` is what the calls of one run share, by a key of the tool's own; what has a `close`
-    is closed at the run's end.
+    `observed_files` maps absolute paths to the digest of what the model last saw or wrote, rebuilt from the log. `record`
+    appends an event to the session's log and shows it to the caller, `show` only shows one. `ask_user` puts a question to
+    a person (text, choices, details for whoever shows it) and returns the answer. `spawn(agent, prompt)` runs a subagent.
+    `permits_path(path, write)` asks the permission gate about one more path that a call turned out to touch. `fill_text`
+    runs the commands of a skill's text and returns the text with what they wrote; `run_skill(agent, prompt, skill)` runs
+    a subagent in which the skill is active. `read_blob` returns the bytes of a stored big output, by digest. `redact`
+    masks secrets: results are masked anyway, what a tool cuts it masks first. `cancelled` is set when the call is to
+    stop; code in a thread looks at it. `idempotency_key` is the same for every attempt at one call. `may_read` says
+    without a question whether a path that a search turned up may be shown; where it is None, `permits_path` is asked.
+    `accept_answer` takes the value of a call that is the final answer. `run_resources` is what the calls of one run
+    share, by a key of the tool's own; what has a `close` is closed at the run's end.
     """
 
     cwd: str = "."
@@ -64,7 +70,8 @@ class ToolContext:
     observed_files: Mapping[str, str] = field(default_factory=dict)
     history: Callable[[], list[Event]] | None = None
     record: Callable[[Event], Awaitable[None]] | None = None
-    ask_user: Callable[[str, tuple[str, ...]], Awaitable[str]] | None = None
+    show: Callable[[Event], Awaitable[None]] | None = None
+    ask_user: AskUser | None = None
     spawn: Callable[[str, str], Awaitable[SubagentResult]] | None = None
     permits_path: Callable[[str, bool], Awaitable[bool]] | None = None
     may_read: Callable[[str], bool] | None = None
@@ -84,11 +91,17 @@ def may_read_all(path: str) -> bool:
 
 @frozen
 class ToolOutput:
-    """A tool's answer when it has more to say than what the model reads: `meta` is stored and never shown to the model."""
+    """A tool's answer when it has more to say than what the model reads as text.
+
+    `meta` is stored and never shown to the model. `attachments` are pictures, documents and sounds, `{"type": "image" |
+    "file" | "audio", "media_type", "name"?, "data": base64}`, which are stored beside the log and sent as what they are;
+    the type `other` is stored only.
+    """
 
     output: Any
     meta: Mapping[str, Any] | None = None
     is_error: bool = False
+    attachments: Sequence[Mapping[str, Any]] = ()
 
 
 class Tool(ABC):
@@ -113,6 +126,10 @@ class Tool(ABC):
 
         Whatever it raises becomes an error result for the model.
         """
+
+    def rule_names(self, input: Mapping[str, Any]) -> tuple[str, ...]:
+        """What permission rules may call this tool, with this input, besides its name."""
+        return ()
 
     async def reconcile(self, call: ToolUse, ctx: ToolContext) -> Any | None:
         """Say what came of a call that was started before a crash: its result, or None when it cannot be known."""

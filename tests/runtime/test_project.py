@@ -188,7 +188,7 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         logs = [[event.type for event in store.read_events(session_id)] for session_id in store.list_sessions()]
         self.assertIn(["system.init", "result"], logs)
 
-    async def test_an_image_is_sent_whole_and_no_blob_is_made_of_it(self):
+    async def test_an_image_is_stored_once_beside_the_log_and_sent_whole(self):
         import base64
 
         from openagentic_sdk.tools.function import tool
@@ -201,9 +201,11 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
             return {"type": "image", "media_type": "image/png", "data": data}
 
         provider = ScriptedProvider([{"tool_calls": [{"name": "shot"}]}, "nice"])
-        await events_of("hi", self.options(provider, tools=[shot]))
+        events = await events_of("hi", self.options(provider, tools=[shot]))
         picture = provider.requests[1]["messages"][-1]
-        self.assertEqual(picture["content"][0]["image_url"]["url"], f"data:image/png;base64,{data}")
+        self.assertEqual(picture["content"], [{"type": "image", "media_type": "image/png", "data": data}])
+        stored = next(event.output for event in events if event.type == "tool.result")
+        self.assertEqual(set(stored), {"type", "media_type", "size", "sha256"})
 
     async def test_a_big_output_is_stored_beside_the_log_and_read_in_parts(self):
         from openagentic_sdk.tools.function import tool

@@ -47,6 +47,7 @@ NAMES = [
     "HookDecision",
     "HookEngine",
     "HookMatcher",
+    "McpServer",
     "MemorySessionStore",
     "ModelOutput",
     "OpenAICompatibleProvider",
