@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from ..errors import OptionsError
 from ..frozen import frozen
-from ..providers.wire.http import read_url
+from ..providers.wire.http import check_headers, read_url
 from ..tools.base import Effect, Tool
 
 CONNECT_TIMEOUT_S = 30.0
@@ -94,11 +94,34 @@ class McpServer:
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(isinstance(v, str) for v in value)
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(_passable, value))
 
 
-def _text_map(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
+def _passable(text: Any) -> bool:
+    """Whether a text can be handed to a program: as UTF-8, or as the bytes that a path came as, without a NUL."""
+    if not isinstance(text, str) or "\0" in text:
+        return False
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _variables(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _passable(name) and _passable(text) and name and "=" not in name for name, text in value.items()
+    )
+
+
+def _headers(value: Any) -> bool:
+    if not isinstance(value, Mapping) or not all(isinstance(part, str) for pair in value.items() for part in pair):
+        return False
+    try:
+        check_headers(value)
+    except OptionsError:
+        return False
+    return True
 
 
 def _seconds(value: Any) -> bool:
@@ -112,16 +135,16 @@ def _boolean(value: Any) -> bool:
 _SECRET = frozenset({"env", "headers", "token", "oauth"})
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "command": (
-        lambda value: value is None or (isinstance(value, str) and value.strip() != ""),
+        lambda value: value is None or (_passable(value) and value.strip() != ""),
         "the name of a program",
     ),
     "args": (_texts, "a list of texts"),
-    "env": (_text_map, "a mapping of texts to texts"),
+    "env": (_variables, "a mapping of names of variables to texts"),
     "cwd": (lambda value: value is None or isinstance(value, str | os.PathLike), "a path"),
     "inherit_env": (_boolean, "True or False"),
     "url": (lambda value: value is None or isinstance(value, str), "an http:// or https:// URL"),
     "is_sse": (_boolean, "True or False"),
-    "headers": (_text_map, "a mapping of texts to texts"),
+    "headers": (_headers, "a mapping of names of headers to texts in ASCII, without line ends"),
     "token": (lambda value: value is None or isinstance(value, str) or callable(value), "a text or a callable"),
     "oauth": (lambda value: value is None or isinstance(value, Mapping), "a mapping"),
     "tools": (lambda value: isinstance(value, Sequence) and all(isinstance(t, Tool) for t in value), "a list of tools"),
@@ -158,6 +181,9 @@ _KEYS: Mapping[str, str] = {
     "disabledTools": "deny",
     "effects": "effects",
 }
+ENTRY_KEYS = frozenset(("type", *_KEYS))
+# What only the user may say: the project's own files, and plugins, may not.
+USER_KEYS = frozenset(("inheritEnv", "allowedTools", "disabledTools", "effects"))
 _TYPES: Mapping[str, str] = {"stdio": "command", "http": "url", "streamable-http": "url", "sse": "url"}
 
 

@@ -83,7 +83,7 @@ class HttpTransport:
         `ProviderResponseError` for what is no HTTP, and `OptionsError` for a URL or header that cannot be sent. Redirects
         are followed on the same origin only, and a POST only when the status (307, 308) says that it stays one.
         """
-        _check_headers(headers)
+        check_headers(headers)
         timeouts, began = timeouts or self.timeouts, time.monotonic()
         for _ in range(_MAX_REDIRECTS + 1):
             answer = HttpAnswer(self, url, headers, body, method=method, timeouts=timeouts, began=began)
@@ -360,7 +360,8 @@ def read_url(url: str) -> SplitResult:
     return parts
 
 
-def _check_headers(headers: Mapping[str, str]) -> None:
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Raise `OptionsError` for a header that cannot be sent; the text names it and never its value."""
     # http.client would refuse them too, with the value, which may be a key, in its message.
     for name, value in headers.items():
         if not re.fullmatch(_HEADER_NAME, name):
