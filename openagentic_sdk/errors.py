@@ -16,6 +16,7 @@
     |  |  |- LeaseLostError                  another run took the session over while this one hung
     |  |- StorageError                       the disk or the server refused
     |  |  |- StorageTimeoutError             it did not answer at all
+    |  |- FilesChangedError                  files are not as the session left them: none was put back
     |  |- LogCorruptError                    a record is damaged in a way that no crash explains
     |- ProviderError                         the model's side failed
     |  |- ProviderHTTPError                  an answer that is an error, with its status
@@ -146,6 +147,20 @@ class ConcurrencyError(SessionError):
         )
         self.expected_seq = expected_seq
         self.actual_seq = actual_seq
+
+
+class FilesChangedError(SessionError):
+    """Files cannot be put back as they were; none was touched. `files` says why, by path."""
+
+    def __init__(self, session_id: str, files: dict[str, str]) -> None:
+        shown = "; ".join(f"{path}: {reason}" for path, reason in sorted(files.items())[:10])
+        more = f" and {len(files) - 10} more" if len(files) > 10 else ""
+        super().__init__(
+            f"{len(files)} files cannot be put back ({shown}{more}): nothing was changed; say conflicts='skip' to leave "
+            "them as they are, or conflicts='overwrite' for those that something else changed",
+            session_id=session_id,
+        )
+        self.files = dict(files)
 
 
 class LeaseLostError(ConcurrencyError):

@@ -557,6 +557,48 @@ class McpServerChanged(Event):
     error_message: str | None = None
 
 
+# --- files that calls change -----------------------------------------------------------------------------------------
+
+
+@frozen
+class FileKept(Event):
+    """What a file was before a call of this run changes it for the first time, so that it can be put back.
+
+    `path` is absolute, with links followed. `sha256` is a blob beside the log, None when there was no file; `mode` its
+    permission bits. `problem` says why nothing was kept.
+    """
+
+    type: ClassVar[str] = "file.kept"
+    tool_use_id: str
+    path: str
+    sha256: str | None = None
+    mode: int | None = None
+    problem: str | None = None
+
+
+@frozen
+class FilesRestoring(Event):
+    """Files are about to be put back as they were at event `to_seq`: on disk before the first of them is touched.
+
+    Each of `files` is `{"path", "found", "sha256", "mode", "session_id"}`: the digest of what stands there, and of what
+    shall (null where there is no file), which that session keeps; so a restore that was interrupted can go on.
+    """
+
+    type: ClassVar[str] = "files.restoring"
+    to_seq: int
+    files: Sequence[Mapping[str, Any]] = field(default_factory=list)
+
+
+@frozen
+class FilesRestored(Event):
+    """What came of it: the paths that were put back, and for each that was not, why."""
+
+    type: ClassVar[str] = "files.restored"
+    to_seq: int
+    paths: Sequence[str] = field(default_factory=list)
+    failed: Mapping[str, Any] = field(default_factory=dict)
+
+
 # --- the session itself ----------------------------------------------------------------------------------------------
 
 
@@ -669,6 +711,9 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         AssistantMessage,
         AssistantReasoning,
         CommandExpanded,
+        FileKept,
+        FilesRestored,
+        FilesRestoring,
         HookEvent,
         LogFragment,
         LogRecovered,

@@ -7,8 +7,9 @@ from typing import Any
 
 from ..errors import OpenAgentSdkError
 from ..events import UserQuestion
+from ..files import iter_bytes, open_file, read_at_most
 from ..text import on_one_line
-from ..tools.files.workspace import iter_bytes, open_file, read_at_most, resolve_path
+from ..tools.files.workspace import resolve_path
 from .calls import Json, content, describe_call, diffs, fenced
 from .view import Call
 

@@ -17,7 +17,7 @@ from ..text import on_one_line
 from .exits import FAILED, OK
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
-from .stored import change, check, compare, copying
+from .stored import change, check, compare, copying, files
 from .stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
 
 
@@ -41,6 +41,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     compare.add_actions(actions)
     check.add_actions(actions)
     change.add_actions(actions)
+    files.add_actions(actions)
     copying.add_actions(actions)
 
 

@@ -200,6 +200,7 @@ class Run:
     served: dict[str, None] = field(default_factory=dict)
     servers_seen: dict[str, int] = field(default_factory=dict)
     instructions: tuple[tuple[str, str], ...] | None = None
+    kept_files: set[str] = field(default_factory=set)
 
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""

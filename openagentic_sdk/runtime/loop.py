@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
-from ..events import CommandExpanded, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
+from ..events import CommandExpanded, FilesRestoring, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
 from ..sessions.folds.view import CallRecord
 from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
 from ..tools.base import REPEATABLE
@@ -114,7 +114,12 @@ def _failure(error: Exception) -> RunStopped:
 
 
 async def _converse(run: Run, prompt: Said | Prompts | None) -> None:
-    await run.record(_init(run), *run.agent.guidance.opening_events(run.view, run.session_id))
+    notices = [
+        SystemNotice("files.half_restored", f"putting files back as they were at event {event.to_seq} was interrupted")
+        for event in run.view.events[-1:]
+        if isinstance(event, FilesRestoring)
+    ]
+    await run.record(_init(run), *notices, *run.agent.guidance.opening_events(run.view, run.session_id))
     if run.request.part != "next":
         await run_session_start_hooks(run, "startup" if run.request.resume is None else "resume")
     if run.view.open_calls():

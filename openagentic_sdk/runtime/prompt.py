@@ -18,10 +18,11 @@ from typing import Any
 
 from ..errors import OptionsError, StorageError
 from ..events import ToolUse, UserMessage
+from ..files import iter_bytes, open_file, read_at_most
 from ..frozen import frozen
 from ..media import HEAD_BYTES, media_type_of, part_type_of, why_refused
 from ..threads import run_in_thread
-from ..tools.files.workspace import iter_bytes, open_file, read_at_most, resolve_path
+from ..tools.files.workspace import resolve_path
 from .agent import Run
 from .recorder import off_loop
 from .tool_call import decision_event

@@ -11,6 +11,7 @@ from ..events import Event, SkillActivated, ToolUse, UserQuestion
 from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult, ToolContext, may_read_all
 from .agent import Run
+from .kept_files import file_keeper
 
 
 def tool_context(run: Run, use: ToolUse) -> ToolContext:
@@ -61,6 +62,7 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         permits_path=permits_path,
         may_read=run.read_filter[1],
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
+        keep_files=file_keeper(run, use.tool_use_id),
         redact=agent.redact,
         fill_text=fill_text,
         run_skill=run_skill,

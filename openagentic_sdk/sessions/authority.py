@@ -22,6 +22,8 @@ from ..errors import OptionsError
 from ..events import (
     CommandExpanded,
     Event,
+    FileKept,
+    FilesRestoring,
     PermissionDecision,
     SessionForked,
     SkillActivated,
@@ -42,6 +44,8 @@ _FORK = b"openagentic-sdk fork 1"
 _MAC_AT_END = regex(r',"mac":"[0-9a-f]*"\Z')
 _CARRIERS = (
     CommandExpanded,
+    FileKept,
+    FilesRestoring,
     PermissionDecision,
     SessionForked,
     SkillActivated,

@@ -44,6 +44,7 @@ from .folds.usage import Usage
 from .folds.view import SessionView
 from .rebuild import Message, rebuild_messages
 from .seal import Seal
+from .undo import Conflicts, restore_files
 
 FORKED_BEFORE_START = "The session was forked before this call ran. Ask for it again if it is still wanted."
 FORKED_IN_THE_MIDDLE = (
@@ -202,12 +203,30 @@ def tag_session(
 
 
 def rewind_session(
-    store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None
+    store: SessionStore,
+    session_id: str,
+    *,
+    to_seq: int | None = None,
+    turns: int | None = None,
+    files: bool = False,
+    conflicts: Conflicts = "refuse",
+    seal: Seal | None = None,
 ) -> Event:
     """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
 
-    The log keeps all of it, and what tools did to files stays done. Raises `OptionsError` for a position that is not there.
+    The log keeps all of it. With `files`, what calls did to files since then is taken back too, as `restore_files` does it
+    and under its conditions. Raises `OptionsError` for a position that is not there, and what `restore_files` raises.
     """
+    to_seq = rewind_point(store, session_id, to_seq=to_seq, turns=turns)
+    if not files:
+        return store.append_event(session_id, SessionRewound(to_seq))
+    tail = [SessionRewound(to_seq)]
+    restored = restore_files(store, session_id, to_seq=to_seq, conflicts=conflicts, seal=seal, tail=tail)
+    return next(iter(store.iter_events(session_id, after_seq=restored.seq or 0, limit=1)))
+
+
+def rewind_point(store: SessionStore, session_id: str, *, to_seq: int | None = None, turns: int | None = None) -> int:
+    """The `seq` that a rewind goes back to: `to_seq`, or that before the newest `turns` prompts. Raises `OptionsError`."""
     if (to_seq is None) == (turns is None):
         raise OptionsError("rewind needs either to_seq or turns: say where to go back to")
     if to_seq is None:
@@ -218,7 +237,7 @@ def rewind_session(
     last_seq = store.last_seq(session_id)
     if not 0 <= to_seq <= last_seq:
         raise OptionsError(f"session {session_id!r} has events 1 to {last_seq}: it cannot go back to {to_seq}")
-    return store.append_event(session_id, SessionRewound(to_seq))
+    return to_seq
 
 
 def undo_compaction(store: SessionStore, session_id: str) -> Event:

@@ -56,7 +56,8 @@ class ToolContext:
     stop; code in a thread looks at it. `idempotency_key` is the same for every attempt at one call. `may_read` says
     without a question whether a path that a search turned up may be shown; where it is None, `permits_path` is asked.
     `accept_answer` takes the value of a call that is the final answer. `run_resources` is what the calls of one run
-    share, by a key of the tool's own; what has a `close` is closed at the run's end.
+    share, by a key of the tool's own; what has a `close` is closed at the run's end. `keep_files` keeps what files are
+    before a call changes them, so that it can be undone; it is called in a thread.
     """
 
     cwd: str = "."
@@ -78,6 +79,7 @@ class ToolContext:
     fill_text: Callable[[Draft], Awaitable[str]] | None = None
     run_skill: Callable[[str, str, SkillActivated], Awaitable[SubagentResult]] | None = None
     read_blob: Callable[[str], bytes] | None = None
+    keep_files: Callable[[Sequence[str]], None] = lambda paths: None
     redact: Callable[[str], str] | None = None
     accept_answer: Callable[[Any], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)

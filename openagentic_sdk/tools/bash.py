@@ -18,15 +18,16 @@ from typing import Any
 
 from ..errors import OptionsError, ToolError, ToolInputError
 from ..events import SystemNotice
+from ..files import file_state
 from ..text import CUT_MARGIN
-from .base import BlockingTool, ToolContext
+from .base import BlockingTool, ToolContext, ToolOutput
 from .shell.background import RunShells, run_shells
 from .shell.environment import command_environment, find_program, search_path
 from .shell.git_config import hooks_note, without_programs
 from .shell.output import keep_output, keep_text, output_paths
 from .shell.process import CommandReport, CommandSpec, run_command
 from .shell.sandbox_plan import probe_sandbox
-from .shell.sandboxed import BashSandbox, Confinement, EffectsMode, SandboxMode
+from .shell.sandboxed import MAX_TOUCHED, BashSandbox, Confinement, EffectsMode, SandboxMode
 
 DEFAULT_TIMEOUT_S = 120.0
 MAX_TIMEOUT_S = 600.0
@@ -114,7 +115,7 @@ class BashTool(BlockingTool):
                 await ctx.record(SystemNotice("sandbox", message))
         return result
 
-    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
+    def execute(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
         command = _checked_command(input["command"])
         shells = run_shells(ctx)
         if input.get("run_in_background", False):
@@ -125,7 +126,7 @@ class BashTool(BlockingTool):
         with self._sandbox.confine(cwd, roots, ctx.session_dir) as confinement:
             spec = self._spec(command, cwd, ctx, confinement)
             report = run_command(spec, timeout_s=timeout_s, is_cancelled=ctx.cancelled.is_set)
-            effects = self._sandbox.settle(confinement, roots[0])
+            effects = self._sandbox.settle(confinement, roots[0], ctx.keep_files)
         notes = [*_ending_notes(report, timeout_s), *_new_notices(shells, confinement)]
         if effects is not None and not effects["applied"]:
             notes.append("this was a dry run: what is listed under `effects` was not written")
@@ -136,9 +137,12 @@ class BashTool(BlockingTool):
         result["cwd"] = _shown_path(shells.cwd or spec.cwd, ctx)
         if confinement.plan is not None:
             result["sandbox"] = confinement.level
-        if effects is not None:
-            result["effects"] = effects
-        return result
+        if effects is None:
+            return result
+        result["effects"] = effects
+        if len(confinement.touched) > MAX_TOUCHED:
+            return result
+        return ToolOutput(result, {"changed": {path: file_state(path) for path in confinement.touched}})
 
     def _start_in_background(self, command: str, shells: RunShells, ctx: ToolContext) -> dict[str, Any]:
         if self._sandbox.effects is not None:

@@ -11,24 +11,14 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
+from ..files import change_lock, digest_bytes, digest_file, read_snapshot, replace_file
 from ..frozen import frozen
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.encoding import Encoding, binary_kind, decode, encode, is_binary
 from .files.nearest import explain_missing
 from .files.readable import permitted_path
-from .files.workspace import (
-    ResolvedPath,
-    change_lock,
-    digest_bytes,
-    digest_file,
-    missing_file,
-    read_snapshot,
-    refuse_if_stale,
-    replace_file,
-    resolve_path,
-    shown_path,
-)
+from .files.workspace import ResolvedPath, missing_file, refuse_if_stale, resolve_path, shown_path
 
 _EDIT_FIELDS: Mapping[str, Any] = {
     "old": {
@@ -100,7 +90,7 @@ class EditTool(Tool):
         return result
 
     def _edit(self, path: ResolvedPath, changes: list[_Change], ctx: ToolContext) -> ToolOutput:
-        with change_lock:
+        with change_lock(path.real):
             snapshot = read_snapshot(path.real, self._max_bytes)
             if snapshot is None:
                 raise missing_file(path, ctx.cwd)
@@ -111,6 +101,7 @@ class EditTool(Tool):
             text, encoding = decode(snapshot.data)
             edited, places = _apply(text, changes, shown_path(path.lexical, ctx.cwd))
             data = _encode_text(edited, encoding)
+            ctx.keep_files([path.real])
             notes = replace_file(path.real, data, snapshot.status)
         sha256 = digest_bytes(data)
         output = {

@@ -14,12 +14,13 @@ from dataclasses import field
 from typing import Any
 
 from ..errors import ToolError, ToolInputError
+from ..files import open_file
 from ..frozen import mutable
 from ..threads import run_in_thread
 from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
 from .files.window import plural
-from .files.workspace import ResolvedPath, missing_file, open_file, shown_path
+from .files.workspace import ResolvedPath, missing_file, shown_path
 from .find.file_types import type_suffixes
 from .find.pattern import GlobPattern
 from .find.search import Hit

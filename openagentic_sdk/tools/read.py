@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ToolError
+from ..files import CHUNK_BYTES, iter_bytes, open_file, read_at_most
 from ..frozen import frozen
 from ..media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
 from ..patterns import regex
@@ -31,16 +32,7 @@ from .files.encoding import (
 from .files.notebook import notebook_lines
 from .files.readable import permitted_path
 from .files.window import LineWindow, number_lines, plural
-from .files.workspace import (
-    CHUNK_BYTES,
-    ResolvedPath,
-    check_cancelled,
-    iter_bytes,
-    missing_file,
-    open_file,
-    read_at_most,
-    shown_path,
-)
+from .files.workspace import ResolvedPath, check_cancelled, missing_file, shown_path
 
 _BLOB = regex(r"blob:([0-9a-f]{64})\Z")
 

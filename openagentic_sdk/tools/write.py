@@ -11,20 +11,11 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import ToolUse
+from ..files import change_lock, digest_bytes, digest_file, file_status, replace_file
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.readable import permitted_path
-from .files.workspace import (
-    ResolvedPath,
-    change_lock,
-    digest_bytes,
-    digest_file,
-    file_status,
-    refuse_if_stale,
-    replace_file,
-    resolve_path,
-    shown_path,
-)
+from .files.workspace import ResolvedPath, refuse_if_stale, resolve_path, shown_path
 
 
 class WriteTool(Tool):
@@ -60,7 +51,7 @@ class WriteTool(Tool):
 
     def _write(self, path: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
         data = self._encode(input["content"])
-        with change_lock:
+        with change_lock(path.real):
             before = file_status(path.real)
             if before is not None and not input.get("overwrite"):
                 shown = shown_path(path.lexical, ctx.cwd)
@@ -69,6 +60,7 @@ class WriteTool(Tool):
                 )
             if path.real in ctx.observed_files:
                 refuse_if_stale(path, digest_file(path.real), ctx)
+            ctx.keep_files([path.real])
             notes = replace_file(path.real, data, before)
         return _written(path, data, ctx, created=before is None, notes=notes)
 

@@ -50,7 +50,7 @@ LAYERS = (
     ("tools",),
     ("project",),
     ("sessions", "skills"),
-    ("providers",),
+    ("providers", "files"),
     ("stdio",),
     ("jsonrpc",),
     ("serialization",),

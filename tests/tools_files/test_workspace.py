@@ -8,9 +8,10 @@ import threading
 from pathlib import Path
 
 from openagentic_sdk.errors import ToolError
+from openagentic_sdk.files import open_file, replace_file
 from openagentic_sdk.tools.edit import EditTool
 from openagentic_sdk.tools.files import workspace
-from openagentic_sdk.tools.files.workspace import open_file, replace_file, resolve_path, shown_path
+from openagentic_sdk.tools.files.workspace import resolve_path, shown_path
 from openagentic_sdk.tools.glob import GlobTool
 from openagentic_sdk.tools.grep import GrepTool
 from openagentic_sdk.tools.read import ReadTool

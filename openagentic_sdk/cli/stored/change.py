@@ -1,4 +1,4 @@
-"""`sessions fork`, `rewind`, `rename`, `tag`, `archive`, `restore` and `delete`: change what is stored."""
+"""`sessions fork`, `rename`, `tag`, `archive`, `restore` and `delete`: change what is stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from ...errors import SessionNotFoundError
 from ...sessions.archive import archive_session, restore_session
 from ...sessions.base import SessionStore
-from ...sessions.lifecycle import delete_session, fork_session, rename_session, rewind_session, tag_session
+from ...sessions.lifecycle import delete_session, fork_session, rename_session, tag_session
 from ...text import on_one_line
 from ..exits import OK
 from ..screen.terminal import Screen
@@ -20,11 +20,6 @@ def add_actions(actions: ActionList) -> None:
     fork = actions.add("fork", _fork, "make a new session that begins as a copy of this one")
     add_id(fork)
     fork.add_argument("--at-seq", type=int, metavar="N", help="copy up to event N (default: all)")
-    rewind = actions.add("rewind", _rewind, "take back the newest turns in the model's view; files stay as they are")
-    add_id(rewind)
-    place = rewind.add_mutually_exclusive_group()
-    place.add_argument("--turns", type=int, metavar="N", help="how many prompts to take back (default: 1)")
-    place.add_argument("--to-seq", type=int, metavar="N", help="go back to event N instead")
     rename = actions.add("rename", _rename, "give a session a title")
     add_id(rename)
     rename.add_argument("title", metavar="TITLE", help="the empty text takes the title away")
@@ -45,12 +40,6 @@ def add_actions(actions: ActionList) -> None:
 
 def _fork(store: SessionStore, args: argparse.Namespace) -> int:
     return _say(fork_session(store, find_session(store, args.id), at_seq=args.at_seq))
-
-
-def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
-    turns = None if args.to_seq is not None else args.turns or 1
-    event = rewind_session(store, find_session(store, args.id), to_seq=args.to_seq, turns=turns)
-    return _say(f"event {event.seq} takes back what came after event {getattr(event, 'to_seq', 0)}")
 
 
 def _rename(store: SessionStore, args: argparse.Namespace) -> int:

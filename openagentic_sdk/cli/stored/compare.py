@@ -21,6 +21,7 @@ from ..exits import FAILED, OK
 from ..screen.render import EventPrinter
 from ..screen.terminal import Screen
 from ..screen.turn import JsonPrinter
+from .files import show_file_changes
 from .stores import NEWEST, ActionList, add_id, find_session
 
 _MAX_VALUE_CHARS = 200
@@ -28,9 +29,14 @@ _MAX_VALUE_CHARS = 200
 
 def add_actions(actions: ActionList) -> None:
     """Add them to the tree of the command line."""
-    diff = actions.add("diff", _diff, "compare two sessions step by step; exit code 1 when they differ")
+    diff = actions.add(
+        "diff",
+        _diff,
+        "compare two sessions step by step, or show what one changed in files; exit code 1 when there is a difference",
+    )
     diff.add_argument("a", metavar="A", help="a session's id or the start of it")
-    diff.add_argument("b", metavar="B", help="the other one's")
+    diff.add_argument("b", metavar="B", nargs="?", help="the other one's")
+    diff.add_argument("--files", action="store_true", help="instead, show what session A changed in files")
     diff.add_argument("--ignore-text", action="store_true", help="what the model said may differ")
     for name in ("tokens", "cost", "time"):
         diff.add_argument(
@@ -51,6 +57,10 @@ def add_actions(actions: ActionList) -> None:
 
 
 def _diff(store: SessionStore, args: argparse.Namespace) -> int:
+    if args.files == (args.b is not None):
+        raise OptionsError("say either two sessions to compare, or one and --files for what it changed in files")
+    if args.files:
+        return show_file_changes(store, find_session(store, args.a), as_json=args.json)
     a, b = (map(shown, store.iter_events(find_session(store, text))) for text in (args.a, args.b))
     found = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
     screen = Screen(sys.stdout)

@@ -16,6 +16,8 @@ from ...events import (
     AssistantMessage,
     CommandExpanded,
     Event,
+    FilesRestored,
+    FilesRestoring,
     ModelContext,
     ModelRequest,
     ModelResponse,
@@ -353,6 +355,16 @@ class SessionView:
         if isinstance(files, Mapping):
             self.observed_files.update({str(path): str(digest) for path, digest in files.items()})
 
+    def _restored(self, event: FilesRestored) -> None:
+        """A model that was taken back too may change files that are again as it saw them, without another look."""
+        journal = next((e for e in reversed(self.events) if isinstance(e, FilesRestoring)), None)
+        for file in journal.files if journal is not None else ():
+            path, digest = str(file.get("path")), file.get("sha256")
+            if path in event.paths and isinstance(digest, str):
+                self.observed_files[path] = digest
+            elif path in event.paths:
+                self.observed_files.pop(path, None)
+
     def _text_command(self, event: TextCommandStarted | TextCommandFinished) -> None:
         self.text_commands[event.command_id] = event if isinstance(event, TextCommandFinished) else None
 
@@ -421,6 +433,7 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     ToolResult.type: SessionView._tool_result,
     TextCommandStarted.type: SessionView._text_command,
     TextCommandFinished.type: SessionView._text_command,
+    FilesRestored.type: SessionView._restored,
     SubagentStarted.type: SessionView._subagent,
     SubagentFinished.type: SessionView._subagent,
     Result.type: SessionView._result,

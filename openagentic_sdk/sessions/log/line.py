@@ -16,6 +16,9 @@ from zlib import crc32
 from ...errors import InvalidEventError
 from ...events import (
     Event,
+    FileKept,
+    FilesRestored,
+    FilesRestoring,
     PermissionDecision,
     Result,
     TextCommandFinished,
@@ -57,7 +60,17 @@ class Envelope:
     crc_behind: int
 
 
-_BARRIERS = (UserMessage, ToolResult, PermissionDecision, Result, TextCommandStarted, TextCommandFinished)
+_BARRIERS = (
+    UserMessage,
+    ToolResult,
+    PermissionDecision,
+    Result,
+    TextCommandStarted,
+    TextCommandFinished,
+    FileKept,
+    FilesRestoring,
+    FilesRestored,
+)
 
 
 def is_barrier(event: Event) -> bool:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ...errors import ToolError
+from ...files import open_file
 from ...patterns import regex
 from ..base import ToolContext
-from ..files.workspace import check_cancelled, open_file
+from ..files.workspace import check_cancelled
 from .search import Answer, Query, open_listed, search_file
 from .worker import MAX_BATCH_BYTES, GrepWorker, OutOfTime, batch_bytes
 

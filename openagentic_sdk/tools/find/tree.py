@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...files import LIST_FLAGS, READ_FLAGS, open_folder
 from ...frozen import frozen
 from ..base import ToolContext
-from ..files.workspace import LIST_FLAGS, READ_FLAGS, ResolvedPath, check_cancelled, open_folder
+from ..files.workspace import ResolvedPath, check_cancelled
 from .gitignore import IgnoreFile
 
 MAX_IGNORE_BYTES = 1 << 20

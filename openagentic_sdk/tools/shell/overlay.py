@@ -99,6 +99,18 @@ def apply_effects(folder: str, upper: str, effects: list[Effect]) -> None:
         os.chmod(target, stat.S_IMODE(os.lstat(source).st_mode))
 
 
+def touched_files(folder: str, effects: list[Effect]) -> list[str]:
+    """The regular files, those in deleted folders too, that the effects create, change or delete."""
+    touched: list[str] = []
+    for effect in effects:
+        path = os.path.join(os.path.realpath(folder), effect.path)
+        if effect.kind == "deleted" and effect.is_folder:
+            touched.extend(os.path.join(top, name) for top, _, names in os.walk(path) for name in sorted(names))
+        elif not effect.is_folder:
+            touched.append(path)
+    return touched
+
+
 def _target(folder: str, path: str) -> str:
     """The place of a path in the folder; refused when a link leads to it from where a folder stood."""
     parent = os.path.join(os.path.realpath(folder), os.path.dirname(path))

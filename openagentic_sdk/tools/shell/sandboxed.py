@@ -8,14 +8,14 @@ overlay and drops what was written, `commit` runs on an overlay and then applies
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from typing import Any, Literal
 
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen, mutable
-from .overlay import Effect, apply_effects, read_effects
+from .overlay import Effect, apply_effects, read_effects, touched_files
 from .sandbox_plan import (
     SandboxReport,
     probe_sandbox,
@@ -28,17 +28,23 @@ from .settings_found import BARE_FOLDERS, BARE_HEAD, SETTINGS, find_settings, se
 SandboxMode = Literal["off", "auto", "require"]
 EffectsMode = Literal["commit", "preview"]
 MAX_LISTED_EFFECTS = 500
+# Of a command that touches more files than so many, the rest is not kept, and undoing it names the command.
+MAX_TOUCHED = 1_000
 
 
 @mutable
 class Confinement:
-    """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards."""
+    """How one command is confined: the plan (None: not at all), variables it needs, and the overlays to read afterwards.
+
+    `touched` are the files that applying them created, changed or deleted.
+    """
 
     level: str = "none"
     plan: Mapping[str, Any] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     layers: Sequence[tuple[str, str]] = ()
     notes: list[str] = field(default_factory=list)
+    touched: list[str] = field(default_factory=list)
 
     def effects(self) -> list[tuple[str, str, list[Effect]]]:
         """For each workspace folder its upper layer and what the command did to it."""
@@ -190,8 +196,12 @@ class BashSandbox:
         layers = [(root, upper) for root, upper, _ in overlays]
         return Confinement("overlay", plan, {"TMPDIR": temp}, layers)
 
-    def settle(self, confinement: Confinement, shown_root: str) -> dict[str, Any] | None:
+    def settle(
+        self, confinement: Confinement, shown_root: str, keep_files: Callable[[Sequence[str]], None]
+    ) -> dict[str, Any] | None:
         """Apply or drop what a command did, and say what it was; None without an overlay.
+
+        `keep_files` gets the files before they change.
 
         `{"created", "changed", "deleted", "applied", "total"}`: paths relative to `shown_root`, at most 500 of them.
         """
@@ -209,6 +219,9 @@ class BashSandbox:
             if len(effects) < len(every_effect):
                 confinement.notes.append("what the command did to .git and settings in the workspace was dropped")
             if self.effects == "commit":
+                touched = touched_files(folder, effects)
+                confinement.touched += touched
+                keep_files(touched[:MAX_TOUCHED])
                 try:
                     apply_effects(folder, upper, effects)
                 except OSError as error:

@@ -1,0 +1,153 @@
+"""`sessions rewind` and `sessions diff --files`: take turns back, with what they did to files, and show what that is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+
+from ...errors import SessionError, ToolError
+from ...files import digest_file, read_snapshot
+from ...permissions.display import coloured, diff_lines
+from ...runtime.masking import known_here, mask_value
+from ...sessions.base import SessionStore
+from ...sessions.lifecycle import rewind_point, rewind_session
+from ...sessions.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from .stores import ActionList, add_id, find_session
+
+MAX_SHOWN_BYTES = 1 << 20
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add them to the tree of the command line."""
+    rewind = actions.add("rewind", _rewind, "take back the newest turns, and with --files what they did to files")
+    rewind.epilog = (
+        "example: openagentic-sdk sessions rewind newest --files --dry-run. What Write and Edit changed is kept, and what "
+        "Bash changed where --bash-effects commit is on; other calls that may have changed files are named."
+    )
+    add_id(rewind)
+    place = rewind.add_mutually_exclusive_group()
+    place.add_argument("--turns", type=int, metavar="N", help="how many prompts to take back (default: 1)")
+    place.add_argument("--to-seq", type=int, metavar="N", help="go back to event N instead")
+    rewind.add_argument("--files", action="store_true", help="also put files back as they were then")
+    rewind.add_argument("--only-files", action="store_true", help="put files back and keep the conversation")
+    rewind.add_argument(
+        "--conflicts",
+        choices=("refuse", "skip", "overwrite"),
+        default="refuse",
+        help="what to do about files that something else changed since (default: %(default)s, all of it)",
+    )
+    rewind.add_argument("--dry-run", action="store_true", help="say what would be done to files, and do nothing")
+    rewind.add_argument("--yes", action="store_true", help="put files back without a question")
+    rewind.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id = find_session(store, args.id)
+    turns = None if args.to_seq is not None else args.turns or 1
+    to_seq = rewind_point(store, session_id, to_seq=args.to_seq, turns=turns)
+    screen = Screen(sys.stdout)
+    if not (args.files or args.only_files or args.dry_run):
+        event = rewind_session(store, session_id, to_seq=to_seq)
+        said = {"session_id": session_id, "to_seq": to_seq, "seq": event.seq}
+        screen.line(json.dumps(said) if args.json else f"event {event.seq} takes back what came after event {to_seq}")
+        return OK
+    plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=args.conflicts)
+    refused = [file for file in plan.files if file.action == "refuse"]
+    is_stopped = bool(refused) and args.conflicts == "refuse"
+    if args.json:
+        if not (args.dry_run or is_stopped):
+            _do(store, session_id, args, to_seq)
+        done = not (args.dry_run or is_stopped)
+        screen.line(json.dumps({"session_id": session_id, "done": done, **asdict(plan)}))
+        return FAILED if is_stopped else OK
+    for line in plan_lines(plan):
+        screen.line(line)
+    if args.dry_run:
+        return FAILED if is_stopped else OK
+    if is_stopped:
+        screen.line("nothing was changed: --conflicts skip leaves those files alone, --conflicts overwrite does not")
+        return FAILED
+    if any(file.action in ("write", "delete") for file in plan.files) and not (args.yes or _agrees()):
+        screen.line("nothing was changed")
+        return FAILED
+    screen.line(_do(store, session_id, args, to_seq))
+    return OK
+
+
+def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: int) -> str:
+    if args.only_files:
+        restored = restore_files(store, session_id, to_seq=to_seq, conflicts=args.conflicts)
+        return f"{len(restored.paths)} files are as they were at event {to_seq}; the conversation goes on"
+    event = rewind_session(store, session_id, to_seq=to_seq, files=True, conflicts=args.conflicts)
+    return f"event {event.seq} takes back what came after event {to_seq}, and files are as they were then"
+
+
+def _agrees() -> bool:
+    if not sys.stdin.isatty():
+        sys.stderr.write("nobody can be asked here: look at it with --dry-run, then say --yes\n")
+        return False
+    return input("put these files back? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def plan_lines(plan: RestorePlan) -> list[str]:
+    """What a restore would do, for people: a line for each file, and the calls that it knows nothing about."""
+    verbs = {"write": "put back", "delete": "remove", "keep": "leave, it is as it was", "refuse": "CANNOT put back"}
+    lines = [
+        f"{verbs[file.action]}: {on_one_line(file.path)}" + (f" ({on_one_line(file.reason)})" if file.reason else "")
+        for file in plan.files
+    ]
+    if plan.uncovered:
+        calls = "; ".join(on_one_line(f"{use.name} {json.dumps(use.input)}", 80) for use in plan.uncovered[:10])
+        more = f" and {len(plan.uncovered) - 10} more" if len(plan.uncovered) > 10 else ""
+        lines.append(f"not covered, what these calls changed stays: {calls}{more}")
+    return lines or ["no file was changed since then"]
+
+
+def show_file_changes(store: SessionStore, session_id: str, *, as_json: bool) -> int:
+    """Print what the session changed in files, as diffs; exit code 1 when it changed any."""
+    changes = file_changes(store, session_id)
+    files = [known for _, known in sorted(changes.files.items()) if known.before != known.after]
+    screen = Screen(sys.stdout)
+    if as_json:
+        rows = [{"path": known.path, "before": known.before, "after": known.after} for known in files]
+        calls = [{"seq": use.seq, "tool_use_id": use.tool_use_id, "name": use.name} for use in changes.uncovered]
+        screen.line(json.dumps({"session_id": session_id, "files": rows, "uncovered": calls}))
+        return FAILED if files else OK
+    for known in files:
+        for line in _file_diff(store, known, screen):
+            screen.line(line)
+    for line in plan_lines(RestorePlan(0, (), changes.uncovered)) if changes.uncovered or not files else ():
+        screen.line(line)
+    return FAILED if files else OK
+
+
+def _file_diff(store: SessionStore, known: ChangedFile, screen: Screen) -> list[str]:
+    what = "created" if known.before is None else "deleted" if known.after is None else "changed"
+    title = f"{what}: {on_one_line(known.path)}"
+    before, after = (_text(store, known, digest) for digest in (known.before, known.after))
+    if before is None or after is None:
+        return [f"{title} (its text cannot be shown: it is not kept, too big, or no longer as the session left it)"]
+    lines = diff_lines(*(mask_value(text, known_here()) for text in (before, after)))
+    return [title, *(coloured(lines) if screen.has_colours else lines)]
+
+
+def _text(store: SessionStore, known: ChangedFile, digest: str | None) -> str | None:
+    """The text of the file in a state: from the disk when it is still so, else from what is kept, else None."""
+    if digest is None:
+        return ""
+    try:
+        if digest_file(known.path) == digest:
+            snapshot = read_snapshot(known.path, MAX_SHOWN_BYTES)
+            return None if snapshot is None else snapshot.data.decode("utf-8", "replace")
+    except (ToolError, OSError):
+        pass  # what stands there now is no file that can be read: what is kept may still be
+    try:
+        data = store.read_blob(known.session_id, digest)
+    except SessionError:
+        return None
+    return data.decode("utf-8", "replace") if len(data) <= MAX_SHOWN_BYTES else None
