@@ -1,31 +1,23 @@
 """A session as an editor sees it: a fold from events to `session/update`s of ACP 1, the same live and from a stored log.
 
-Live, deltas come as chunks and the stored message adds what they lacked; from a log it is one chunk. Ids of messages and
-calls follow from the log, so both name the same things. What a person typed is only told when a log is replayed: a live
-editor has shown it already. Calls of subagents are shown as calls, below the one that started them.
+Ids of messages and calls follow from the log, so both name the same things. What a person typed is only told when a log is
+replayed: a live editor has shown it already. Calls of subagents are shown as calls, below the one that started them.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from math import isfinite
 from typing import Any
 
 from ..events import (
-    AssistantDelta,
-    AssistantMessage,
-    AssistantReasoning,
     CommandExpanded,
     Event,
     HookEvent,
     LogRecovered,
     LogSalvaged,
-    ModelRequest,
     ModelResponse,
-    ModelRetry,
-    ReasoningDelta,
     Result,
     SessionCompacted,
     SessionForked,
@@ -50,6 +42,7 @@ from ..media import describe_attachment
 from ..patterns import regex
 from ..runtime.masking import shown
 from ..sessions.folds.notes import note_of
+from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.summary import total_tokens
 from ..text import on_one_line
 from .calls import Json, content, describe_call, describe_result, fenced, plain, text_block
@@ -74,27 +67,6 @@ class Call:
     content: Sequence[Json] = ()
 
 
-@mutable
-class _Text:
-    """A message that grows: the pieces that were shown, and half a letter that waits for its other half."""
-
-    pieces: list[str] = field(default_factory=list)
-    half: str = ""
-
-    def take(self, piece: str) -> str:
-        """What can be shown of it now."""
-        piece, self.half = self.half + piece, ""
-        if "\ud800" <= piece[-1:] <= "\udbff":
-            piece, self.half = piece[:-1], piece[-1]
-        self.pieces.append(piece)
-        return piece
-
-    def rest(self, whole: str) -> str:
-        """What was not shown yet; nothing when the stored text is another one, with its secrets masked."""
-        said = "".join(self.pieces)
-        return whole[len(said) :] if whole.startswith(said) else ""
-
-
 class EditorView:
     """What an editor has been shown of one session so far; `take` gives what the next event adds.
 
@@ -113,9 +85,7 @@ class EditorView:
         self._calls: dict[tuple[str, str], Call] = {}
         self._newest: dict[str, Call] = {}  # by the id in the log, whoever asked
         self._ids: set[str] = set()
-        self._message: str | None = None
-        self._attempt = 1
-        self._text, self._thought = _Text(), _Text()
+        self._streamed = Streamed()
 
     def take(self, event: Event) -> list[Json]:
         """The updates that this event means, in order; none for one that an editor does not show."""
@@ -125,23 +95,20 @@ class EditorView:
             return self._text_command(event)
         if event.parent_tool_use_id is not None:
             return []
+        said = [_chunk(piece) for piece in self._streamed.take(event) if piece.text]
+        return said + self._beside(event)
+
+    def call_of(self, tool_use_id: str | None) -> Call | None:
+        """The call that has this id in the log, of whichever agent asked for it last."""
+        return self._newest.get(tool_use_id or "")
+
+    # --- what is said ------------------------------------------------------------------------------------------------
+
+    def _beside(self, event: Event) -> list[Json]:
+        """What stands beside the messages of the model."""
         match event:
             case SystemInit():
                 self._cwd = event.cwd
-            case ModelRequest() if event.purpose == "turn":
-                self._message, self._attempt = str(event.step), 1
-                self._text, self._thought = _Text(), _Text()
-            case ModelRetry():
-                self._attempt += 1
-                self._text, self._thought = _Text(), _Text()
-            case AssistantDelta():
-                return self._chunk("agent_message_chunk", "", self._text.take(event.text_delta), event)
-            case ReasoningDelta():
-                return self._chunk("agent_thought_chunk", ".thought", self._thought.take(event.text_delta), event)
-            case AssistantReasoning():
-                return self._chunk("agent_thought_chunk", ".thought", self._thought.rest(event.text), event)
-            case AssistantMessage():
-                return self._chunk("agent_message_chunk", "", self._text.rest(event.text), event)
             case ModelResponse():
                 return self._usage(event)
             case SubagentFinished():
@@ -159,18 +126,6 @@ class EditorView:
             case _ if isinstance(event, (*_TOLD, *_NOTICES)):
                 return self._note(event)
         return []
-
-    def call_of(self, tool_use_id: str | None) -> Call | None:
-        """The call that has this id in the log, of whichever agent asked for it last."""
-        return self._newest.get(tool_use_id or "")
-
-    # --- what is said ------------------------------------------------------------------------------------------------
-
-    def _chunk(self, kind: str, suffix: str, text: str, event: Event) -> list[Json]:
-        if not text:
-            return []
-        message = f"{self._message}.{self._attempt}" if self._message is not None else f"event.{event.seq}"
-        return [{"sessionUpdate": kind, "messageId": message + suffix, "content": text_block(text)}]
 
     def _told(self, event: Event, text: str) -> list[Json]:
         block = text_block(text)
@@ -252,6 +207,11 @@ class EditorView:
         if text:
             fields["content"] = [content(fenced(text))]
         return [] if call is None else [{"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
+
+
+def _chunk(piece: Piece) -> Json:
+    kind = "agent_thought_chunk" if piece.is_thought else "agent_message_chunk"
+    return {"sessionUpdate": kind, "messageId": piece.id, "content": text_block(piece.text)}
 
 
 def _entry(item: Any) -> Json:
