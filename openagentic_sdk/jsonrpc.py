@@ -17,7 +17,7 @@ from typing import Any
 from .errors import InvalidEventError, RpcError
 from .frozen import frozen
 from .patterns import regex
-from .serialization import dumps_json, loads_json
+from .serialization import dumps_json, loads_json, whole_letters
 from .threads import error_words
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
@@ -44,17 +44,6 @@ def encode(message: Mapping[str, Any]) -> bytes:
     if "\\ud" in text and _HALF_LETTER.search(text):  # the expression alone would be most of the work
         text = dumps_json(whole_letters(message))
     return text.encode("ascii") + b"\n"
-
-
-def whole_letters(value: Any) -> Any:
-    """A JSON value without half letters: two halves become the letter, a lone one becomes U+FFFD."""
-    if isinstance(value, str):
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    if isinstance(value, Mapping):
-        return {whole_letters(key): whole_letters(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [whole_letters(item) for item in value]
-    return value
 
 
 class Lines:

@@ -15,6 +15,7 @@ from typing import Any
 
 from .errors import InvalidEventError, UnknownEventTypeError
 from .events import EVENT_CLASSES, Event, UnknownEvent
+from .text import sendable
 
 # Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
 MAX_DEPTH = 200
@@ -255,6 +256,17 @@ def _check_depth(value: Any, text: str, max_depth: int) -> None:
         return
     if text.count("[") + text.count("{") > max_depth and nesting(value) > max_depth:
         raise ValueError(f"it is nested more than {max_depth} deep")
+
+
+def whole_letters(value: Any) -> Any:
+    """A JSON value without half letters: two halves become the letter, a lone one becomes U+FFFD."""
+    if isinstance(value, str):
+        return sendable(value)
+    if isinstance(value, Mapping):
+        return {sendable(key): whole_letters(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [whole_letters(item) for item in value]
+    return value
 
 
 def nesting(value: Any) -> int:

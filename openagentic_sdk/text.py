@@ -86,6 +86,15 @@ def without_hidden(text: str) -> str:
     return _replace_hidden(text.replace("\r\n", "\n").replace("\r", "\n"), lambda letter: "")
 
 
+def sendable(text: str) -> str:
+    """The text as strict UTF-8 can carry it: surrogate pairs joined, lone surrogates replaced by U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
 def one_line(text: str) -> str:
     """The text without hidden letters on one line, with single blanks."""
     if text.isascii() and text.isprintable() and "  " not in text:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..frozen import frozen
+from ..serialization import whole_letters
 from .base import Message, ToolSpec
 from .content import cannot_carry, read_part, read_parts
 from .quirks import Quirks
@@ -333,7 +334,7 @@ def sendable(value: Any) -> Any:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return _without_surrogates(value)
+        return whole_letters(value)
     return value
 
 
@@ -358,7 +359,7 @@ def encode_request(payload: Mapping[str, Any]) -> bytes:
                 body.write(data[start : start + _LONG].encode())
         return body.getvalue()
     except UnicodeEncodeError:
-        return _dumps(_without_surrogates(payload)).encode()
+        return _dumps(whole_letters(payload)).encode()
 
 
 def _set_aside(value: Any, mark: str, long: list[str]) -> Any:
@@ -454,13 +455,3 @@ _is_object_seen = lru_cache(maxsize=2048)(_is_object)
 
 def _digest9(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:9]
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, Mapping):
-        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_surrogates(item) for item in value]
-    return value

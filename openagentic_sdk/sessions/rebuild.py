@@ -39,6 +39,7 @@ from ..events import (
 from ..frozen import frozen, mutable
 from ..media import describe_attachment
 from ..providers.reasoning import is_bound, without_reasoning
+from ..text import sendable
 from .request import RunningDigest, canonical_json
 
 Message = dict[str, Any]
@@ -426,7 +427,7 @@ class Conversation:
         pictures: list[Message] = []
         for call_id in block.calls:
             result = block.results.get(call_id)
-            messages.append({"role": "tool", "tool_call_id": call_id, "content": _result_text(result)})
+            messages.append({"role": "tool", "tool_call_id": call_id, "content": result_text(result)})
             if result is not None:
                 pictures += _pictures(result)
         if pictures:
@@ -507,16 +508,7 @@ def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
     return sum(len(canonical_json(message)) for message in messages)
 
 
-def sendable(text: str) -> str:
-    """The text as strict UTF-8 can carry it: surrogate pairs joined, lone surrogates replaced by U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
-
-
-def _result_text(result: ToolResult | None) -> str:
+def result_text(result: ToolResult | None) -> str:
     """What the model reads as a call's result: text as it is, anything else as JSON, errors with their kind in front."""
     if result is None:
         return NO_RESULT

@@ -107,7 +107,7 @@ class Streamed:
         """The id of the message that the calls of this answer belong to, whether it says anything or not."""
         return self._id(False, event)
 
-    def _begin(self, event: Event, name: str | None) -> list[Piece]:
+    def _begin(self, event: Event, attempt: str | None) -> list[Piece]:
         """The next message, behind the end of what was left open."""
         left = [
             Piece(self._id(is_thought, event), self._seq, "", growing.chars, is_thought, ends=True, is_incomplete=True)
@@ -115,10 +115,15 @@ class Streamed:
         ]
         self._growing.clear()
         self._seq = event.seq or self._seq
-        self._name = None if name is None else str(event.seq or f"unsaved.{name}")
+        self._name = None if attempt is None else str(event.seq or f"unsaved.{attempt}")
         return left
 
     def _id(self, is_thought: bool, event: Event) -> str:
         # A log that an older tool wrote has messages without requests.
         name = self._name if self._name is not None else f"event.{event.seq}"
         return f"{'thought' if is_thought else 'message'}.{name}"
+
+
+def message_id(event: ModelRequest | ModelRetry) -> str:
+    """The id of the message that answers a stored request, whether anything of it came or not."""
+    return f"message.{event.seq}"

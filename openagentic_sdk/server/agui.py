@@ -1,0 +1,426 @@
+"""AG-UI 1.0: a run as front ends read it, and what they send. Pure: JSON in and out, a fold over the events of one run.
+
+A thread is a session, and its log is the truth: of the messages that a client sends along, only a new one of its person
+counts. A run that waits for a person ends as an interrupt, and the input that answers goes on with it: its calls are not
+told again, only their results. Tools, state and context of a client are left out, and a custom event says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from ..errors import OptionsError
+from ..events import (
+    Event,
+    HookEvent,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    PermissionDecision,
+    Result,
+    SkillActivated,
+    SubagentFinished,
+    SubagentStarted,
+    SystemNotice,
+    TodoUpdated,
+    ToolResult,
+    ToolUse,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
+from ..frozen import frozen
+from ..runtime.masking import shown
+from ..serialization import dumps_json
+from ..sessions.folds.streamed import Piece, Streamed, message_id
+from ..sessions.folds.usage import add_usage, normalize_usage
+from ..sessions.rebuild import result_text
+
+Json = dict[str, Any]
+
+VERSION = "1.0"
+MAX_ID_CHARS = 200
+# What a client may send along that no run here takes; the first two are sent empty by most.
+_LEFT_OUT = ("tools", "context", "state", "forwardedProps")
+_PARTS = {"image": "image", "audio": "audio", "document": "file"}
+_USAGE = {
+    "input_tokens": "inputTokens",
+    "cached_input_tokens": "cachedInputTokens",
+    "cache_write_tokens": "cacheWriteInputTokens",
+    "output_tokens": "outputTokens",
+    "reasoning_tokens": "reasoningTokens",
+}
+
+
+# --- what a client sends ---------------------------------------------------------------------------------------------
+
+
+@frozen
+class RunInput:
+    """A `RunAgentInput`, as far as it counts here.
+
+    `prompt` is what the person says, None when the last message is no new one of theirs, `message` the same as it came.
+    `answers` maps interrupts (questions) to what was said. `known` are the ids of the messages of agents that the client
+    has, `left_out` the fields that nothing is done with.
+    """
+
+    thread_id: str
+    run_id: str
+    prompt: Sequence[Mapping[str, Any]] | None = None
+    message: Mapping[str, Any] | None = None
+    answers: Mapping[str, str] = field(default_factory=dict)
+    known: Sequence[str] = ()
+    left_out: Sequence[str] = ()
+
+
+def read_run_input(data: Any) -> RunInput:
+    """The input of a run. Raises `OptionsError` with the field that cannot be used."""
+    if not isinstance(data, Mapping):
+        raise OptionsError("a run's input is one JSON object (RunAgentInput)")
+    messages, resume = data.get("messages"), data.get("resume") or []
+    if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
+        raise OptionsError("messages must be a list of messages")
+    if not isinstance(resume, list) or not all(isinstance(entry, Mapping) for entry in resume):
+        raise OptionsError("resume must be a list of answers, {interruptId, status, payload}")
+    last = messages[-1] if messages else {}
+    is_new = last.get("role") == "user"
+    return RunInput(
+        _id(data, "threadId"),
+        _id(data, "runId"),
+        prompt=_parts(last.get("content")) if is_new else None,
+        message=last if is_new else None,
+        answers={_id(entry, "interruptId"): _answer(entry) for entry in resume},
+        known=[str(message.get("id")) for message in messages if message.get("role") == "assistant"],
+        left_out=[name for name in _LEFT_OUT if data.get(name)],
+    )
+
+
+def _id(data: Mapping[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
+        raise OptionsError(f"{name} must be a text of 1 to {MAX_ID_CHARS} letters, not {value!r:.100}")
+    return value
+
+
+def _parts(content: Any) -> list[Json]:
+    """The content of a user's message as parts of a prompt; bytes and addresses only, no handles of vendors."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not content:
+        raise OptionsError("the content of the last message must be a text or a list of parts")
+    parts = []
+    for number, part in enumerate(content, 1):
+        match part:
+            case {"type": "text", "text": str(text)}:
+                parts.append({"type": "text", "text": text})
+            case {"type": str(kind), "source": {"type": "data", "value": str(value), "mimeType": str(media_type)}} if (
+                kind in _PARTS
+            ):
+                parts.append({"type": _PARTS[kind], "data": value, "media_type": media_type})
+            case {"type": str(kind), "source": {"type": "url", "value": str(value)} as source} if kind in _PARTS:
+                media_type = source.get("mimeType")
+                known = {"media_type": media_type} if isinstance(media_type, str) else {}
+                parts.append({"type": _PARTS[kind], "url": value, **known})
+            case _:
+                raise OptionsError(
+                    f"part {number} of the last message is no text, and no image, audio or document with its data or url"
+                )
+    return parts
+
+
+def _answer(entry: Mapping[str, Any]) -> str:
+    """What an answer says: a text, `{"answer": text}`, `{"approved": bool}` or a bool; dismissed is no."""
+    payload = entry.get("payload")
+    if entry.get("status") == "cancelled":
+        return "no because the question was dismissed"
+    if isinstance(payload, Mapping):
+        payload = payload.get("answer", payload.get("approved"))
+    if isinstance(payload, bool):
+        return "yes" if payload else "no"
+    if not isinstance(payload, str) or not payload.strip():
+        raise OptionsError(
+            f"the answer to interrupt {_id(entry, 'interruptId')!r:.100} needs a payload with a text: "
+            '"yes", or {"answer": "yes"}'
+        )
+    return payload
+
+
+def refusal(run: RunInput, open_questions: Iterable[str], answered: Container[str] = ()) -> str | None:
+    """Why this input starts nothing; None when it does. `answered` are questions of the thread with an answer: to answer
+    them again is harmless and changes nothing."""
+    waiting = list(open_questions)
+    missing = [question for question in waiting if question not in run.answers]
+    if missing:
+        return f"the thread waits for an answer: resume must cover the interrupts {', '.join(missing)}"
+    unknown = [question for question in run.answers if question not in waiting and question not in answered]
+    if unknown:
+        return f"the thread has no interrupt {unknown[0]!r:.100}: it waits for {', '.join(waiting) or 'none'}"
+    if run.prompt is None and not run.answers:
+        return "there is nothing to do: the last message is not the user's, and nothing is resumed"
+    return None
+
+
+def catch_up(run: RunInput, events: Iterable[Event]) -> list[Json] | None:
+    """The messages of the thread, when the client's are not up to date; None when they are, or it has none.
+
+    `events` are those before the run. Raises `OptionsError` when the client has messages of an agent that the thread never
+    had: that is another conversation.
+    """
+    events = list(events)
+    messages = conversation(events)
+    said = [message["id"] for message in messages if message["role"] == "assistant"]
+    # An answer that was shown in part when its process died is in no message of the log, but it was asked for there.
+    asked = {message_id(event) for event in events if isinstance(event, ModelRequest | ModelRetry)}
+    strangers = [known for known in run.known if known not in asked | set(said)]
+    if strangers:
+        raise OptionsError(
+            f"message {strangers[0]!r:.100} is not of thread {run.thread_id!r}: "
+            "send the thread's own messages, or take another threadId"
+        )
+    if not said or (run.known and run.known[-1] == said[-1]):
+        return None
+    return messages if run.message is None else [*messages, dict(run.message)]
+
+
+# --- what a client is told -------------------------------------------------------------------------------------------
+
+
+class RunEvents:
+    """The events of one run: `take` gives what the next event of the log means, `begin` what comes before the first.
+
+    To be fed with the session's own events from the run's `system.init` on; deltas may stand between them. The last event is
+    RUN_FINISHED or RUN_ERROR, exactly once; then `is_done`. `snapshot` are the thread's messages for a client that lacks
+    some, see `catch_up`.
+    """
+
+    def __init__(
+        self,
+        thread_id: str,
+        run_id: str,
+        *,
+        snapshot: Sequence[Json] | None = None,
+        left_out: Sequence[str] = (),
+    ) -> None:
+        self.is_done = False
+        self._run = {"threadId": thread_id, "runId": run_id}
+        self._snapshot = snapshot
+        self._left_out = list(left_out)
+        self._has_begun = False
+        self._streamed = Streamed()
+        self._open: set[str] = set()
+        self._questions: dict[str, UserQuestion] = {}
+        self._subagents: dict[str, str] = {}  # that are at work: their ids by the session of each
+        self._usage: dict[tuple[str, str], Any] = {}
+
+    def begin(self) -> list[Json]:
+        """RUN_STARTED, and what a client must know before anything happens; nothing when it was told already."""
+        if self._has_begun:
+            return []
+        self._has_begun = True
+        events: list[Json] = [{"type": "RUN_STARTED", **self._run, "protocolVersion": VERSION}]
+        if self._snapshot is not None:
+            events.append({"type": "MESSAGES_SNAPSHOT", "messages": list(self._snapshot)})
+        if self._left_out:
+            events.append({"type": "CUSTOM", "name": "input.left_out", "value": {"fields": self._left_out}})
+        return events
+
+    def fail(self, message: str, code: str | None = None) -> list[Json]:
+        """A run that could not start or be followed to its end; nothing when it has ended."""
+        if self.is_done:
+            return []
+        return [
+            *self.begin(),
+            *self._end({"type": "RUN_ERROR", "message": message, **({"code": code} if code else {})}),
+        ]
+
+    def take(self, event: Event) -> list[Json]:
+        """What this event means, in order."""
+        if self.is_done or event.parent_tool_use_id is not None:
+            return []
+        told = self.begin()
+        for piece in self._streamed.take(event):
+            told += self._said(piece)
+        return told + self._beside(event)
+
+    # --- messages and calls ------------------------------------------------------------------------------------------
+
+    def _said(self, piece: Piece) -> list[Json]:
+        kind = "REASONING_MESSAGE" if piece.is_thought else "TEXT_MESSAGE"
+        known = {"messageId": piece.id}
+        told: list[Json] = []
+        if piece.id not in self._open and piece.text:
+            self._open.add(piece.id)
+            role = "reasoning" if piece.is_thought else "assistant"
+            told = [{"type": "REASONING_START", **known}] if piece.is_thought else []
+            told.append({"type": f"{kind}_START", **known, "role": role})
+        if piece.text:
+            told.append({"type": f"{kind}_CONTENT", **known, "delta": piece.text})
+        if piece.ends and piece.id in self._open:
+            self._open.discard(piece.id)
+            told.append({"type": f"{kind}_END", **known})
+            told += [{"type": "REASONING_END", **known}] if piece.is_thought else []
+        return told
+
+    def _beside(self, event: Event) -> list[Json]:
+        match event:
+            case ToolUse():
+                return self._call(shown(event))
+            case ToolResult():
+                text = result_text(event)
+                known = {"messageId": f"result.{event.seq}", "toolCallId": event.tool_use_id, "role": "tool"}
+                return [{"type": "TOOL_CALL_RESULT", **known, "content": text}]
+            case TodoUpdated():
+                todos = {"todos": [dict(item) for item in event.todos if isinstance(item, Mapping)]}
+                return [{"type": "ACTIVITY_SNAPSHOT", "messageId": "todo", "activityType": "todo", "content": todos}]
+            case ModelResponse():
+                self._spend(event.provider or "", event.model or "", event.usage)
+            case SubagentStarted() | SubagentFinished():
+                return self._subagent(event)
+            case UserQuestion():
+                self._questions[event.question_id] = event
+            case UserAnswer():
+                self._questions.pop(event.question_id, None)
+            case Result():
+                return self._finish(event)
+        return _custom(event)
+
+    def _call(self, event: ToolUse) -> list[Json]:
+        known = {"toolCallId": event.tool_use_id}
+        arguments = event.raw_arguments if event.raw_arguments is not None else dumps_json(event.input)
+        parent = self._streamed.parent_id(event)
+        return [
+            {"type": "TOOL_CALL_START", **known, "toolCallName": event.name, "parentMessageId": parent},
+            {"type": "TOOL_CALL_ARGS", **known, "delta": arguments},
+            {"type": "TOOL_CALL_END", **known},
+        ]
+
+    def _subagent(self, event: SubagentStarted | SubagentFinished) -> list[Json]:
+        run_id = self._subagents.get(event.child_session_id)
+        told = []
+        if run_id is None:  # one that a run before this one started goes on here
+            run_id = self._subagents[event.child_session_id] = f"subagent.{event.seq}"
+            known = {"subagentRunId": run_id, "name": event.name, "parentToolCallId": event.tool_use_id}
+            told.append({"type": "SUBAGENT_STARTED", **known})
+        if isinstance(event, SubagentStarted):
+            return told
+        del self._subagents[event.child_session_id]
+        self._spend("", "", event.usage)
+        if event.stop_reason in ("end", "interrupted"):
+            return [*told, {"type": "SUBAGENT_FINISHED", "subagentRunId": run_id, "outcome": {"type": "success"}}]
+        why = f"the subagent stopped: {event.stop_reason}"
+        return [*told, {"type": "SUBAGENT_ERROR", "subagentRunId": run_id, "message": why, "code": event.stop_reason}]
+
+    def _spend(self, provider: str, model: str, usage: Mapping[str, Any] | None) -> None:
+        if usage is not None:
+            self._usage[provider, model] = add_usage(self._usage.get((provider, model)), usage)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _finish(self, event: Result) -> list[Json]:
+        finished: Json = {"type": "RUN_FINISHED", **self._run}
+        if event.stop_reason == "waiting" and self._questions:
+            interrupts = [_interrupt(question) for question in self._questions.values()]
+            return self._end({**finished, "outcome": {"type": "interrupt", "interrupts": interrupts}})
+        if event.stop_reason == "interrupted":
+            return self._end({**finished, "outcome": {"type": "cancelled"}})
+        if event.stop_reason == "end":
+            output = event.structured_output
+            result = {} if output is None else {"result": output}
+            return self._end({**finished, "outcome": {"type": "success"}, **result})
+        why = event.error_message or f"the run stopped: {event.stop_reason}"
+        return self._end({"type": "RUN_ERROR", "message": why, "code": event.error_type or event.stop_reason})
+
+    def _end(self, last: Json) -> list[Json]:
+        """The terminal event, behind the end of all that is open."""
+        self.is_done = True
+        told = []
+        for wire_id in sorted(self._open):
+            told += self._said(Piece(wire_id, 0, ends=True, is_thought=wire_id.startswith("thought.")))
+        for wire_id in self._subagents.values():
+            told.append({"type": "SUBAGENT_FINISHED", "subagentRunId": wire_id, "outcome": {"type": "suspended"}})
+        usage = [
+            _usage(provider, model, spent) for (provider, model), spent in self._usage.items() if spent is not None
+        ]
+        return [*told, {**last, **({"usage": usage} if usage else {})}]
+
+
+def _interrupt(question: UserQuestion) -> Json:
+    """What a person is asked; the schema is that of an answer's payload."""
+    answer: Json = {"type": "string"}
+    if question.choices and question.kind == "permission":
+        answer["enum"] = list(question.choices)
+    elif question.choices:
+        answer["examples"] = list(question.choices)
+    schema = {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+    told: Json = {
+        "id": question.question_id,
+        "reason": "tool_call" if question.kind == "permission" else "input_required",
+        "message": question.prompt,
+        "responseSchema": schema,
+        "metadata": {
+            key: question.details[key] for key in ("tool_name", "preview", "reason") if key in question.details
+        },
+    }
+    return {**told, "toolCallId": question.tool_use_id} if question.tool_use_id is not None else told
+
+
+def _usage(provider: str, model: str, spent: Mapping[str, Any]) -> Json:
+    normal = normalize_usage(spent) or {}
+    counts = {name: normal[key] for key, name in _USAGE.items() if normal.get(key, -1) >= 0}
+    total = {"totalTokens": counts["inputTokens"] + counts["outputTokens"]} if len(counts) == len(_USAGE) else {}
+    return {**({"provider": provider} if provider else {}), **({"model": model} if model else {}), **counts, **total}
+
+
+def _custom(event: Event) -> list[Json]:
+    """What AG-UI has no event for, and people want to see."""
+    value: Json
+    match event:
+        case PermissionDecision():
+            value = {"toolCallId": event.tool_use_id, "toolName": event.name, "allowed": event.allowed}
+            value |= {"reason": event.reason, "answeredBy": event.answered_by}
+        case SystemNotice():
+            value = {"code": event.code, "message": event.message}
+        case HookEvent() if event.action not in (None, "none"):
+            value = {"hook": event.name, "point": event.hook_point, "action": event.action}
+        case SkillActivated():
+            value = {"name": event.name, "requestedBy": event.requested_by}
+        case _:
+            return []
+    return [{"type": "CUSTOM", "name": event.type, "value": value}]
+
+
+def conversation(events: Iterable[Event]) -> list[Json]:
+    """The messages of a thread as a client has them that has followed all of its runs."""
+    messages: dict[str, Json] = {}
+    fold = RunEvents("", "")
+    for event in events:
+        if fold.is_done:
+            fold = RunEvents("", "")
+        if isinstance(event, UserMessage) and event.origin in ("user", "steering") and event.parent_tool_use_id is None:
+            wire_id = f"user.{event.seq}"
+            messages[wire_id] = {"id": wire_id, "role": "user", "content": event.text}
+        for told in fold.take(event):
+            _apply(messages, told)
+    return list(messages.values())
+
+
+def _apply(messages: dict[str, Json], told: Json) -> None:
+    """What one event does to the messages."""
+    match told:
+        case {"type": "TEXT_MESSAGE_START" | "REASONING_MESSAGE_START", "messageId": wire_id, "role": role}:
+            messages.setdefault(wire_id, {"id": wire_id, "role": role})["content"] = ""
+        case {"type": "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT", "messageId": wire_id, "delta": delta}:
+            messages[wire_id]["content"] += delta
+        case {"type": "TOOL_CALL_START", "parentMessageId": wire_id, "toolCallId": call_id, "toolCallName": name}:
+            parent = messages.setdefault(wire_id, {"id": wire_id, "role": "assistant"})
+            call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
+            parent["toolCalls"] = [*parent.get("toolCalls", []), call]
+        case {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": delta}:
+            calls = (call for message in messages.values() for call in message.get("toolCalls", []))
+            [call for call in calls if call["id"] == call_id][-1]["function"]["arguments"] += delta
+        case {"type": "TOOL_CALL_RESULT", "messageId": wire_id, "toolCallId": call_id, "content": content}:
+            messages[wire_id] = {"id": wire_id, "role": "tool", "toolCallId": call_id, "content": content}
+        case {"type": "ACTIVITY_SNAPSHOT", "messageId": wire_id, "activityType": kind, "content": content}:
+            messages[wire_id] = {"id": wire_id, "role": "activity", "activityType": kind, "content": content}
