@@ -20,6 +20,7 @@ from ...events import (
     Result,
 )
 from ...frozen import frozen, mutable
+from ...text import sendable
 
 
 @frozen
@@ -52,6 +53,7 @@ class _Growing:
         piece, self.half = self.half + piece, ""
         if "\ud800" <= piece[-1:] <= "\udbff":
             piece, self.half = piece[:-1], piece[-1]
+        piece = sendable(piece)
         self.pieces.append(piece)
         self.chars += len(piece)
         return piece
@@ -90,14 +92,15 @@ class Streamed:
                 growing = self._growing.pop(is_thought) if is_thought in self._growing else _Growing()
                 if not event.text and not growing.chars:
                     return []
+                whole = sendable(event.text)
                 piece = Piece(
                     self._id(is_thought, event),
                     self._seq or event.seq or 0,
-                    growing.lacks(event.text),
+                    growing.lacks(whole),
                     growing.chars,
                     is_thought,
                     ends=True,
-                    whole=event.text,
+                    whole=whole,
                     is_incomplete=isinstance(event, AssistantMessage) and event.incomplete,
                 )
                 return [piece]

@@ -1,0 +1,308 @@
+"""OpenAI's Responses API over a run: requests read, the log folded into its events and into the response object. Pure.
+
+A response is one run of a session, `model` the name of an agent, `previous_response_id` the session to go on with. What an
+agent does with its tools has no honest place there (a client would run a `function_call` itself), so only its messages show.
+
+A `sequence_number` is `seq * SPAN` and a place behind it: for text the letters that came so far, counted from the request
+that it answers. So it follows from the log alone, and a stream that was cut goes on in the right letter, live or not.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from ..errors import OptionsError
+from ..events import Event, ModelResponse, ModelRetry, Result, SubagentFinished, SystemInit, UserQuestion
+from ..frozen import frozen
+from ..patterns import regex
+from ..sessions.folds.streamed import Piece, Streamed
+from ..sessions.folds.usage import Usage, add_usage
+
+Json = dict[str, Any]
+
+# Longer than any answer is in letters; numbers stay exact in JavaScript (2**53) up to event 134 million.
+SPAN = 1 << 26
+_DONE, _OVER = SPAN - 8, SPAN - 4
+_ID = regex(r"resp_(.+)_[0-9a-f]{12}")
+# What would change what is asked of the agent, and is its owner's to say. Other settings of a model have no effect.
+_REFUSED = ("instructions", "tools", "conversation", "prompt", "context_management")
+# The vendor's words for a response that is not whole; ours stands in the metadata.
+_REASONS = {"max_steps": "max_messages", "budget": "max_output_tokens", "timeout": "max_output_tokens"}
+_ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def new_id(session_id: str) -> str:
+    """An id for a response of this session, which names its prompt too (`request_id`)."""
+    return f"resp_{session_id}_{os.urandom(6).hex()}"
+
+
+def session_of(response_id: str) -> str | None:
+    """The session that a response belongs to; None for what is no id of ours."""
+    match = _ID.fullmatch(response_id)
+    return match[1] if match else None
+
+
+def error(status: int, message: str) -> Json:
+    """The body of an answer with an HTTP status that is an error."""
+    kind = _ERROR_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+# --- what a client sends ---------------------------------------------------------------------------------------------
+
+
+@frozen
+class ResponsesRequest:
+    """A request for a response. `model` is the name of an agent, empty for the default one; `prompt` are its parts."""
+
+    model: str
+    prompt: Sequence[Mapping[str, Any]]
+    previous_response_id: str | None = None
+    stream: bool = False
+    background: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_request(data: Any) -> ResponsesRequest:
+    """The body of `POST /v1/responses`. Raises `OptionsError` with the field that cannot be used."""
+    if not isinstance(data, Mapping):
+        raise OptionsError("a request is one JSON object")
+    refused = [name for name in _REFUSED if data.get(name)]
+    text = data.get("text")
+    if isinstance(text, Mapping) and (text.get("format") or {"type": "text"}) != {"type": "text"}:
+        refused.append("text.format")
+    if refused:
+        raise OptionsError(f"{refused[0]} is said by the agent, not by its clients: leave it out")
+    model, previous = data.get("model") or "", data.get("previous_response_id")
+    if not isinstance(model, str):
+        raise OptionsError(f"model must be the name of an agent, not {model!r:.100}")
+    if previous is not None and (not isinstance(previous, str) or session_of(previous) is None):
+        raise OptionsError(f"previous_response_id must be the id of a response, not {previous!r:.100}")
+    metadata = data.get("metadata") or {}
+    is_text = isinstance(metadata, Mapping) and all(isinstance(word, str) for pair in metadata.items() for word in pair)
+    if not is_text or len(metadata) > 16:
+        raise OptionsError("metadata must map at most 16 texts to texts")
+    for name in ("stream", "background"):
+        if not isinstance(data.get(name), bool | None):
+            raise OptionsError(f"{name} must be true or false, not {data[name]!r:.100}")
+    return ResponsesRequest(
+        model,
+        _prompt(data.get("input")),
+        previous,
+        stream=bool(data.get("stream")),
+        background=bool(data.get("background")),
+        metadata=dict(metadata),
+    )
+
+
+def _prompt(given: Any) -> list[Json]:
+    """The parts of what the user says. The conversation before it is in the session's log, and nowhere else."""
+    if isinstance(given, str) and given.strip():
+        return [{"type": "text", "text": given}]
+    if not isinstance(given, list) or not given:
+        raise OptionsError("input must be a text, or a list of messages of the user")
+    parts: list[Json] = []
+    for item in given:
+        if not isinstance(item, Mapping) or item.get("role") != "user" or item.get("type", "message") != "message":
+            shown = (item.get("role") or item.get("type")) if isinstance(item, Mapping) else item
+            raise OptionsError(
+                f"input holds {shown!r:.100}, and only new messages of the user are taken: what was said before is in the "
+                "session that previous_response_id names"
+            )
+        content = item.get("content")
+        parts += [{"type": "text", "text": content}] if isinstance(content, str) else map(_part, _list(content))
+    return parts
+
+
+def _list(content: Any) -> list[Any]:
+    if not isinstance(content, list) or not content:
+        raise OptionsError("the content of a message must be a text or a list of parts")
+    return content
+
+
+def _part(part: Any) -> Json:
+    match part:
+        case {"type": "input_text", "text": str(text)}:
+            return {"type": "text", "text": text}
+        case {"type": "input_image", "image_url": str(url)}:
+            return _from_url("image", url, None)
+        case {"type": "input_file", "file_data": str(url)}:
+            return _from_url("file", url, part.get("filename"))
+        case {"type": "input_file", "file_url": str(url)}:
+            return {"type": "file", "url": url}
+        case {"type": "input_audio", "input_audio": {"data": str(data), "format": str(kind)}}:
+            return {"type": "audio", "data": data, "media_type": f"audio/{kind}"}
+    raise OptionsError(
+        f"a part must be input_text, input_image, input_file or input_audio with its data: {part!r:.100}"
+    )
+
+
+def _from_url(kind: str, url: str, name: Any) -> Json:
+    """A part whose bytes stand in a data URL, or are somewhere else."""
+    head, comma, data = url.partition(",")
+    named = {"name": name} if isinstance(name, str) else {}
+    if not url.startswith("data:"):
+        return {"type": kind, "url": url, **named}
+    media_type, _, encoding = head.removeprefix("data:").partition(";")
+    if not comma or encoding.rpartition(";")[2] != "base64":
+        raise OptionsError(f"the data of an input_{kind} must be a URL as in data:image/png;base64,...")
+    return {"type": kind, "data": data, "media_type": media_type, **named}
+
+
+# --- what a client is told -------------------------------------------------------------------------------------------
+
+
+class ResponseEvents:
+    """One run as a response: `take` gives the stream's events for the next event of the log, `response` the object so far.
+
+    To be fed with the run's events from its `system.init` on; deltas may stand between them. `is_done` behind the last one.
+    """
+
+    def __init__(
+        self,
+        response_id: str,
+        *,
+        model: str = "",
+        previous_response_id: str | None = None,
+        background: bool = False,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        self.is_done = False
+        self._response: Json = {
+            "id": response_id,
+            "object": "response",
+            "created_at": 0,
+            "status": "queued" if background else "in_progress",
+            "background": background,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "metadata": dict(metadata or {}),
+            "model": model,
+            "output": [],
+            "parallel_tool_calls": True,
+            "previous_response_id": previous_response_id,
+            "store": True,
+            "temperature": None,
+            "tool_choice": "auto",
+            "tools": [],
+            "top_p": None,
+            "usage": None,
+        }
+        self._streamed = Streamed()
+        self._items: dict[str, Json] = {}  # by message, with the place of each in the stream
+        self._void: set[str] = set()
+        self._seq = 0
+        self._usage: Usage | None = None
+
+    def response(self) -> Json:
+        """The response object as it stands."""
+        output = [item for wire_id, item in self._items.items() if wire_id not in self._void]
+        return {**self._response, "output": output}
+
+    def take(self, event: Event) -> list[Json]:
+        """The stream's events for this one, in order, with their numbers."""
+        if self.is_done or event.parent_tool_use_id is not None:
+            return []
+        seq = self._seq = event.seq or self._seq
+        told = [each for piece in self._streamed.take(event) if not piece.is_thought for each in self._said(piece, seq)]
+        match event:
+            case SystemInit() if self._response["created_at"] == 0:
+                self._response |= {"created_at": int(event.ts or 0), "status": "in_progress"}
+                told.append(_event("created", seq * SPAN, response=self.response()))
+                told.append(_event("in_progress", seq * SPAN + 1, response=self.response()))
+            case ModelRetry() if event.mid_answer:
+                # What had come of the answer is void: it is in no final response.
+                self._void |= {wire_id for wire_id, item in self._items.items() if item["status"] == "incomplete"}
+            case ModelResponse() | SubagentFinished() if event.usage is not None:
+                self._usage = add_usage(self._usage, event.usage)
+            case UserQuestion():
+                self._response["metadata"] = {**self._response["metadata"], "question_id": event.question_id}
+            case Result():
+                told.append(self._end(event, seq * SPAN + _OVER))
+        return told
+
+    def fail(self, message: str) -> list[Json]:
+        """The end of a run that could not start or be followed; nothing when it has ended."""
+        if self.is_done:
+            return []
+        self.is_done = True
+        self._response |= {"status": "failed", "error": {"code": "server_error", "message": message}}
+        return [_event("failed", self._seq * SPAN + _OVER, response=self.response())]
+
+    def _said(self, piece: Piece, seq: int) -> list[Json]:
+        told, begin = [], piece.seq * SPAN
+        if piece.id not in self._items:
+            if not piece.text:
+                return []
+            item: Json = {"id": f"msg_{piece.id}", "type": "message", "role": "assistant", "status": "in_progress"}
+            item = self._items[piece.id] = {**item, "content": []}
+            told.append(_event("output_item.added", begin, output_index=len(self._items) - 1, item=item))
+            told.append(_event("content_part.added", begin + 1, **self._place(piece), part=_text_part("")))
+        place = self._place(piece)
+        if piece.text:
+            number = begin + 2 + piece.at + len(piece.text)
+            told.append(_event("output_text.delta", number, **place, delta=piece.text, logprobs=[]))
+        if piece.ends:
+            over, part = seq * SPAN + _DONE, _text_part(piece.whole or "")
+            status = "incomplete" if piece.is_incomplete else "completed"
+            item = self._items[piece.id] = {**self._items[piece.id], "status": status, "content": [part]}
+            told.append(_event("output_text.done", over, **place, text=part["text"], logprobs=[]))
+            told.append(_event("content_part.done", over + 1, **place, part=part))
+            told.append(_event("output_item.done", over + 2, output_index=place["output_index"], item=item))
+        return told
+
+    def _place(self, piece: Piece) -> Json:
+        return {"item_id": f"msg_{piece.id}", "output_index": list(self._items).index(piece.id), "content_index": 0}
+
+    def _end(self, event: Result, number: int) -> Json:
+        self.is_done = True
+        status = {"end": "completed", "error": "failed", "interrupted": "cancelled"}.get(
+            event.stop_reason, "incomplete"
+        )
+        self._response["status"] = status
+        if status == "failed":
+            self._response["error"] = {"code": "server_error", "message": event.error_message or "the run failed"}
+        elif status == "incomplete":
+            reason = "content_filter" if event.stop_reason.startswith("blocked") else _REASONS.get(event.stop_reason)
+            self._response["incomplete_details"] = {"reason": reason} if reason is not None else None
+            self._response["metadata"] = {**self._response["metadata"], "stop_reason": event.stop_reason}
+        if self._usage is not None:
+            self._response["usage"] = _usage(self._usage)
+        # There is no event for a cancelled response: its status says it.
+        return _event("incomplete" if status == "cancelled" else status, number, response=self.response())
+
+
+def after(events: Iterable[Json], starting_after: int) -> Iterator[Json]:
+    """The events of a stream behind a number; of a piece of text that was had in part, the rest."""
+    for event in events:
+        missing = event["sequence_number"] - starting_after
+        if missing > 0 and event["type"] == "response.output_text.delta":
+            yield {**event, "delta": event["delta"][-missing:]}
+        elif missing > 0:
+            yield event
+
+
+def _event(kind: str, number: int, **fields: Any) -> Json:
+    return {"type": f"response.{kind}", **fields, "sequence_number": number}
+
+
+def _text_part(text: str) -> Json:
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def _usage(spent: Usage) -> Json:
+    counts = {name: max(0, value) for name, value in spent.items()}
+    return {
+        "input_tokens": counts["input_tokens"],
+        "input_tokens_details": {
+            "cached_tokens": counts["cached_input_tokens"],
+            "cache_write_tokens": counts["cache_write_tokens"],
+        },
+        "output_tokens": counts["output_tokens"],
+        "output_tokens_details": {"reasoning_tokens": counts["reasoning_tokens"]},
+        "total_tokens": counts["input_tokens"] + counts["output_tokens"],
+    }
