@@ -16,6 +16,7 @@ from openagentic_sdk.events import (
 )
 from openagentic_sdk.sessions.rebuild import NO_RESULT, Conversation, rebuild_messages
 from openagentic_sdk.testing.validity import find_fault
+from tests.size import LARGE
 
 
 def numbered(*events):
@@ -141,7 +142,7 @@ class OperationsTest(unittest.TestCase):
 class EveryPrefixTest(unittest.TestCase):
     def test_every_prefix_of_random_logs_is_valid_and_extends_the_one_before(self):
         rng = random.Random(20261121)
-        for _ in range(150):
+        for _ in range(1500 if LARGE else 60):
             events = numbered(*random_log(rng))
             fold = Conversation()
             sent = []

@@ -11,14 +11,18 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing import store_contract
 
+from ..size import LARGE
 from . import servers
 from .minimal import MinimalStore
+from .zygote import QUICK, Script
 
+MANY_EVENTS = 10_000 if LARGE else 2_000
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
 
 
 class MemoryStoreTest(store_contract.StoreContract):
+    many_events = MANY_EVENTS
     keeps_on_close = False
 
     def make_store(self) -> SessionStore:
@@ -28,6 +32,7 @@ class MemoryStoreTest(store_contract.StoreContract):
 class MinimalStoreTest(store_contract.StoreContract):
     """What is derived from the core keeps the contract too."""
 
+    many_events = MANY_EVENTS
     keeps_on_close = False
     can_take_over = False
 
@@ -38,6 +43,7 @@ class MinimalStoreTest(store_contract.StoreContract):
 class UrlStoreContract(store_contract.StoreContract):
     """A store that is named by a URL, so that other processes find it too."""
 
+    many_events = MANY_EVENTS
     url: str
 
     def make_store(self) -> SessionStore:
@@ -46,6 +52,9 @@ class UrlStoreContract(store_contract.StoreContract):
     def process_source(self) -> str | None:
         url = self.url.format(place=self.place)
         return f"from openagentic_sdk.sessions.stores.locate import open_store\nstore = open_store({url!r})\n"
+
+    if QUICK:
+        python = Script  # type: ignore[assignment]
 
 
 class SqliteStoreTest(UrlStoreContract):

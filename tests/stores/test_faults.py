@@ -15,6 +15,7 @@ from openagentic_sdk.testing import store_contract
 from ..size import LARGE
 from . import servers
 from .faulty import FAULTS, open_faulty
+from .zygote import QUICK, Script
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
@@ -32,6 +33,9 @@ def result_of(fault: str, url: str) -> TestResult:
 
         def process_source(self) -> str | None:
             return f"from tests.stores.faulty import open_faulty\nstore = open_faulty({fault!r}, {url!r})\n"
+
+        if QUICK:
+            python = Script  # type: ignore[assignment]
 
         def open_store(self) -> SessionStore:
             # In memory there is one store; the others are named, and found again.

@@ -29,11 +29,13 @@ class StoreTest(unittest.TestCase):
 
     `place` is a folder of the test's own. `make_store` is called again within a test to look at the same sessions from a
     second store object; `process_source` is Python source that binds `store` to a third one in another process.
+    `many_events`, a multiple of 500, is how long the log of the test of long logs is.
     """
 
     place: Path
     keeps_on_close = True
     can_take_over = True
+    many_events = 10_000
 
     def make_store(self) -> SessionStore:
         """A store on this test's own, empty place; later calls within the test see the same sessions."""
