@@ -87,6 +87,13 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_agents_flag(parser: argparse._ActionsContainer) -> None:
+    """`--agents`, for the commands that let others start agents; `agents.load_agents` reads it."""
+    parser.add_argument(
+        "--agents", metavar="WHERE", required=True, help="what may be started: a TOML file, or MODULE:NAME in Python"
+    )
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:

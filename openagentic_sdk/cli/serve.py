@@ -14,6 +14,7 @@ from ..agents import load_agents
 from ..errors import OptionsError
 from ..sessions.seal import read_key
 from .exits import OK
+from .flags import add_agents_flag
 from .screen.terminal import Screen
 from .stored.stores import add_store_flag, open_session_store
 
@@ -25,9 +26,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "serve",
         description="Serve named agents over HTTP, server-sent events and WebSocket, for programs and browsers.",
     )
-    parser.add_argument(
-        "--agents", metavar="WHERE", required=True, help="what clients may start: a TOML file, or MODULE:NAME in Python"
-    )
+    add_agents_flag(parser)
     add_store_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: %(default)s)")
     parser.add_argument(

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
-from ..events import Event, Result, StopReason, SystemInit, UserAnswer, UserMessage, UserQuestion
+from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
@@ -113,10 +113,10 @@ class BackgroundRun:
         self._stored = 0
         self._news = asyncio.Event()
         self._begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unsaid: list[Said] = []
         self._metrics = RunMetrics()
         self._question: UserQuestion | None = None
-        self._goes_on = prompt is None
         self._driver = asyncio.create_task(self._drive(prompt))
 
     async def wait(self) -> BackgroundResult:
@@ -132,19 +132,23 @@ class BackgroundRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its prompt is stored."""
+        """Whether it holds its session."""
         return self._begun.done()
 
-    async def begun(self) -> int:
-        """Wait until the prompt (without one: the start of the run) is stored; gives its `seq`, 0 when it was not needed.
+    async def begun(self) -> None:
+        """Wait until it holds its session, as its first event says; raises what kept it from starting."""
+        await self._until(self._begun)
 
-        Raises what kept the run from starting.
-        """
-        either: set[asyncio.Future[Any]] = {self._begun, self._driver}
+    async def taken(self) -> int:
+        """Wait until the prompt is stored; gives its `seq`, 0 when a hook refused it. Raises what kept it from starting."""
+        await self._until(self._taken)
+        return self._taken.result() if self._taken.done() else 0
+
+    async def _until(self, stored: asyncio.Future[int]) -> None:
+        either: set[asyncio.Future[Any]] = {stored, self._driver}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not self._begun.done():
+        if not stored.done():
             await asyncio.shield(self._driver)
-        return self._begun.result() if self._begun.done() else 0
 
     def send(self, prompt: OnePrompt) -> None:
         """Say something while the run goes on: it gets it at its next step, or when it has ended just now, as a prompt.
@@ -253,9 +257,10 @@ class BackgroundRun:
         if event.seq is not None and event.parent_tool_use_id is None:
             self._stored = event.seq
             self._news.set()
-            is_prompt = isinstance(event, UserMessage) and event.origin == "user"
-            if (is_prompt or (self._goes_on and isinstance(event, SystemInit))) and not self._begun.done():
+            if not self._begun.done():
                 self._begun.set_result(event.seq)
+            if isinstance(event, UserMessage) and event.origin == "user" and not self._taken.done():
+                self._taken.set_result(event.seq)
 
     def _result(self, result: Result) -> BackgroundResult:
         success = result.stop_reason == "end"

@@ -22,7 +22,7 @@ from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..patterns import regex
 from ..runs.background import BackgroundRun, answer_question, submit
-from ..runtime.prompt import OnePrompt, read_prompt
+from ..runtime.prompt import OnePrompt, Said, read_prompt
 from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
@@ -107,10 +107,9 @@ class Desk:
         else:
             target, is_there = session_id, True
         known = await self._metadata(who, target) if is_there else {}
-        if may_be_known:
-            earlier = await self._earlier(target, request_id, key, is_there=is_there)
-            if earlier is not None:
-                return earlier
+        earlier = await self._earlier(target, request_id, key, is_there=is_there) if may_be_known else None
+        if earlier is not None and not earlier.is_new:
+            return earlier
         if prompt is None and not wishes:
             wishes = known.get(WISHES_KEY)
         agent = agent or known.get(AGENT_KEY) or self.agents.default
@@ -123,8 +122,8 @@ class Desk:
         after_seq = await off_loop(True, self.store.last_seq, target) if is_there else 0
         if is_there and {name: known.get(name) for name in kept} != kept:
             await off_loop(True, self.store.update_metadata, target, kept)
-        await self._submit(target, said, options)
-        return Started(target, request_id, after_seq)
+        await self._submit(target, said, options, is_stored=earlier is not None)
+        return earlier or Started(target, request_id, after_seq)
 
     async def answer(self, who: Principal, session_id: str, question_id: str, answer: str) -> None:
         """Answer a question that the session is parked on, as `who`; the run goes on here.
@@ -296,21 +295,23 @@ class Desk:
         raise SessionNotFoundError(ids[-1])
 
     async def _earlier(self, session_id: str, request_id: str, key: str | None, *, is_there: bool) -> Started | None:
-        """What came of this request when it was taken before; None when it was not, or must be taken up again."""
+        """What came of this request when it was taken before, `is_new` if it goes on now; None when it was not."""
         run = self._runs.get(session_id)
         if run is not None and run.request_id == request_id:
-            return Started(session_id, request_id, max(0, await run.begun() - 1), is_new=False)
+            return Started(session_id, request_id, max(0, await run.taken() - 1), is_new=False)
         if not is_there:
             return None
         view, _ = await off_loop(True, load_view, self.store, session_id)
         if request_id in view.prompts:
             is_over = view.result_of(request_id) is not None
-            return Started(session_id, request_id, view.prompts[request_id] - 1, is_new=False) if is_over else None
+            return Started(session_id, request_id, view.prompts[request_id] - 1, is_new=not is_over)
         if key is not None and any(other.startswith(f"{key}~") for other in view.prompts):
             raise _other_body(key)
         return None
 
-    async def _submit(self, session_id: str, said: Any, options: OpenAgenticOptions) -> None:
+    async def _submit(
+        self, session_id: str, said: Said | None, options: OpenAgenticOptions, *, is_stored: bool = False
+    ) -> None:
         """Start a run, and wait until its prompt is stored."""
         if session_id in self._runs:
             raise SessionLockedError(session_id, "a run of this server")
@@ -320,7 +321,8 @@ class Desk:
         task = asyncio.create_task(self._tend(session_id, run))
         self._tending.add(task)
         task.add_done_callback(self._tending.discard)
-        await run.begun()
+        # A prompt that is in the log since before a crash is not stored again.
+        await (run.begun() if said is None or is_stored else run.taken())
 
     async def _tend(self, session_id: str, run: BackgroundRun) -> None:
         try:

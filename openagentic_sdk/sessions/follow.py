@@ -84,7 +84,7 @@ class Follower:
                 events = self._take() if self.is_level or self._feed.reaches(self.after_seq) else await self._read()
                 if events:
                     return events
-                if self.is_level:
+                if self.is_level and not self._is_woken:
                     self._watch.look_for(self.session_id)
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter

@@ -10,7 +10,7 @@ from openagentic_sdk.events import UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
-from openagentic_sdk.sessions.follow import MAX_RECENT_EVENTS, follow
+from openagentic_sdk.sessions.follow import MAX_RECENT_EVENTS, Follower, follow
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -130,6 +130,24 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         store.delete_session(session_id)
         with self.assertRaises(SessionNotFoundError):
             await asyncio.wait_for(waiting, 30)
+
+    async def test_who_is_woken_while_the_store_is_read_does_not_wait_any_more(self):
+        reading, go_on = threading.Event(), threading.Event()
+
+        class Slow(MemorySessionStore):
+            def read_events(self, *args, **kwargs):
+                reading.set()
+                go_on.wait(30)
+                return super().read_events(*args, **kwargs)
+
+        store = Slow()
+        follower = Follower(store, store.create_session())
+        self.addAsyncCleanup(follower.close)
+        waiting = asyncio.create_task(follower.batch())
+        await asyncio.to_thread(reading.wait, 30)
+        follower.wake()
+        go_on.set()
+        self.assertEqual(await asyncio.wait_for(waiting, 30), ())
 
 
 if __name__ == "__main__":

@@ -175,7 +175,29 @@ async def until_state(application: Application, session_id: str, *states: str) -
 # --- a real server -------------------------------------------------------------------------------------------------------
 
 
-class Served:
+class Client:
+    """The standard library's client, and server-sent events on it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, method: str, target: str, body: Any = None, **headers: str) -> Answer:
+        """One request by the standard library's client."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        try:
+            sent = {**AUTH, **({} if body is None else {"Content-Type": "application/json"}), **headers}
+            connection.request(method, target, None if body is None else json.dumps(body), sent)
+            answer = connection.getresponse()
+            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        finally:
+            connection.close()
+
+    def stream(self, target: str, **headers: str) -> Stream:
+        """Server-sent events."""
+        return Stream(self, target, headers)
+
+
+class Served(Client):
     """The application behind the small server, in a thread, on a free port of 127.0.0.1."""
 
     def __init__(self, registry: Agents | None = None, **settings: Any) -> None:
@@ -186,7 +208,7 @@ class Served:
         self._thread.start()
         if not self._ready.wait(WAIT_S):
             raise TimeoutError("the server did not start")
-        self.port = urlsplit(self.server.address).port
+        super().__init__(urlsplit(self.server.address).port or 0)
         self.host = f"127.0.0.1:{self.port}"
 
     async def _run(self) -> None:
@@ -224,26 +246,11 @@ class Served:
             sock.shutdown(socket.SHUT_WR)
             return read_all(sock)
 
-    def ask(self, method: str, target: str, body: Any = None, **headers: str) -> Answer:
-        """One request by the standard library's client."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
-        try:
-            sent = {**AUTH, **({} if body is None else {"Content-Type": "application/json"}), **headers}
-            connection.request(method, target, None if body is None else json.dumps(body), sent)
-            answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
-        finally:
-            connection.close()
-
-    def stream(self, target: str, **headers: str) -> Stream:
-        """Server-sent events."""
-        return Stream(self, target, headers)
-
 
 class Stream:
     """Reads server-sent events, one by one, as dicts of their fields."""
 
-    def __init__(self, served: Served, target: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, served: Client, target: str, headers: Mapping[str, str]) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", served.port, timeout=WAIT_S)
         self._connection.request("GET", target, headers={**AUTH, "Accept": "text/event-stream", **headers})
         self.answer = self._connection.getresponse()
