@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..errors import McpError, OptionsError, RpcError, UnknownOutcomeError
+from ..errors import McpError, UnknownOutcomeError
 from ..events import McpServerChanged
 from ..providers.loose import as_list, as_mapping
 from ..threads import error_words
@@ -176,13 +176,14 @@ class Seat:
                     era=self._era,
                 )
                 await self._take(session, "restarted" if before is not None else "started")
-        except (McpError, RpcError, OptionsError, TimeoutError) as error:
-            if session is not None:
-                await session.close()
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong with one server, a login, a pin, is its failure alone
             self._died()
             limit = McpError(f"it did not come within {LATE_S:g} s", server=self.name)
             self._era = None  # what it spoke may have changed with it
             self._say("failed", limit if isinstance(error, TimeoutError) else error)
+        finally:
+            if session is not None and session is not self._session:
+                await session.close()
 
     async def _take(self, session: Session, state: str) -> None:
         why = self._why() if state == "restarted" else None

@@ -103,17 +103,19 @@ class StdioWire:
         """End the server: close its input, ask it to end, kill it; nothing of it is left."""
         self.lost = self.lost or McpError(f"the server {self.name} was closed", server=self.name)
         command = self._command
-        if command is not None and not self._ended.is_set():
-            self._close_fd("in")
-            for order, moment_s in ((None, EXIT_S), (b"T", TERM_S + 1), (b"K", TERM_S)):
-                if order is not None:
-                    command.order(order)
-                try:
-                    await asyncio.wait_for(self._ended.wait(), moment_s)
-                    break
-                except TimeoutError:
-                    continue
-        self._let_go()
+        try:
+            if command is not None and not self._ended.is_set():
+                self._close_fd("in")
+                for order, moment_s in ((None, EXIT_S), (b"T", TERM_S + 1), (b"K", TERM_S)):
+                    if order is not None:
+                        command.order(order)
+                    try:
+                        await asyncio.wait_for(self._ended.wait(), moment_s)
+                        break
+                    except TimeoutError:
+                        continue
+        finally:
+            self._let_go()  # which kills what still runs
 
     def stderr(self) -> str:
         """What the server wrote last to its standard error."""
