@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
+from ..clock import Clock, SystemClock
 from ..errors import ToolError, ToolInputError
 from ..files import open_file
 from ..frozen import mutable
@@ -52,7 +53,7 @@ class GrepTool(Tool):
     "count" gives `{"counts": {path: matching lines}}`; each with `root`, `query`, `mode`, `total` (matches, files or
     matching lines in this answer), `truncated` and `note`. Paths are relative to the working directory.
 
-    `timeout_s` bounds a whole search; `max_matches` and `max_output_chars` (as JSON) what is shown.
+    `timeout_s` bounds a whole search, on `clock`; `max_matches` and `max_output_chars` (as JSON) what is shown.
     """
 
     name = "Grep"
@@ -96,11 +97,13 @@ class GrepTool(Tool):
         max_line_chars: int = 500,
         max_output_chars: int = 150_000,
         timeout_s: float = 20.0,
+        clock: Clock | None = None,
     ) -> None:
         self._max_matches = max_matches
         self._max_line_chars = max_line_chars
         self._max_output_chars = max_output_chars
         self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         root = await permitted_path(input.get("root") or ".", ctx, write=False)
@@ -133,7 +136,7 @@ class GrepTool(Tool):
 
     def _open_search(self, query: dict[str, Any], ctx: ToolContext) -> FileSearch:
         try:
-            return FileSearch(query, self._timeout_s, ctx)
+            return FileSearch(query, self._timeout_s, ctx, self._clock)
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             raise ToolInputError(
                 f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant "

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from ...clock import Clock
 from ...errors import ToolError
 from ...files import open_file
 from ...patterns import regex
@@ -40,13 +40,14 @@ class SearchStopped(Exception):
 class FileSearch:
     """One search. Close it at its end."""
 
-    def __init__(self, query: dict[str, Any], timeout_s: float, ctx: ToolContext) -> None:
+    def __init__(self, query: dict[str, Any], timeout_s: float, ctx: ToolContext, clock: Clock) -> None:
         """`query` holds the arguments of `search.Query`. Raises `re.error` for a pattern that is none."""
         self._query = Query(**query)
         self._timeout_s = timeout_s
-        self._deadline = time.monotonic() + timeout_s
-        self._worker = GrepWorker(query, self._deadline)
-        self._second_worker = GrepWorker(query, self._deadline)
+        self._clock = clock
+        self._deadline = clock.monotonic() + timeout_s
+        self._worker = GrepWorker(query, self._deadline, clock)
+        self._second_worker = GrepWorker(query, self._deadline, clock)
         self._ctx = ctx
 
     def answers(self, files: Iterable[ListedFile]) -> Iterator[tuple[ListedFile, Answer]]:
@@ -57,7 +58,7 @@ class FileSearch:
 
     def _search_here(self, file: ListedFile) -> Answer:
         check_cancelled(self._ctx)
-        if time.monotonic() > self._deadline:
+        if self._clock.monotonic() > self._deadline:
             raise SearchStopped(f"stopped after {self._timeout_s:g} s at {file.path}")
         try:
             fd = open_listed(file.real, file.inode)

@@ -6,11 +6,11 @@ import os
 import select
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from ...clock import Clock
 from ...errors import ToolError
 from ...serialization import dumps_json, loads_json
 from ..base import ToolContext
@@ -52,10 +52,11 @@ class GrepWorker:
     pipe, so that neither side ever waits for the other to read.
     """
 
-    def __init__(self, query: dict[str, Any], deadline: float) -> None:
-        """`query` holds the arguments of `search.Query`, `deadline` is in the time of `time.monotonic`."""
+    def __init__(self, query: dict[str, Any], deadline: float, clock: Clock) -> None:
+        """`query` holds the arguments of `search.Query`, `deadline` is a moment of the clock's `monotonic`."""
         self._query = query
         self._deadline = deadline
+        self._clock = clock
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: deque[bytes] = deque()
         self._rest = b""
@@ -88,7 +89,7 @@ class GrepWorker:
         waiting.register(fd, select.POLLIN)
         while not waiting.poll(_LOOK_EVERY_MS):
             check_cancelled(ctx)
-            if time.monotonic() > self._deadline:
+            if self._clock.monotonic() > self._deadline:
                 raise OutOfTime
         data = os.read(fd, 1 << 20)
         if not data:
@@ -107,7 +108,7 @@ class GrepWorker:
             start_new_session=True,
         )
         assert self._process.stdin is not None
-        seconds = max(1, int(self._deadline - time.monotonic()) + 2)
+        seconds = max(1, int(self._deadline - self._clock.monotonic()) + 2)
         self._process.stdin.write(dumps_json({"cpu_s": seconds, "query": self._query}).encode("ascii") + b"\n")
         return self._process
 
