@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 MAX_ALTERNATIVES = 256
 MAX_CHARS = 4096
@@ -141,31 +142,22 @@ def expand_braces(pattern: str, most: int) -> list[str] | None:
 
 def _first_group(pattern: str) -> tuple[int, int, list[str]] | None:
     """Start, end and choices of the first `{a,b}` that is closed and holds a comma."""
-    start = -1
-    while (start := _find_open(pattern, start + 1)) >= 0:
-        depth, cut, choices, at = 0, start + 1, [], start
-        while at < len(pattern):
-            character = pattern[at]
-            if character == "\\":
-                at += 1
-            elif character == "{":
-                depth += 1
-            elif character == "}":
-                depth -= 1
-                if depth == 0:
-                    break
-            elif character == "," and depth == 1:
-                choices.append(pattern[cut:at])
-                cut = at + 1
+    found: list[int] = []  # where the group begins, its commas, and where it ends
+    groups: list[list[int]] = []  # where each open group begins, and its commas
+    at = 0
+    while at < len(pattern) and (groups or not found):
+        character = pattern[at]
+        if character == "\\":
             at += 1
-        if depth == 0 and choices:
-            return start, at + 1, [*choices, pattern[cut:at]]
-    return None
-
-
-def _find_open(pattern: str, start: int) -> int:
-    while start < len(pattern):
-        if pattern[start] == "{":
-            return start
-        start += 2 if pattern[start] == "\\" else 1
-    return -1
+        elif character == "{":
+            groups.append([at])
+        elif character == "," and groups:
+            groups[-1].append(at)
+        elif character == "}" and groups:
+            group = groups.pop()
+            if len(group) > 1 and (not found or group[0] < found[0]):
+                found = [*group, at]
+        at += 1
+    if not found:
+        return None
+    return found[0], found[-1] + 1, [pattern[begin + 1 : end] for begin, end in pairwise(found)]

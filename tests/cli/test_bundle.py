@@ -51,12 +51,11 @@ class BundleTest(unittest.TestCase):
         script = str(ROOT / "fixtures" / "scripts" / "first_run.json")
         project = str(ROOT / "fixtures" / "projects" / "checklist")
         page = self.folder / "page.html"
-        done = self.call(["run", "--script", script, "--cwd", project, *store, "Is it ready for a release?"])
+        run = ["run", "--script", script, "--cwd", project, "Is it ready for a release?"]
+        later = (["replay"], ["sessions", "verify"], ["sessions", "show"], ["export", "--format", "otlp"])
+        done = self.call(*([*arguments, *store] for arguments in (run, *later, ["view", "-o", str(page)])))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("Not ready.", done.stdout)
-        later = (["replay"], ["sessions", "verify"], ["sessions", "show"], ["export", "--format", "otlp"])
-        done = self.call(*([*arguments, *store] for arguments in (*later, ["view", "-o", str(page)])))
-        self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn('id="list"', page.read_text())
 
     def test_its_help_teaches(self):

@@ -481,7 +481,7 @@ class Interrupting(CommandCase):
         self.assertEqual(process.stdout.readline(), "Waiting\n")
         self._wait_for_start()
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
         session_id = self.session_ids()[0]
         hint = f"Stopped by SIGTERM. Go on with: openagentic-sdk chat --resume {session_id}\n"
         self.assertEqual((process.returncode, err), (128 + signal.SIGTERM, hint))
@@ -496,7 +496,7 @@ class Interrupting(CommandCase):
         self.assertEqual(process.stdout.readline(), "Waiting\n")
         self._wait_for_start()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
         self.assertEqual((process.returncode, err), (INTERRUPTED, ""))
         session_id = self.session_ids()[0]
         self.assertIn(f"--resume {session_id}", out)
@@ -513,7 +513,7 @@ class Interrupting(CommandCase):
         session_id = self.session_ids()[0]
         seq = 0
         while not any(event.type == "tool.started" for event in store.read_events(session_id)):
-            self.assertTrue(store.wait_for_events(session_id, after_seq=seq, timeout_s=20))
+            self.assertTrue(store.wait_for_events(session_id, after_seq=seq, timeout_s=120))
             seq = store.read_events(session_id)[-1].seq or 0
 
     def test_a_follower_shows_what_comes_and_ends_with_ctrl_c(self) -> None:
@@ -525,15 +525,16 @@ class Interrupting(CommandCase):
         while (line := follower.stdout.readline()) != "second\n":
             self.assertNotEqual(line, "")
         follower.send_signal(signal.SIGINT)
-        _, err = follower.communicate(timeout=20)
+        _, err = follower.communicate(timeout=120)
         self.assertEqual((follower.returncode, err), (INTERRUPTED, ""))
 
     def test_a_reader_that_leaves_early_is_no_traceback(self) -> None:
-        process = self._start("run", "--script", self.script("word " * 50_000), "--cwd", str(self.folder), "x")
+        script = self.script({"text": "word\n" * 50_000, "deltas": 4_000})
+        process = self._start("run", "--script", script, "--cwd", str(self.folder), "x")
         assert process.stdout is not None and process.stderr is not None
-        process.stdout.readline()
+        self.assertEqual(process.stdout.readline(), "word\n")
         process.stdout.close()
-        process.wait(timeout=20)
+        process.wait(timeout=120)
         self.assertEqual(process.stderr.read(), "")
 
 

@@ -64,7 +64,7 @@ class GlobsTest(unittest.TestCase):
         }.items():
             compiled = compile_glob(pattern)
             self.assertFalse(compiled and compiled.fullmatch(path))
-        self.assertLess(time.process_time() - began, 2.0)
+        self.assertLess(time.process_time() - began, 20.0)  # what explodes takes years
 
     def test_a_star_is_as_greedy_as_it_must_be(self) -> None:
         for name in ("ab", "aab", "aabab", "abab", "b", "ba", "aXbYb"):

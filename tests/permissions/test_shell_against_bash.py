@@ -19,10 +19,10 @@ from tests.size import LARGE
 
 from .real_bash import BASH, disguised_line, files_made, random_line, recorded
 
-LOCALE_LINES = 3_000 if LARGE else 100
-LINES = 15_000 if LARGE else 400
-DISGUISED_LINES = 3_000 if LARGE else 200
-FILE_LINES = 1_000 if LARGE else 30
+LOCALE_LINES = 3_000 if LARGE else 40
+LINES = 15_000 if LARGE else 150
+DISGUISED_LINES = 3_000 if LARGE else 100
+FILE_LINES = 1_000 if LARGE else 20
 
 
 def made_locales(folder: str) -> list[str]:

@@ -14,6 +14,7 @@ from openagentic_sdk.skills.frontmatter import read_frontmatter
 from openagentic_sdk.skills.names import broken_name_rule, name_key
 from openagentic_sdk.skills.parse import parse_skill_markdown
 from openagentic_sdk.text import one_line, without_hidden
+from tests.size import LARGE
 
 CASES = Path(__file__).parents[2] / "fixtures" / "skills" / "parse"
 
@@ -59,7 +60,7 @@ class SizeTest(unittest.TestCase):
         keys = "".join(f"k{i}: v\n" for i in range(100_000))
         began = time.process_time()
         doc = parse_skill_markdown(f"---\nname: x\ndescription: d\n{keys}---\nbody\n", folder="x")
-        self.assertLess(time.process_time() - began, 2.0)
+        self.assertLess(time.process_time() - began, 30.0)
         self.assertEqual((doc.name, doc.summary, doc.body), ("x", "d", "body\n"))
         self.assertEqual([note.code for note in doc.diagnostics], ["frontmatter-too-big", "frontmatter-scanned"])
 
@@ -86,7 +87,7 @@ class SizeTest(unittest.TestCase):
             with self.subTest(name):
                 began = time.process_time()
                 parse_skill_markdown(text)
-                self.assertLess(time.process_time() - began, 3.0)
+                self.assertLess(time.process_time() - began, 30.0)  # what is squared takes hours
 
 
 class RecoveryTest(unittest.TestCase):
@@ -113,16 +114,19 @@ class RecoveryTest(unittest.TestCase):
 
     def test_name_and_description_are_recovered_in_nine_of_ten(self) -> None:
         source = random.Random(5)
-        docs = [parse_skill_markdown(f"---\n{self.broken(source)}---\n# Title\n\nBody.\n") for _ in range(3000)]
+        docs = [
+            parse_skill_markdown(f"---\n{self.broken(source)}---\n# Title\n\nBody.\n")
+            for _ in range(3_000 if LARGE else 800)
+        ]
         broken = [doc for doc in docs if doc.rung != "strict"]
         recovered = [doc for doc in broken if doc.name == "pdf-forms" and doc.summary.startswith("Fill in PDF")]
-        self.assertGreater(len(broken), 300)
+        self.assertGreater(len(broken), len(docs) // 10)
         self.assertGreaterEqual(len(recovered) / len(broken), 0.9)
 
     def test_no_text_at_all_makes_reading_fail(self) -> None:
         source = random.Random(9)
         letters = "ab:- \n\t#'\"[]{},|>&*!%@`?\\\r\x85\u2028\0\ufeff$0\ud800"
-        for _ in range(2000):
+        for _ in range(2_000 if LARGE else 800):
             text = "".join(source.choices(letters, k=source.randrange(40)))
             parse_skill_markdown(f"---\n{text}\n---\n{text}", folder="x")
             parse_skill_markdown(text)

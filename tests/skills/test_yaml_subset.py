@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.skills.yaml_subset import Unreadable, read_mapping
+from tests.size import LARGE
 
 try:
     import yaml
@@ -60,14 +61,14 @@ class AgainstPyYamlTest(unittest.TestCase):
 
     def test_generated_documents(self) -> None:
         source = random.Random(6)
-        for _ in range(400):
+        for _ in range(400 if LARGE else 200):
             text = document(source)
             self.assertIsNotNone(answer(text), text)
             self.check(text)
 
     def test_documents_with_random_changes(self) -> None:
         source = random.Random(7)
-        for _ in range(1500):
+        for _ in range(1_500 if LARGE else 600):
             self.check(mutated(source, document(source)))
 
 
@@ -176,7 +177,7 @@ class HostileTest(unittest.TestCase):
             with self.subTest(name):
                 began = time.process_time()
                 answer(text)
-                self.assertLess(time.process_time() - began, 2.0)
+                self.assertLess(time.process_time() - began, 20.0)
 
 
 if __name__ == "__main__":

@@ -213,7 +213,7 @@ class GitIgnore(ScratchCase):
         chance = random.Random(8)
         names = ["a", "b", "c", "ab", "abc", "a.b"]
         pieces = ["a", "b", "c", "ab", "*", "**", "?", "[ab]", "[!a]", "a*", "*b", "*.b", "a*b*", "\\a"]
-        for number in range(300 if LARGE else 40):
+        for number in range(300 if LARGE else 20):
             top = self.root / str(number)
             _git_init(top)
             for _ in range(25):

@@ -478,7 +478,7 @@ class AsAnOrdinaryUser(unittest.TestCase):
             os.chmod(folder, 0o777)
             root = Path(__file__).parents[2]
             for name in ("openagentic_sdk", "tests", "fixtures/tools_run"):
-                shutil.copytree(root / name, Path(folder) / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(root / name, Path(folder) / name)  # with bytecode: nobody may write it there
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
             temp = Path(folder) / "tmp"
             temp.mkdir()
