@@ -61,7 +61,8 @@ def _script() -> Any:
         if step >= STEPS:
             return Answer("All files are read.", thinking="Done.")
         read = {"file_path": f"file_{step}.txt"}
-        return Answer(f"Now file {step}.", [{"name": "Read", "arguments": read}], thinking=f"File {step} is next.")
+        said = f"I have looked at everything up to file {step}, and found nothing. " * 30
+        return Answer(said, [{"name": "Read", "arguments": read}], thinking=f"File {step} is next.")
 
     return answer
 
@@ -77,7 +78,7 @@ async def _run(protocol: str, url: str, folder: Path) -> Any:
         place.parent.mkdir(parents=True)
         place.write_text(f"---\nname: {name}\ndescription: How to {name}.\n---\n" + f"Do {name} with care.\n" * 40)
     for number in range(STEPS + 1):
-        lines = (f"line {line} of file {number}: nothing of interest stands here" for line in range(35))
+        lines = (f"line {line} of file {number}: nothing of interest stands here" for line in range(10))
         (folder / f"file_{number}.txt").write_text("\n".join(lines))
     providers: dict[str, Any] = {
         "messages": lambda: AnthropicProvider(base_url=url, api_key="none"),

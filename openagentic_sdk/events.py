@@ -604,13 +604,32 @@ class FilesRestored(Event):
 
 @frozen
 class SessionCompacted(Event):
-    """In the model's view, everything up to `up_to_seq` is replaced by `summary`. The log keeps all of it."""
+    """In the model's view, everything up to `up_to_seq` is replaced by `summary`. The log keeps all of it.
+
+    `files_read` and `files_changed` are the absolute paths that tools read and changed in the session so far.
+    """
 
     type: ClassVar[str] = "session.compacted"
     up_to_seq: int
     summary: str
     trigger: str = "auto"
     method: str = "model"
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+    files_read: Sequence[str] = field(default_factory=list)
+    files_changed: Sequence[str] = field(default_factory=list)
+
+
+@frozen
+class ContextCleared(Event):
+    """In the model's view, the outputs of these calls are replaced by a note of where they are kept. The log keeps them.
+
+    `results` maps each call's id to `{"sha256", "bytes"}` of the blob beside the log that holds what the model had read.
+    """
+
+    type: ClassVar[str] = "context.cleared"
+    results: Mapping[str, Any]
+    trigger: str = "auto"
     tokens_before: int | None = None
     tokens_after: int | None = None
 
@@ -711,6 +730,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         AssistantMessage,
         AssistantReasoning,
         CommandExpanded,
+        ContextCleared,
         FileKept,
         FilesRestored,
         FilesRestoring,

@@ -1,7 +1,8 @@
-"""Make room when the conversation comes near the model's limit: summarise its older part, in the view only.
+"""Make room when the conversation comes near the model's limit: clear old outputs or summarise the older part, in the view
+only.
 
-Where to cut and what a summary must carry is decided in `sessions.compaction`; here the model is asked for the summary,
-hooks are heard, and the event is recorded. A model that fails is no dead end: the fallback summary needs none.
+What may go, where to cut and what a summary must carry is decided in `sessions.folds`; here the model is asked for the
+summary, hooks are heard, and the event is recorded. A model that fails is no dead end: the fallback summary needs none.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from functools import partial
 from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ToolError
-from ..events import Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
+from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
 from ..providers.base import Retrying, StreamEvent
 from ..providers.wrap import ask, fold
+from ..sessions.folds.clearing import ClearingPlan, plan_clearing
 from ..sessions.folds.compaction import (
     BYTES_PER_TOKEN,
     INSTRUCTION_BEHIND,
     CompactionPlan,
     compacted_event,
     corrected_bytes_per_token,
+    estimate_tokens,
     fallback_summary,
     finish_summary,
     is_near_limit,
@@ -39,6 +42,7 @@ from .context import update_context
 from .opening import open_run
 from .prompt import with_data
 from .session_hooks import run_session_start_hooks
+from .tool_output import put_blob
 
 # What a request for a summary may weigh when no limit is known.
 _SUMMARY_REQUEST_BYTES = 200_000
@@ -56,7 +60,10 @@ async def compact_when_full(run: Run) -> None:
 
 
 async def compact(run: Run, trigger: str) -> bool:
-    """Replace the older part of the conversation by a summary. False when nothing could go or a hook blocked it."""
+    """Clear old outputs, or when that is not enough replace the older part of the conversation by a summary.
+
+    False when nothing could go or a hook blocked it.
+    """
     if trigger != "manual":
         await update_context(run)
     overhead = _overhead_bytes(run)
@@ -69,14 +76,26 @@ async def compact(run: Run, trigger: str) -> bool:
         overhead_bytes=overhead,
         conversation=run.view.conversation,
     )
+    clearing = partial(
+        plan_clearing,
+        run.view.conversation,
+        run.agent.context_limits,
+        bytes_per_token=weight,
+        overhead_bytes=overhead,
+    )
     # In a thread, as all that reads the whole conversation here: it may be as large as the model's memory.
-    plan = await run_in_thread(planning)
-    if plan is None:
+    old = await run_in_thread(clearing) if trigger == "auto" else None
+    plan = await run_in_thread(planning) if old is None else None
+    if plan is None and old is None:
         return False
     _, events, decision = await run.agent.hooks.run("pre_compact", {"trigger": trigger}, run.hook_context())
     await run.record(*events)
     if decision is not None and decision.block:
         return False
+    if old is not None:
+        await _clear(run, old, weight)
+        return True
+    assert plan is not None, "without either there was nothing to do"
     text = await _ask_for_summary(run, plan, trigger)
     summary = await run_in_thread(lambda: finish_summary(plan, fallback_summary(plan) if text is None else text))
     method = "fallback" if text is None else "model"
@@ -86,6 +105,17 @@ async def compact(run: Run, trigger: str) -> bool:
     await run.record(*events)
     await run_session_start_hooks(run, "compact")
     return True
+
+
+async def _clear(run: Run, plan: ClearingPlan, bytes_per_token: float) -> None:
+    """Put old outputs beside the log, and a note in their place before the model."""
+    results: dict[str, Any] = {}
+    for output in plan.outputs:
+        data = output.text.encode("utf-8", "surrogatepass")
+        sha256 = output.blob or await put_blob(run, data)
+        results[output.tool_use_id] = {"sha256": sha256, "bytes": len(data)}
+    before, after = (estimate_tokens(size, bytes_per_token) for size in (plan.bytes_before, plan.bytes_after))
+    await run.record(ContextCleared(results, "auto", before, after))
 
 
 async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 from ..events import (
     AssistantMessage,
+    ContextCleared,
     Event,
     ModelContext,
     ModelRequest,
@@ -44,6 +45,7 @@ from .request import RunningDigest, canonical_json
 
 Message = dict[str, Any]
 _FREED_AT_ONCE = 200
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 SUMMARY_INTRO = "The conversation so far was summarised to save space. Summary:\n\n"
@@ -66,7 +68,7 @@ def rebuild_messages(
     conversation = Conversation()
     for event in events:
         conversation.apply(event)
-    conversation.set_provider(provider)
+    conversation.provider = provider
     conversation.cut(conversation.cut_seq(max_events, max_bytes))
     return conversation.messages()
 
@@ -78,6 +80,23 @@ class _Asked:
     seq: int
     sha256: str
     model: str | None
+
+
+@frozen
+class _Audience:
+    """Whom a message is for: a provider and, when it is known, the model; `before` is the digest of all before it."""
+
+    provider: str | None
+    model: str | None
+    before: RunningDigest
+
+    def takes(self, message: Message, answers: _Asked | None) -> bool:
+        """Whether the vendor takes the reasoning in a message back: from the same model, and behind the same request."""
+        if self.model is None:
+            return True
+        if answers is None or answers.model != self.model:
+            return False
+        return not is_bound(message, self.model) or answers.sha256 == self.before.hexdigest()
 
 
 @mutable
@@ -98,6 +117,8 @@ class _Block:
     extras: Mapping[str, Any] | None = None
     calls: dict[str, ToolUse] = field(default_factory=dict)
     results: dict[str, ToolResult] = field(default_factory=dict)
+    cleared: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    cleared_at: tuple[int, ...] = ()
 
     @property
     def first_seq(self) -> int:
@@ -111,9 +132,48 @@ class _Block:
     def open_calls(self) -> list[ToolUse]:
         return [use for call_id, use in self.calls.items() if call_id not in self.results]
 
+    @property
+    def pictures(self) -> list[Message]:
+        """What of the results text cannot say, as parts of the message behind them."""
+        shown = [
+            self.results[call_id] for call_id in self.calls if call_id in self.results.keys() - self.cleared.keys()
+        ]
+        return [part for result in shown for part in _pictures(result)]
+
     def is_empty_for(self, provider: str | None) -> bool:
         """Whether it makes no message: an answer of vendor fields alone is one for that vendor only."""
         return not (self.calls or self.text or (self.extras and self.provider == provider))
+
+    def render(self, asked: _Audience | None = None) -> list[Message]:
+        """The block's messages, for whom they are; None for nobody in particular leaves opaque fields out."""
+        if self.is_user:
+            text = sendable(self.text or "")
+            if not self.parts:
+                return [{"role": "user", "content": text or " "}]
+            said = [{"type": "text", "text": text}] if text.strip() else []
+            return [{"role": "user", "content": [*said, *self.parts]}]
+        if self.is_empty_for(None if asked is None else asked.provider):
+            return []
+        messages: list[Message] = [self._answer(asked)]
+        for call_id in self.calls:
+            cleared = self.cleared.get(call_id)
+            text = result_text(self.results.get(call_id)) if cleared is None else _cleared_text(cleared)
+            messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        if pictures := self.pictures:
+            messages.append({"role": "user", "content": pictures})
+        return messages
+
+    def _answer(self, asked: _Audience | None) -> Message:
+        provider = None if asked is None else asked.provider
+        message: Message = {"role": "assistant", "content": sendable(self.text) if self.text else None}
+        if self.calls:
+            message["tool_calls"] = [
+                _call(call_id, use, with_extras=asked is not None and use.provider == provider)
+                for call_id, use in self.calls.items()
+            ]
+        if asked is not None and self.extras and self.provider == provider:
+            message = {**self.extras, **message}
+        return message if asked is None or asked.takes(message, self.answers) else without_reasoning(message)
 
 
 @frozen
@@ -137,7 +197,7 @@ def _origins(block: _Block, provider: str | None) -> list[Origin]:
         result = block.results.get(call_id)
         at = result.seq if result is not None and result.seq is not None else 0
         origins.append(Origin(at, at, f"result of {use.name}" if at else f"no result of {use.name}"))
-    if any(_pictures(result) for result in block.results.values()):
+    if block.pictures:
         origins.append(Origin(block.first_seq, block.last_seq, "pictures of results"))
     return origins
 
@@ -157,7 +217,8 @@ class Conversation:
         self._turn: _Block | None = None  # the assistant block that may still grow
         self._position = 0
         # What was in view behind each event that changed the view of earlier ones. The last list is the present view.
-        self._views: list[tuple[int, list[_Block]]] = [(0, [])]
+        self._view: list[_Block] = []
+        self._views = [(0, self._view)]
         self._by_call: dict[str, _Block] = {}  # the newest block in view with that call
         self.shown = 0  # how often the view of earlier messages has changed
         self.told: dict[str, str] = {}  # what messages of the runtime in view say, by what they are about
@@ -179,14 +240,14 @@ class Conversation:
             for event in events:
                 conversation._position = event.seq or 0
                 if isinstance(event, SessionCompacted):
-                    conversation._add(_summary(event, conversation._position))
+                    conversation._view.append(_summary(event, conversation._position))
                 else:
                     _FOLDS[event.type](conversation, event)
         if context is not None:
             conversation._context(context)
         conversation._turn = conversation._asked = None
         conversation._position = conversation.horizon = horizon
-        conversation._views = [(horizon, conversation._visible())]
+        conversation._views = [(horizon, conversation._view)]
         return conversation
 
     def apply(self, event: Event) -> None:
@@ -202,17 +263,14 @@ class Conversation:
         for each in lists:
             while each:
                 del each[-_FREED_AT_ONCE:]
-        self._by_call = {}
-        self._views = [(0, [])]
+        self._by_call, self._view = {}, []
+        self._views = [(0, self._view)]
 
     def blocks(self) -> list[list[int]]:
-        """What is in view, as the `seq` of the request that each block answers and of the events that it was made of."""
-        return [[*([block.answers.seq] if block.answers else ()), *block.seqs] for block in self._visible()]
-
-    def set_provider(self, provider: str | None) -> None:
-        """Whose vendor fields the messages carry, until the log names another."""
-        self.provider = provider
-        self._unsettle()
+        """What is in view, as the `seq` of the request that each block answers and of the events that made it what it is."""
+        return [
+            [*([block.answers.seq] if block.answers else ()), *block.seqs, *block.cleared_at] for block in self._view
+        ]
 
     def messages(self) -> list[Message]:
         """The messages as they would be sent now, in a new list; calls without a result get one that says so."""
@@ -235,16 +293,16 @@ class Conversation:
     @property
     def unsettled(self) -> int:
         """How many blocks are still to be rendered for the first time, or again because something before them changed."""
-        return len(self._visible()) - self._settled_blocks
+        return len(self._view) - self._settled_blocks
 
     def _settle(self) -> tuple[list[Message], RunningDigest]:
         """Render what is not settled. Gives the messages of what may still change, and the digest of all that is in view."""
-        blocks = self._visible()
+        blocks, model = self._view, self.context.model if self.context else None
         while self._settled_blocks < len(blocks):
             block = blocks[self._settled_blocks]
             if block.open_calls or (block is self._turn and not block.calls):
                 break
-            rendered = self._render(block, self._digest)
+            rendered = block.render(_Audience(self.provider, model, self._digest))
             self._digest.add(rendered)
             self._settled.extend(rendered)
             self._settled_blocks += 1
@@ -252,36 +310,47 @@ class Conversation:
             return [], self._digest
         rest, digest = list[Message](), self._digest.copy()
         for block in blocks[self._settled_blocks :]:
-            rendered = self._render(block, digest)
+            rendered = block.render(_Audience(self.provider, model, digest))
             digest.add(rendered)
             rest.extend(rendered)
         return rest, digest
 
     def messages_up_to(self, seq: int) -> list[Message]:
-        """The messages that a compaction up to `seq` would take out of view, without a vendor's opaque fields."""
-        return [message for block in self._visible() if block.last_seq <= seq for message in self._render(block)]
+        """The messages that a compaction up to `seq` would take out of view."""
+        every = _Audience(self.provider, None, self._digest)
+        return [message for block in self._view if block.last_seq <= seq for message in block.render(every)]
 
     def summary_seq(self) -> int:
         """The `seq` of the compaction whose summary stands first in view; 0 when none does."""
-        first = self._visible()[:1]
+        first = self._view[:1]
         return first[0].first_seq if first and first[0].kind == "summary" else 0
 
     def origins(self) -> list[Origin]:
         """For each of `messages()` in the same order, which events it was made of."""
-        return [origin for block in self._visible() for origin in _origins(block, self.provider)]
+        return [origin for block in self._view for origin in _origins(block, self.provider)]
+
+    def outputs(self) -> list[tuple[ToolUse, ToolResult]]:
+        """The calls in view whose output the model sees, oldest first; none of an answer that still waits for a result."""
+        return [
+            (use, block.results[call_id])
+            for block in self._view
+            if not block.open_calls
+            for call_id, use in block.calls.items()
+            if call_id not in block.cleared
+        ]
 
     def open_calls(self) -> list[ToolUse]:
         """The calls that were asked for and have no result, oldest first."""
-        return [use for block in self._visible() if block.calls for use in block.open_calls]
+        return [use for block in self._view if block.calls for use in block.open_calls]
 
     def cut_seq(self, max_events: int | None, max_bytes: int | None) -> int | None:
         """The first event to keep so that both limits hold, or None when nothing has to go."""
-        blocks = self._visible()
+        blocks = self._view
         events = size = 0
         for index in range(len(blocks) - 1, -1, -1):
             events += len(blocks[index].seqs)
             if max_bytes is not None:
-                size += len(json.dumps(self._render(blocks[index])))
+                size += len(json.dumps(blocks[index].render(_Audience(self.provider, None, self._digest))))
             too_much = (max_events is not None and events > max_events) or (max_bytes is not None and size > max_bytes)
             if too_much:
                 return blocks[min(index + 1, len(blocks) - 1)].first_seq
@@ -299,7 +368,9 @@ class Conversation:
         self._turn = self._asked = None
         kind = "prompt" if event.origin == "user" else f"message of {event.origin}"
         parts = [dict(part) for part in event.attachments]
-        self._add(_Block([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts))
+        self._view.append(
+            _Block([self._position], is_user=True, kind=kind, about=event.about, text=event.text, parts=parts)
+        )
         if event.about is not None:
             self.told[event.about] = event.text
 
@@ -317,7 +388,8 @@ class Conversation:
     def _assistant_message(self, event: AssistantMessage) -> None:
         turn = self._turn
         if turn is None or turn.text is not None or turn.results:
-            turn = self._turn = self._add(_Block([self._position], answers=self._asked))
+            turn = self._turn = _Block([self._position], answers=self._asked)
+            self._view.append(turn)
         else:
             turn.seqs.append(self._position)
         turn.text = event.text
@@ -333,7 +405,8 @@ class Conversation:
     def _tool_use(self, event: ToolUse) -> None:
         turn = self._turn
         if turn is None or turn.results:
-            turn = self._turn = self._add(_Block([self._position], answers=self._asked))
+            turn = self._turn = _Block([self._position], answers=self._asked)
+            self._view.append(turn)
         else:
             turn.seqs.append(self._position)
         call_id = event.tool_use_id or f"call_{self._position}"
@@ -354,7 +427,7 @@ class Conversation:
 
     def _end(self, event: Result) -> None:
         """A prompt that was refused for what it brought does not refuse every later one: its attachments are left out."""
-        last = self._visible()[-1:]
+        last = self._view[-1:]
         if event.error_type in _REFUSALS and last and last[0].is_user and last[0].parts:
             names = ", ".join(map(describe_attachment, last[0].parts))
             last[
@@ -367,7 +440,7 @@ class Conversation:
             self._unsettle()
 
     def _start_late(self, first_seq: int) -> None:
-        view = self._visible()
+        view = self._view
         kept = [block for block in view if block.first_seq >= first_seq]
         if kept and not kept[0].is_user:
             prompts = [block for block in view if block.first_seq < first_seq and block.is_user]
@@ -375,28 +448,37 @@ class Conversation:
         self._show(kept)
 
     def _compact(self, event: SessionCompacted) -> None:
-        kept = [block for block in self._visible() if block.last_seq > event.up_to_seq]
+        kept = [block for block in self._view if block.last_seq > event.up_to_seq]
         self._show([_summary(event, self._position), *kept])
+
+    def _clear(self, event: ContextCleared) -> None:
+        self._show(
+            [
+                replace(
+                    block,
+                    cleared={**block.cleared, **event.results},
+                    cleared_at=(*block.cleared_at, self._position),
+                )
+                if block.calls.keys() & event.results.keys()
+                else block
+                for block in self._view
+            ]
+        )
 
     def _rewind(self, event: SessionRewound) -> None:
         if event.to_seq < self.horizon:
             raise ValueError(f"a rewind to {event.to_seq} is before {self.horizon}, from where on the log was folded")
         while len(self._views) > 1 and self._views[-1][0] > event.to_seq:
             self._views.pop()
-        self._show([block for block in self._visible() if block.last_seq <= event.to_seq])
+        self._view = self._views[-1][1]
+        self._show([block for block in self._view if block.last_seq <= event.to_seq])
 
     # --- the view ----------------------------------------------------------------------------------------------------
-
-    def _add(self, block: _Block) -> _Block:
-        self._visible().append(block)
-        return block
-
-    def _visible(self) -> list[_Block]:
-        return self._views[-1][1]
 
     def _show(self, view: list[_Block]) -> None:
         self._turn = None
         self.shown += 1
+        self._view = view
         self._views.append((self._position, view))
         self._by_call = {call_id: block for block in view for call_id in block.calls}
         self.told = {block.about: block.text or "" for block in view if block.about is not None}
@@ -411,55 +493,12 @@ class Conversation:
         self._digest.add(system_messages(context.system_prompt) if context else ())
         self._system_bytes = self._digest.size_bytes
 
-    # --- blocks to messages ------------------------------------------------------------------------------------------
-
-    def _render(self, block: _Block, before: RunningDigest | None = None) -> list[Message]:
-        """The block's messages. `before` is the digest of all that stands before it; None leaves opaque fields out."""
-        if block.is_user:
-            text = sendable(block.text or "")
-            if not block.parts:
-                return [{"role": "user", "content": text or " "}]
-            said = [{"type": "text", "text": text}] if text.strip() else []
-            return [{"role": "user", "content": [*said, *block.parts]}]
-        if block.is_empty_for(self.provider):
-            return []
-        messages: list[Message] = [self._assistant(block, before)]
-        pictures: list[Message] = []
-        for call_id in block.calls:
-            result = block.results.get(call_id)
-            messages.append({"role": "tool", "tool_call_id": call_id, "content": result_text(result)})
-            if result is not None:
-                pictures += _pictures(result)
-        if pictures:
-            messages.append({"role": "user", "content": pictures})
-        return messages
-
-    def _assistant(self, block: _Block, before: RunningDigest | None) -> Message:
-        message: Message = {"role": "assistant", "content": sendable(block.text) if block.text else None}
-        if block.calls:
-            message["tool_calls"] = [
-                _call(call_id, use, with_extras=before is not None and use.provider == self.provider)
-                for call_id, use in block.calls.items()
-            ]
-        if before is not None and block.extras and block.provider == self.provider:
-            message = {**block.extras, **message}
-        return message if before is None or self._fits(block, message, before) else without_reasoning(message)
-
-    def _fits(self, block: _Block, message: Message, before: RunningDigest) -> bool:
-        """Whether the vendor takes the reasoning in a message back: from the same model, and behind the same request."""
-        if self.context is None:
-            return True
-        asked, model = block.answers, self.context.model
-        if asked is None or asked.model != model:
-            return False
-        return not is_bound(message, model) or asked.sha256 == before.hexdigest()
-
 
 def _call(call_id: str, use: ToolUse, *, with_extras: bool) -> Message:
     call = {
         "id": call_id,
         "type": "function",
-        "function": {"name": use.name, "arguments": sendable(json.dumps(use.input, ensure_ascii=False))},
+        "function": {"name": use.name, "arguments": sendable(_as_json(use.input))},
     }
     return {**use.extras, **call} if use.extras and with_extras else call
 
@@ -479,6 +518,7 @@ _FOLDS: Mapping[str, Callable[[Conversation, Any], None]] = {
     SystemInit.type: Conversation._init,
     Result.type: Conversation._end,
     SessionCompacted.type: Conversation._compact,
+    ContextCleared.type: Conversation._clear,
     SessionRewound.type: Conversation._rewind,
 }
 
@@ -508,12 +548,21 @@ def size_of(messages: Sequence[Mapping[str, Any]]) -> int:
     return sum(len(canonical_json(message)) for message in messages)
 
 
+def _cleared_text(cleared: Mapping[str, Any]) -> str:
+    """What stands in the place of an output that was cleared."""
+    size, name = cleared.get("bytes"), cleared.get("sha256")
+    return (
+        f"[This output of {size} bytes was cleared to save space. "
+        f'Read {{"file_path": "blob:{name}"}} gives it again where that is needed.]'
+    )
+
+
 def result_text(result: ToolResult | None) -> str:
     """What the model reads as a call's result: text as it is, anything else as JSON, errors with their kind in front."""
     if result is None:
         return NO_RESULT
     shown = _without_picture(result.output) if _is_picture(result.output) else result.output
-    text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    text = shown if isinstance(shown, str) else _as_json(shown)
     sent = [part for part in result.attachments if _is_picture(part)]
     if sent and isinstance(text, str):
         text = "\n".join([*([text] if text else []), *(f"{describe_attachment(part)} follows below" for part in sent)])

@@ -33,7 +33,7 @@ from ..sessions.request import RequestDigest
 from ..tools.base import Effect, Tool, ToolContext, ToolOutput
 
 # What changes what the model is sent, besides its own answers and the results of its calls.
-_BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound")
+_BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "context.cleared")
 
 
 @mutable

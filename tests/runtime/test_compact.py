@@ -1,14 +1,18 @@
 """Conversations that grow too long."""
 
+import json
 import tempfile
 import unittest
 from dataclasses import replace
+from pathlib import Path
 
 from openagentic_sdk.api import compact_session, query, run
 from openagentic_sdk.errors import ContextLengthError
+from openagentic_sdk.events import ContextCleared, SessionRewound
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.providers.base import ModelOutput, ToolCall
+from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.sessions.log.verify import verify_session
@@ -17,6 +21,7 @@ from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool
+from openagentic_sdk.tools.read import ReadTool
 from tests.durability.scenes import CountingDisk
 from tests.size import IN_MEMORY, LARGE
 
@@ -109,8 +114,78 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(second.final_text, "ok", second.error_message)
 
 
-if __name__ == "__main__":
-    unittest.main()
+def read(name):
+    return {"tool_calls": [{"name": "Read", "arguments": {"file_path": name}}]}
+
+
+class ClearingTest(unittest.IsolatedAsyncioTestCase):
+    """Thirty files are read: the first is missing, the second one is read again at the end."""
+
+    async def asyncSetUp(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        for number in range(1, 30):
+            (folder / f"{number}.txt").write_text(f"file {number}: " + "word " * 400)
+        self.names = ["0.txt", *(f"{number}.txt" for number in range(1, 30)), "1.txt"]
+        self.settings = {"cwd": folder, "project_dir": folder, "tools": [ReadTool()], "max_context_bytes": 60_000}
+
+    async def walk(self, turns, **changes):
+        provider = ScriptedProvider([*map(read, self.names), *turns])
+        options = options_for(provider, **{**self.settings, **changes})
+        return options, provider, await events_of("read them all", options)
+
+    def shown(self, provider):
+        """What the last request shows of each file, in the order in which they were read."""
+        return [m["content"] for m in provider.requests[-1]["messages"] if m["role"] == "tool"]
+
+    async def test_old_outputs_are_cleared_and_what_is_likely_to_be_needed_stays(self):
+        options, provider, events = await self.walk(["done"])
+        cleared = [event for event in events if isinstance(event, ContextCleared)]
+        self.assertEqual([e for e in events if e.type == "session.compacted"], [])
+        shown = self.shown(provider)
+        self.assertIn("Error", shown[0])
+        self.assertEqual(
+            sum("was cleared to save space" in text for text in shown), sum(len(event.results) for event in cleared)
+        )
+        self.assertTrue(all("word word" in text for text in shown[-10:]))
+        self.assertTrue(cleared and all(event.tokens_after < event.tokens_before for event in cleared))
+        self.assertEqual(find_mismatches(events), [])
+        self.assertTrue((await replay_events(events)).ok)
+        assert_closed(self, options.session_store, result_of(events).session_id)
+
+    async def test_a_cleared_output_can_be_read_again_from_where_the_note_says(self):
+        _, provider, _ = await self.walk(["done"])
+        note = next(text for text in self.shown(provider) if "was cleared" in text)
+        name = json.loads(note[note.index("{") : note.index("}") + 1])["file_path"]
+        self.names = [*self.names, name]
+        _, provider, _ = await self.walk(["done"])
+        self.assertIn("word word", self.shown(provider)[-1])
+
+    async def test_a_rewind_to_before_it_shows_the_outputs_again(self):
+        options, _, events = await self.walk(["done"])
+        cleared = next(event for event in events if isinstance(event, ContextCleared))
+        session_id = result_of(events).session_id
+        options.session_store.append_event(session_id, SessionRewound(cleared.seq - 1))
+        again = ScriptedProvider(["ok"])
+        options = replace(options, provider=again, resume=session_id, max_context_bytes=None)
+        await run(prompt="go on", options=options)
+        self.assertNotIn("was cleared", str(self.shown(again)))
+
+    async def test_where_it_is_not_enough_the_conversation_is_summarised_and_says_which_files_it_was_about(self):
+        _, _, events = await self.walk(["SUMMARY", *["done"] * 3], max_context_bytes=14_000)
+        (compacted, *_) = [event for event in events if event.type == "session.compacted"]
+        self.assertEqual([e for e in events if isinstance(e, ContextCleared)], [])
+        read_first = [str(self.settings["cwd"] / f"{number}.txt") for number in (1, 2, 3)]
+        self.assertEqual([Path(p).name for p in compacted.files_read[:3]], [Path(p).name for p in read_first])
+        self.assertIn("Files that were read:\n- ", compacted.summary)
+
+    async def test_a_stored_session_goes_on_with_what_was_cleared(self):
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            store = FileSessionStore(folder)
+            _, provider, events = await self.walk(["done"], session_store=store)
+            view, _ = load_view(store, result_of(events).session_id, provider="scripted")
+            told = [m["content"] for m in view.conversation.messages() if m["role"] == "tool"]
+            self.assertEqual(told, self.shown(provider))
+            self.assertTrue(verify_session(store, result_of(events).session_id).ok)
 
 
 class Working:
@@ -165,3 +240,7 @@ class LongSessionTest(unittest.IsolatedAsyncioTestCase):
             self.assertEqual((view.steps, view.usage, len(view.events) < 600), (whole.steps, whole.usage, True))
             self.assertEqual(find_mismatches(whole.events), [])
             self.assertTrue(verify_session(store, result.session_id).ok)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -19,15 +19,20 @@ from ...events import (
     SkillActivated,
     SkillDeactivated,
     TodoUpdated,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
     UserMessage,
 )
 from ...frozen import frozen
+from ...text import one_line
 from ..rebuild import SUMMARY_INTRO, Conversation, Message, size_of
 
 # Without a tokenizer: what a token of mixed prose and code weighs in JSON bytes, and the bounds of a believable correction.
 BYTES_PER_TOKEN = 3.5
 _LEAST_BYTES, _MOST_BYTES = 1.0, 8.0
 MIN_SUMMARY_CHARS = 400
+MAX_FILES_LISTED = 100
 _OUTPUT_CHARS = (2000, 400, 80)
 _CUT = " [...] "
 
@@ -67,7 +72,8 @@ class ContextLimits:
 class CompactionPlan:
     """A cut: what is in view up to `up_to_seq` goes, and stands in `messages` for the summary.
 
-    `prompt` is the newest prompt when it goes too, `todos` and `skills` are what is still in force at the cut.
+    `prompt` is the newest prompt when it goes too, `todos` and `skills` are what is still in force at the cut, `files_read`
+    and `files_changed` what tools did in the session so far.
     """
 
     up_to_seq: int
@@ -77,6 +83,8 @@ class CompactionPlan:
     prompt: str | None = None
     todos: Sequence[Mapping[str, Any]] = ()
     skills: Sequence[str] = ()
+    files_read: Sequence[str] = ()
+    files_changed: Sequence[str] = ()
 
 
 def estimate_tokens(size_bytes: int, bytes_per_token: float = BYTES_PER_TOKEN) -> int:
@@ -141,7 +149,7 @@ def plan_compaction(
         if not gone or any((use.seq or 0) <= up_to_seq for use in conversation.open_calls()):
             continue
         kept_bytes = before - size_of(gone) + size_of([{"role": "user", "content": SUMMARY_INTRO}])
-        plan = CompactionPlan(up_to_seq, gone, before, kept_bytes, *_carried(events, up_to_seq))
+        plan = CompactionPlan(up_to_seq, gone, before, kept_bytes, *_carried(events, up_to_seq), *touched_files(events))
         if not is_near_limit(kept_bytes + overhead_bytes, limits, bytes_per_token):
             break
     return plan
@@ -163,6 +171,26 @@ def _carried(events: Sequence[Event], up_to_seq: int) -> tuple[str | None, Seque
             skills.pop(event.name, None)
     is_cut_off = prompt is not None and (prompt.seq or 0) <= up_to_seq
     return (prompt.text if prompt is not None and is_cut_off else None), todos, tuple(skills)
+
+
+def touched_files(events: Iterable[Event]) -> tuple[list[str], list[str]]:
+    """The files that tools read, and those that they changed, by what the calls' results say; each once, newest last."""
+    read: dict[str, None] = {}
+    changed: dict[str, None] = {}
+    effects: dict[str, str] = {}
+    for event in standing_events(events):
+        if isinstance(event, ToolUse):
+            effects[event.tool_use_id] = "read"  # an earlier call may have had the same id
+        elif isinstance(event, ToolStarted):
+            effects[event.tool_use_id] = event.effect
+        elif isinstance(event, SessionCompacted):
+            read, changed = dict.fromkeys(event.files_read), dict.fromkeys(event.files_changed)
+        elif isinstance(event, ToolResult) and isinstance(files := (event.meta or {}).get("files"), Mapping):
+            touched = read if effects.get(event.tool_use_id) == "read" else changed
+            for path in files:
+                touched.pop(path, None)
+                touched[str(path)] = None
+    return list(read), list(changed)
 
 
 def standing_events(events: Iterable[Event]) -> list[Event]:
@@ -198,6 +226,11 @@ def finish_summary(plan: CompactionPlan, text: str, max_chars: int = 24_000) -> 
     if plan.todos:
         lines = [f"- [{todo.get('status', 'pending')}] {todo.get('content', '')}" for todo in plan.todos]
         parts.append("The to-do list as it stands:\n" + _middle_cut("\n".join(lines), max_chars))
+    for what, paths in (("read", plan.files_read), ("changed", plan.files_changed)):
+        if paths:
+            listed = [f"- {one_line(path)}" for path in paths[-MAX_FILES_LISTED:]]
+            more = len(paths) - len(listed)
+            parts.append("\n".join([f"Files that were {what}:", *listed, *([f"and {more} before"] if more else ())]))
     if plan.skills:
         parts.append(f"Active skills (their instructions stay in force): {', '.join(plan.skills)}")
     return "\n\n".join(parts)
@@ -220,6 +253,8 @@ def compacted_event(
         method=method,
         tokens_before=estimate_tokens(plan.bytes_before, bytes_per_token),
         tokens_after=estimate_tokens(after, bytes_per_token),
+        files_read=plan.files_read,
+        files_changed=plan.files_changed,
     )
 
 

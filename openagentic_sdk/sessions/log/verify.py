@@ -18,6 +18,7 @@ from zlib import crc32
 from ...disk import BINARY, NO_FOLLOW, SystemDisk
 from ...errors import LogCorruptError, SessionError, StorageError
 from ...events import (
+    ContextCleared,
     Event,
     LogFragment,
     LogSalvaged,
@@ -382,7 +383,9 @@ def verify_remains(session_id: str, left: Remains) -> SessionReport:
 
 
 def _named_blobs(event: Event) -> list[str]:
-    """The blob with the rest of a tool's output, when the event names one."""
+    """The blobs with a tool's output, or the rest of it, that the event names."""
+    if isinstance(event, ContextCleared):
+        return [kept["sha256"] for kept in event.results.values() if isinstance(kept, Mapping) and "sha256" in kept]
     if not isinstance(event, ToolResult) or not isinstance(event.output, Mapping):
         return []
     digest = event.output.get("blob")

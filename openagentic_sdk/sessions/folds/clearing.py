@@ -1,0 +1,89 @@
+"""Which old outputs make room when a conversation grows too long, before any of it is summarised.
+
+Pure. An output that was read long ago is the cheapest thing to lose: the call stays in view, and a note in the output's
+place says where it is kept. What is likely to be needed again stays: the newest outputs, errors, and the files that were
+read last. Clearing changes what came before, so it is done seldom and for much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...events import ToolResult, ToolUse
+from ...frozen import frozen
+from ..rebuild import Conversation, result_text
+from .compaction import BYTES_PER_TOKEN, ContextLimits
+
+KEPT_RESULTS = 10
+KEPT_FILES = 10
+# An output is cleared for this many bytes or more: the note in its place weighs some of them.
+LEAST_BYTES = 1000
+# What must be left of the limit afterwards for clearing to be worth it, and how far it goes.
+_ENOUGH, _GOAL = 0.65, 0.5
+
+
+@frozen
+class OldOutput:
+    """An output that may go: the call's id, what the model read, and the digest of the blob that holds it already."""
+
+    tool_use_id: str
+    text: str
+    blob: str | None = None
+
+
+@frozen
+class ClearingPlan:
+    """The outputs to clear, oldest first, and the conversation's size before and after."""
+
+    outputs: Sequence[OldOutput]
+    bytes_before: int
+    bytes_after: int
+
+
+def plan_clearing(
+    conversation: Conversation,
+    limits: ContextLimits,
+    *,
+    bytes_per_token: float = BYTES_PER_TOKEN,
+    overhead_bytes: int = 0,
+) -> ClearingPlan | None:
+    """What to clear; None without a limit, and when all that may go is not enough: then the conversation is summarised."""
+    goal, enough = (limits.budget_bytes(share, bytes_per_token) for share in (_GOAL, _ENOUGH))
+    if goal is None or enough is None:
+        return None
+    before = left = conversation.size_bytes()
+    cleared: list[OldOutput] = []
+    for output in _old_outputs(conversation.outputs()):
+        if left + overhead_bytes <= goal:
+            break
+        cleared.append(output)
+        left -= len(output.text.encode("utf-8", "surrogatepass")) - 200
+    if not cleared or left + overhead_bytes > enough:
+        return None
+    return ClearingPlan(cleared, before, left)
+
+
+def _old_outputs(outputs: Sequence[tuple[ToolUse, ToolResult]]) -> list[OldOutput]:
+    """The outputs that may go, oldest first."""
+    last_read = [path for use, result in outputs if use.name == "Read" and (path := _path_of(use, result))]
+    kept_files = list(dict.fromkeys(reversed(last_read)))[:KEPT_FILES]
+    found: list[OldOutput] = []
+    for use, result in reversed(outputs):
+        path = _path_of(use, result)
+        if path in kept_files and use.name == "Read":
+            kept_files.remove(path)  # this is the last time that it was read
+            continue
+        text = result_text(result)
+        if not result.is_error and not result.attachments and len(text) >= LEAST_BYTES:
+            blob = result.output.get("blob") if isinstance(result.output, dict) else None
+            found.append(OldOutput(use.tool_use_id, text, blob if isinstance(blob, str) else None))
+    newest = {use.tool_use_id for use, _ in outputs[-KEPT_RESULTS:]}
+    return [output for output in reversed(found) if output.tool_use_id not in newest]
+
+
+def _path_of(use: ToolUse, result: ToolResult) -> str | None:
+    """The file that a call was about."""
+    files: Any = (result.meta or {}).get("files")
+    named = use.input.get("file_path")
+    return next(iter(files), None) if files else named if isinstance(named, str) else None
