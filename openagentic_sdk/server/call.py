@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import types
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -111,8 +112,7 @@ class Call:
 
     async def send_piece(self, data: bytes, *, more: bool) -> None:
         """A piece of the answer. Raises `TimeoutError` for a client that does not read, `OSError` for one that has left."""
-        async with asyncio.timeout(SEND_S):
-            await self._send({"type": "http.response.body", "body": data, "more_body": more})
+        await within(SEND_S, self._send({"type": "http.response.body", "body": data, "more_body": more}))
 
     async def _start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.has_begun = True
@@ -121,6 +121,43 @@ class Call:
 
     def _too_big(self) -> RequestRefusedError:
         return RequestRefusedError(413, f"the body has more than {self._max_body_bytes} bytes")
+
+
+@types.coroutine
+def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
+    """Like `asyncio.timeout` around work, but without a timer when it need not wait, as most sending need not.
+
+    Raises `TimeoutError`.
+    """
+    steps = work.__await__()
+    task, is_over = asyncio.current_task(), False
+
+    def give_up() -> None:
+        nonlocal is_over
+        is_over = True
+        if task is not None:
+            task.cancel()
+
+    timer = None
+    try:
+        waited = next(steps)
+        timer = asyncio.get_running_loop().call_later(seconds, give_up)
+        while True:
+            try:
+                yield waited
+            except BaseException as error:  # noqa: BLE001 - whatever comes, it comes to the work
+                waited = steps.throw(error)
+            else:
+                waited = next(steps)
+    except StopIteration:
+        return
+    except asyncio.CancelledError:
+        if is_over and task is not None and task.uncancel() <= 0:
+            raise TimeoutError(f"the client took nothing for {seconds:g} s") from None
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 class EventStream:

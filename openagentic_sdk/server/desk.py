@@ -119,7 +119,7 @@ class Desk:
         options = self.agents.options(
             agent, wishes, session_store=self.store, request_id=request_id, session_metadata=made, **mine
         )
-        after_seq = await off_loop(True, self.store.last_seq, target) if is_there else 0
+        after_seq = (await self.row(who, target)).events if is_there else 0
         if is_there and {name: known.get(name) for name in kept} != kept:
             await off_loop(True, self.store.update_metadata, target, kept)
         await self._submit(target, said, options, is_stored=earlier is not None)
@@ -194,10 +194,18 @@ class Desk:
     # --- read ----------------------------------------------------------------------------------------------------------
 
     async def row(self, who: Principal, session_id: str) -> SessionSummary:
-        """The row of a session."""
-        await self._metadata(who, session_id)
-        row: SessionSummary = await off_loop(True, self.store.read_summary, session_id)
-        return row
+        """The row of a session; its `events` is the `seq` of the log's last one."""
+
+        def read() -> tuple[dict[str, Any], SessionSummary]:
+            return self.store.read_metadata(session_id)["metadata"], self.store.read_summary(session_id)
+
+        try:
+            known, row = await off_loop(True, read)
+        except OptionsError:
+            raise SessionNotFoundError(session_id) from None
+        _check_tenant(who, session_id, known)
+        found: SessionSummary = row
+        return found
 
     async def rows(
         self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0
@@ -215,26 +223,26 @@ class Desk:
         self, who: Principal, session_id: str, *, after_seq: int = 0, limit: int = 500
     ) -> tuple[list[Event], int]:
         """Stored events behind a cursor, and the `seq` of the log's last one. 409 for a cursor behind that."""
-        await self._metadata(who, session_id)
-
-        def read() -> tuple[list[Event], int]:
-            last_seq = self.store.last_seq(session_id)
-            if after_seq > last_seq:
-                raise _beyond(after_seq, last_seq)
-            return self.store.read_events(session_id, after_seq=after_seq, limit=limit), last_seq
-
-        page: tuple[list[Event], int] = await off_loop(True, read)
-        return page
+        last_seq = (await self.row(who, session_id)).events
+        _check_cursor(after_seq, last_seq)
+        read = partial(self.store.read_events, session_id, after_seq=after_seq, limit=limit)
+        page: list[Event] = await off_loop(True, read)
+        return page, max(last_seq, page[-1].seq or 0 if page else 0)
 
     @asynccontextmanager
     async def follow(
         self, who: Principal, session_id: str, *, after_seq: int = 0, deltas: bool = True
     ) -> AsyncGenerator[Follower, None]:
         """Follow a session; its `batch` comes back empty when this process ends. 409 for a cursor behind the log."""
-        await self._metadata(who, session_id)
-        last_seq = await off_loop(True, self.store.last_seq, session_id)
-        if after_seq > last_seq:
-            raise _beyond(after_seq, last_seq)
+        _check_cursor(after_seq, (await self.row(who, session_id)).events)
+        async with self.follow_known(session_id, after_seq=after_seq, deltas=deltas) as follower:
+            yield follower
+
+    @asynccontextmanager
+    async def follow_known(
+        self, session_id: str, *, after_seq: int, deltas: bool = True
+    ) -> AsyncGenerator[Follower, None]:
+        """`follow` for who has seen the session's row just now, so that nothing is left to be checked."""
         follower = Follower(self.store, session_id, after_seq=after_seq, deltas=deltas)
         self._followers.add(follower)
         try:
@@ -272,10 +280,9 @@ class Desk:
         """What is known of a session of this tenant. One of another tenant is not found, in the same words."""
         try:
             known: dict[str, Any] = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
-        except (SessionNotFoundError, OptionsError):
-            known = {TENANT_KEY: None}
-        if known.get(TENANT_KEY, "") != who.tenant:
-            raise SessionNotFoundError(session_id)
+        except OptionsError:
+            raise SessionNotFoundError(session_id) from None
+        _check_tenant(who, session_id, known)
         return known
 
     async def _place(self, who: Principal, name: str | None, key: str | None) -> tuple[str, bool]:
@@ -381,5 +388,12 @@ def _other_body(key: str | None) -> RequestRefusedError:
     return RequestRefusedError(422, f"the Idempotency-Key {key} came with another request before: take a new one")
 
 
-def _beyond(after_seq: int, last_seq: int) -> RequestRefusedError:
-    return RequestRefusedError(409, f"the log ends at {last_seq}, before {after_seq}: read it again from the start")
+def _check_tenant(who: Principal, session_id: str, metadata: Mapping[str, Any]) -> None:
+    if metadata.get(TENANT_KEY, "") != who.tenant:
+        raise SessionNotFoundError(session_id)
+
+
+def _check_cursor(after_seq: int, last_seq: int) -> None:
+    if after_seq > last_seq:
+        text = f"the log ends at {last_seq}, before {after_seq}: read it again from the start"
+        raise RequestRefusedError(409, text)

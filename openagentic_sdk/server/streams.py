@@ -37,18 +37,11 @@ class Lines:
 
     def __init__(self) -> None:
         self._redact = known_here()
-        self._written: OrderedDict[int, tuple[Event, str]] = OrderedDict()
+        self._written: OrderedDict[int, tuple[Event, str, bytes]] = OrderedDict()
 
     def line(self, event: Event) -> str:
         """The JSON of an event."""
-        found = self._written.get(id(event))
-        if found is not None and found[0] is event:
-            return found[1]
-        line = dumps_event(self.shown(event))
-        self._written[id(event)] = event, line
-        if len(self._written) > _CACHED_EVENTS:
-            self._written.popitem(last=False)
-        return line
+        return self._write(event)[1]
 
     def shown(self, event: Event) -> Event:
         """The event with the secrets in inputs of calls masked."""
@@ -56,11 +49,18 @@ class Lines:
 
     def sse(self, events: Sequence[Event]) -> bytes:
         """Server-sent events: `id` is the `seq`, `data` the JSON; deltas have no id."""
-        pieces = []
-        for event in events:
-            place = "" if event.seq is None else f"id: {event.seq}\n"
-            pieces.append(f"{place}data: {self.line(event)}\n\n")
-        return "".join(pieces).encode("ascii")
+        return self._write(events[0])[2] if len(events) == 1 else b"".join([self._write(event)[2] for event in events])
+
+    def _write(self, event: Event) -> tuple[Event, str, bytes]:
+        found = self._written.get(id(event))
+        if found is not None and found[0] is event:
+            return found
+        line = dumps_event(self.shown(event))
+        place = "" if event.seq is None else f"id: {event.seq}\n"
+        made = self._written[id(event)] = event, line, f"{place}data: {line}\n\n".encode("ascii")
+        if len(self._written) > _CACHED_EVENTS:
+            self._written.popitem(last=False)
+        return made
 
 
 async def send_events(call: Call, desk: Desk, lines: Lines, session_id: str, after_seq: int, *, one_run: bool) -> None:
@@ -74,7 +74,7 @@ async def send_events(call: Call, desk: Desk, lines: Lines, session_id: str, aft
             # An empty id takes the cursor back, so that an EventSource begins anew.
             await stream.send(f"event: resync\nid:\ndata: {dumps_json({'last_seq': row.events})}\n\n".encode())
         return
-    async with desk.follow(call.principal, session_id, after_seq=after_seq) as follower, await call.stream() as stream:
+    async with desk.follow_known(session_id, after_seq=after_seq) as follower, await call.stream() as stream:
         stream.when_gone(follower.wake)
         ends_at, is_over = time.monotonic() + MAX_STREAM_S, False
         while not (stream.is_gone or desk.is_draining or is_over or time.monotonic() > ends_at):

@@ -8,6 +8,7 @@ where it stands: one that does not keep up reads from the store what it missed.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
@@ -64,6 +65,8 @@ class Follower:
         self._knows_end = False
         self._waiter: asyncio.Future[None] | None = None
         self._is_woken = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._wake_at = math.inf
         self._feed = self._watch.enter(self)
 
     @property
@@ -76,23 +79,41 @@ class Follower:
 
         Raises `SessionNotFoundError` and what else the store raises.
         """
-        timer = None if timeout_s is None else asyncio.get_running_loop().call_later(timeout_s, self.wake)
-        try:
-            while not self._is_woken:
-                if self._feed.error is not None:
-                    raise self._feed.error
-                events = self._take() if self.is_level or self._feed.reaches(self.after_seq) else await self._read()
-                if events:
-                    return events
-                if self.is_level and not self._is_woken:
-                    self._watch.look_for(self.session_id)
-                    self._waiter = asyncio.get_running_loop().create_future()
-                    await self._waiter
-            self._is_woken = False
-            return ()
-        finally:
-            if timer is not None:
-                timer.cancel()
+        while not self._is_woken:
+            if self._feed.error is not None:
+                raise self._feed.error
+            events = self._take() if self.is_level or self._feed.reaches(self.after_seq) else await self._read()
+            if events:
+                return events
+            if self.is_level and not self._is_woken:
+                self._watch.look_for(self.session_id)
+                self._waiter = asyncio.get_running_loop().create_future()
+                self._wake_in(timeout_s)
+                await self._waiter
+        self._is_woken = False
+        return ()
+
+    def _wake_in(self, timeout_s: float | None) -> None:
+        """Call `wake` when nothing has come by then. One timer does for many waits: it finds out that it is too early."""
+        if timeout_s is None:
+            self._wake_at = math.inf
+            return
+        self._wake_at = self._watch.loop.time() + timeout_s
+        if self._timer is not None and self._timer.when() > self._wake_at:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._watch.loop.call_later(timeout_s, self._is_time)
+
+    def _is_time(self) -> None:
+        self._timer = None
+        left_s = self._wake_at - self._watch.loop.time()
+        if self._waiter is None or self._waiter.done() or left_s == math.inf:
+            return
+        if left_s <= 0:
+            self.wake()
+        else:
+            self._timer = self._watch.loop.call_later(left_s, self._is_time)
 
     def wake(self) -> None:
         """Let the `batch` that is waited for, else the next one, return at once."""
@@ -106,6 +127,8 @@ class Follower:
 
     async def close(self) -> None:
         """Follow no more."""
+        if self._timer is not None:
+            self._timer.cancel()
         await self._watch.leave(self)
 
     def _take(self) -> list[Event]:
@@ -275,7 +298,7 @@ class Watch:
                     found[session_id] = error
             if found:
                 return found
-            time.sleep(max(0.0, min(1.0, 20 * (time.thread_time() - busy_s)) - (time.monotonic() - began)))
+            time.sleep(max(0.0, min(5.0, 20 * (time.thread_time() - busy_s)) - (time.monotonic() - began)))
         return {}
 
 

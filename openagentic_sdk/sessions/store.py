@@ -94,6 +94,7 @@ class FileSessionStore(SessionStore):
         self.seal = seal or Seal()
         self._guard = threading.Lock()
         self._is_swept = False
+        self._lengths: dict[str, tuple[int, int]] = {}  # of logs that had nothing behind a seq
 
     def new_session_id(self) -> str:
         """An id that no session has."""
@@ -191,6 +192,25 @@ class FileSessionStore(SessionStore):
         path = self.session_dir(session_id) / LOG_NAME
         with self._opened(session_id, path) as fd:
             return find_end(self._disk, fd, session_id).position.seq
+
+    def wait_for_news(self, known: Mapping[str, int], *, timeout_s: float) -> set[str]:
+        self._lengths = {name: seen for name, seen in self._lengths.items() if name in known}
+        return super().wait_for_news(known, timeout_s=timeout_s)
+
+    def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
+        """A log that is as long as when it had none is not read again."""
+        if timeout_s > 0:
+            return super()._has_news(session_id, after_seq, timeout_s)
+        try:
+            length = os.stat(os.path.join(self.root_dir, "sessions", session_id, LOG_NAME)).st_size
+        except (OSError, ValueError):
+            return True
+        if self._lengths.get(session_id) == (after_seq, length):
+            return False
+        has_news = super()._has_news(session_id, after_seq, timeout_s)
+        if not has_news:
+            self._lengths[session_id] = after_seq, length
+        return has_news
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         return self._read_meta(session_id).to_dict()

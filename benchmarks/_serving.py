@@ -1,0 +1,101 @@
+"""The process that `server` measures: the application on the small server, and a bare broadcast beside it.
+
+It reads one JSON command per line and answers with one JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import statistics
+import sys
+import time
+from typing import Any
+
+from openagentic_sdk.events import AssistantMessage, UserMessage
+from openagentic_sdk.server.asgi import app
+from openagentic_sdk.server.listen import SmallServer
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.follow import publish
+from openagentic_sdk.sessions.stores.locate import open_store
+
+TOKEN = "a-token-of-a-benchmark"
+
+
+def rss_bytes() -> int:
+    """What this process holds in memory now."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+class Serving:
+    """Answers commands."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self.store = store
+        self.writers: list[asyncio.StreamWriter] = []
+
+    async def run(self) -> None:
+        server = SmallServer(app(None, store=self.store, auth=TOKEN))
+        await server.start()
+        bare = await asyncio.start_server(self.enter, "127.0.0.1", 0, backlog=1024)
+        say({"port": int(server.address.rpartition(":")[2]), "bare": bare.sockets[0].getsockname()[1]})
+        lines = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+        while line := await lines.readline():
+            command = json.loads(line)
+            say(await getattr(self, command.pop("do"))(**command))
+        bare.close()
+        await server.stop()
+
+    async def enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+
+    async def make(self, sessions: int, events: int, text: str = "x" * 100) -> Any:
+        names = []
+        for _ in range(sessions):
+            names.append(self.store.create_session())
+            self.store.append_events(names[-1], [UserMessage(f"{text} {n}") for n in range(events)])
+        return names
+
+    async def rss(self) -> Any:
+        return rss_bytes()
+
+    async def tell(self, session_id: str) -> Any:
+        """Store an event and tell it to who follows, as a run does."""
+        stored = self.store.append_events(session_id, [AssistantMessage("y" * 300)])
+        publish(self.store, session_id, stored)
+        return stored[0].seq
+
+    async def broadcast(self, size: int) -> Any:
+        """The floor: the same bytes to everybody, by asyncio alone."""
+        data = b"z" * size
+        for writer in self.writers:
+            writer.write(data)
+        for writer in self.writers:
+            await writer.drain()
+        return None
+
+    async def append(self, session_id: str, count: int) -> Any:
+        """The median of so many appends, in microseconds, from a thread as a run of a durable store does it."""
+
+        def work() -> float:
+            took = []
+            for _ in range(count):
+                began = time.perf_counter()
+                self.store.append_event(session_id, AssistantMessage("y" * 300))
+                took.append(time.perf_counter() - began)
+                time.sleep(0.0005)
+            return statistics.median(took) * 1e6
+
+        return await asyncio.to_thread(work)
+
+
+def say(value: Any) -> None:
+    """One line for the benchmark."""
+    print(json.dumps(value), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(Serving(open_store(sys.argv[1])).run())

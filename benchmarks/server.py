@@ -1,0 +1,213 @@
+"""What watchers of a server cost: memory, the way of an event to all of them, and what they cost those who write.
+
+The server runs in a process of its own; the clients of this process share the machine with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from typing import Any
+
+from . import Row
+from ._serving import TOKEN
+
+WATCHERS = 1000
+BROADCAST = 200
+ROUNDS = 15
+REPLAY = 10_000
+
+
+class Server:
+    """The measured process."""
+
+    def __init__(self, store: str) -> None:
+        command = [sys.executable, "-m", "benchmarks._serving", store]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.ports = self._read()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def send(self, do: str, **more: Any) -> None:
+        """A command whose answer is read later."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **more}) + "\n")
+        self._process.stdin.flush()
+
+    def ask(self, do: str, **more: Any) -> Any:
+        """A command and its answer."""
+        self.send(do, **more)
+        return self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    read = _read
+
+    def request(self, session_id: str) -> bytes:
+        """What a watcher of this session sends."""
+        host = f"127.0.0.1:{self.ports['port']}"
+        head = [f"GET /v1/sessions/{session_id}/events HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {TOKEN}"]
+        return "\r\n".join([*head, "Accept: text/event-stream", "", ""]).encode()
+
+
+class Watcher(asyncio.Protocol):
+    """Counts what comes, and notes when the bytes it waits for are there."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self.got = 0
+        self.wanted = 0
+        self.at = 0.0
+        self.first_at = 0.0
+        self.done = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self.got += len(data)
+        self.at = time.perf_counter()
+        if b"data:" in data and not self.first_at:
+            self.first_at = self.at
+        if self.wanted and self.got >= self.wanted and not self.done.done():
+            self.done.set_result(None)
+
+    def expect(self, more: int) -> None:
+        """Wait for so many bytes from now on."""
+        self.wanted, self.done = self.got + more, asyncio.get_running_loop().create_future()
+
+
+async def watch(port: int, requests: list[bytes], settle_bytes: int) -> list[Watcher]:
+    """So many watchers, all of whom have got at least so much."""
+    loop = asyncio.get_running_loop()
+    watchers = []
+    for request in requests:
+        _, watcher = await loop.create_connection(lambda request=request: Watcher(request), "127.0.0.1", port)
+        watchers.append(watcher)
+    while any(watcher.got < settle_bytes for watcher in watchers):  # noqa: ASYNC110 - the server's doing
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    return watchers
+
+
+async def measure_memory(folder: str) -> list[Row]:
+    """What one idle watcher holds, all on one session and each on its own."""
+    found = []
+    for name, sessions in (("one session", 1), (f"{WATCHERS:,} sessions", WATCHERS)):
+        with Server(f"file:{folder}/memory?durability=flush") as server:
+            names = server.ask("make", sessions=sessions, events=3)
+            for watcher in await watch(
+                server.ports["port"], [server.request(names[0])] * 20, 500
+            ):  # loads what is needed
+                watcher.transport.close()
+            await asyncio.sleep(0.2)
+            before = server.ask("rss")
+            requests = [server.request(names[n % sessions]) for n in range(WATCHERS)]
+            watchers = await watch(server.ports["port"], requests, 500)
+            each_kb = (server.ask("rss") - before) / WATCHERS / 1000
+            found.append(Row(f"an idle watcher of {WATCHERS:,}, {name}", each_kb, "kB", bar="value <= 20"))
+            for watcher in watchers:
+                watcher.transport.close()
+    return found
+
+
+async def measure_broadcast(server: Server) -> list[Row]:
+    """One event to all watchers of its session, and the same bytes by bare asyncio."""
+    [name] = server.ask("make", sessions=1, events=1)
+    watchers = await watch(server.ports["port"], [server.request(name)] * BROADCAST, 300)
+    before = watchers[0].got
+    server.ask("tell", session_id=name)
+    await asyncio.sleep(0.3)
+    size = watchers[0].got - before - 20  # the text of a time may be shorter
+    bare = await watch(server.ports["bare"], [b"hello"] * BROADCAST, 0)
+    took: dict[str, list[float]] = {"tell": [], "broadcast": []}
+    last: list[float] = []
+    for _ in range(ROUNDS):
+        for do, all_of_them, more in (("tell", watchers, {"session_id": name}), ("broadcast", bare, {"size": size})):
+            for watcher in all_of_them:
+                watcher.expect(size)
+            began = time.perf_counter()
+            server.send(do, **more)
+            await asyncio.gather(*(watcher.done for watcher in all_of_them))
+            took[do].append(max(watcher.at for watcher in all_of_them) - began)
+            if do == "tell":
+                last += [watcher.at - began for watcher in all_of_them]
+            server.read()
+            await asyncio.sleep(0.02)
+    for watcher in (*watchers, *bare):
+        watcher.transport.close()
+    ours, floor = statistics.median(took["tell"]), statistics.median(took["broadcast"])
+    p99 = statistics.quantiles(last, n=100)[98] * 1000
+    name = f"an event of {size} bytes to {BROADCAST} watchers"
+    return [
+        Row(f"{name}: the last has it after, median", ours * 1000, "ms", ours / floor, "bare asyncio", "ratio <= 2"),
+        Row(f"{name}: p99", p99, "ms", bar="value <= 100"),
+    ]
+
+
+async def measure_append(kind: str, folder: str) -> list[Row]:
+    """An append while a thousand watch other sessions."""
+    with Server(f"{kind}:{folder}/{kind}?durability=flush") as server:
+        names = server.ask("make", sessions=WATCHERS + 1, events=1)
+        server.ask("append", session_id=names[-1], count=50)
+        alone: list[float] = []
+        watched: list[float] = []
+        for _ in range(2):
+            alone.append(await asyncio.to_thread(server.ask, "append", session_id=names[-1], count=300))
+            watchers = await watch(server.ports["port"], [server.request(name) for name in names[:-1]], 300)
+            watched.append(await asyncio.to_thread(server.ask, "append", session_id=names[-1], count=300))
+            for watcher in watchers:
+                watcher.transport.close()
+            await asyncio.sleep(1)
+    value, floor = min(watched), min(alone)
+    name = f"an append with {WATCHERS:,} watchers of other sessions, {kind}"
+    return [Row(name, value, "us", value / floor, "with none", "ratio <= 1.2")]
+
+
+async def measure_replay(server: Server) -> list[Row]:
+    """How long the first event of a long log is in coming."""
+    took: dict[int, list[float]] = {}
+    names = {count: server.ask("make", sessions=1, events=count)[0] for count in (1, REPLAY)}
+    for _ in range(ROUNDS):
+        for count, name in names.items():
+            began = time.perf_counter()
+            [watcher] = await watch(server.ports["port"], [server.request(name)], 300)
+            took.setdefault(count, []).append(watcher.first_at - began)
+            watcher.transport.close()
+    long, short = statistics.median(took[REPLAY]), statistics.median(took[1])
+    name = f"the first event of a replay of {REPLAY:,}"
+    return [Row(name, long * 1000, "ms", long / short, "of one event", "ratio <= 2")]
+
+
+async def measure() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        with Server(f"file:{folder}/files?durability=flush") as server:
+            found = [*await measure_broadcast(server), *await measure_replay(server)]
+        found += await measure_memory(folder)
+        for kind in ("file", "sqlite"):
+            found += await measure_append(kind, folder)
+    return found
+
+
+def rows() -> list[Row]:
+    with suppress(ValueError, OSError):
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(8192, most), most))
+    return asyncio.run(measure())
