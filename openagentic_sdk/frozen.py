@@ -60,6 +60,13 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
     return decorate
 
 
+def changed(value: T, **changes: Any) -> T:
+    """What `dataclasses.replace` gives, at a tenth of its price, for a value without a `__post_init__`."""
+    other = object.__new__(value.__class__)
+    other.__dict__.update(value.__dict__, **changes)
+    return other
+
+
 class _AtFirstUse:
     """Stands in a class for something not made yet, and puts the real thing in its own place when it is looked up."""
 

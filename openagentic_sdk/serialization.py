@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import json.encoder
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
+from math import isfinite
+from operator import call, itemgetter
 from typing import Any
 
 from .errors import InvalidEventError, UnknownEventTypeError
@@ -45,6 +47,11 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
 }
 
 
+# The text of an event with a place for each value, and what makes the text of each value.
+_Line = tuple[str, tuple[Callable[[Any], str], ...]]
+_MOST_LINES = 256
+
+
 class _Shape:
     """How one event class looks in JSON, worked out once. `plain` is what each field of a usual event is an instance of."""
 
@@ -57,8 +64,10 @@ class _Shape:
         self.names = tuple(f.name for f in own)
         self.accepted = {f.name: _ACCEPTED[str(f.type)] for f in own}
         self.head = f'"type":{_quote(cls.type)}'
-        # Each field's name as it stands in JSON, and with the value null, and what its value usually is an instance of.
-        self.keys = tuple((name, f',"{name}":', f',"{name}":null', self.plain[name]) for name in self.names)
+        # `mac` is the last one: its digest is over what stands before it.
+        self.written = (*self.names, "parent_tool_use_id", "agent_name", "mac")
+        self.values = itemgetter(*self.written)
+        self.lines: dict[tuple[type, ...], _Line] = {}
         self.required = tuple(f.name for f in own if f.default is MISSING and f.default_factory is MISSING)
 
 
@@ -164,6 +173,12 @@ def dumps_json(value: Any) -> str:
         raise _not_json(error) from None
 
 
+def dumps_time(ts: float) -> str:
+    """A time as JSON. Raises like `dumps_json`."""
+    # The shortest text of a float is its JSON; a second run of the encoder would cost as much as an event's own.
+    return repr(ts) if ts.__class__ is float and isfinite(ts) else dumps_json(ts)
+
+
 def _not_json(error: Exception) -> InvalidEventError:
     return InvalidEventError(f"this value cannot be written as JSON: {error}")
 
@@ -186,18 +201,24 @@ def _refuse_constant(name: str) -> Any:
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _make_encode() -> Callable[[Any], str]:
-    """What a JSONEncoder calls in the end. It would build a new one for each call, which costs half of a usual event."""
-    plain = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+def json_encoder(**settings: Any) -> Callable[[Any], str]:
+    """The `encode` of a `json.JSONEncoder` with these settings, made once.
+
+    The encoder itself would make a new one for each call, which costs half of a usual event. A value that holds itself
+    raises `RecursionError`.
+    """
+    plain = json.JSONEncoder(**settings)
     make = vars(json.encoder).get("c_make_encoder")
     if make is None:
         return plain.encode
-    # Without markers, a value that holds itself ends as a RecursionError; with them, one failure would spoil later calls.
-    chunks = make(None, plain.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False)
+    quote = json.encoder.encode_basestring_ascii if plain.ensure_ascii else json.encoder.encode_basestring
+    separators = plain.key_separator, plain.item_separator
+    # Without markers: with them, one failure would spoil later calls.
+    chunks = make(None, plain.default, quote, None, *separators, plain.sort_keys, False, plain.allow_nan)
     return lambda value: "".join(chunks(value, 0))
 
 
-_encode = _make_encode()
+_encode = json_encoder(allow_nan=False, separators=(",", ":"))
 _quote = json.encoder.encode_basestring_ascii
 
 
@@ -210,33 +231,54 @@ def dumps_fields(event: Event) -> str:
     shape = _shape(event.type)
     if shape is None:
         raise UnknownEventTypeError(event.type)
-    values, parts = event.__dict__, [shape.head]
-    # Piece by piece: every event is written this way, and a dict for the encoder would cost half as much again.
     try:
-        for name, key, null, kinds in shape.keys:
-            value = values[name]
-            if value.__class__ not in kinds:
-                _check_kind(shape, name, value)
-            if value is None:
-                parts.append(null)
-            elif value.__class__ is str:
-                parts += (key, _quote(value))
-            else:
-                text = _encode(value)
-                if len(text) > MAX_DEPTH:
-                    _check_depth(value, text, MAX_DEPTH - 1)
-                parts += (key, text)
-        if (call_id := values["parent_tool_use_id"]) is not None:
-            parts += (',"parent_tool_use_id":', _encode(call_id))
-        if (agent := values["agent_name"]) is not None:
-            parts += (',"agent_name":', _encode(agent))
-        if (mac := values["mac"]) is not None:
-            parts += (',"mac":', _encode(mac))  # the last one: its digest is over what stands before it
+        values = shape.values(event.__dict__)
+        template, encoders = shape.lines.get(tuple(map(type, values))) or _line(shape, values)
+        return template % tuple(map(call, encoders, values))
     except InvalidEventError:
         raise
     except (TypeError, ValueError, RecursionError) as error:
         raise _not_json(error) from None
-    return "".join(parts)
+
+
+def _line(shape: _Shape, values: Sequence[Any]) -> _Line:
+    """The JSON of an event whose fields are of the same kinds as these, and what makes the text of each. Raises as above."""
+    parts, encoders = [shape.head], []
+    for name, value in zip(shape.written, values, strict=True):
+        if name in shape.names:
+            _check_kind(shape, name, value)
+        is_left_out = value is None and name not in shape.names
+        parts.append("%s" if is_left_out else f',"{name}":%s')
+        encoders.append({None: ""}.__getitem__ if is_left_out else _ENCODERS.get(value.__class__, _dumps_value))
+    line = "".join(parts), tuple(encoders)
+    kinds = tuple(map(type, values))
+    # Most events of a class have the same kinds of values: each line is worked out once. Rare kinds fill no memory.
+    if len(shape.lines) < _MOST_LINES and _ENCODERS.keys() >= set(kinds):
+        shape.lines[kinds] = line
+    return line
+
+
+def _dumps_value(value: Any) -> str:
+    text = _encode(value)
+    _check_depth(value, text, MAX_DEPTH - 1)
+    return text
+
+
+def _dumps_float(value: float) -> str:
+    return repr(value) if isfinite(value) else _encode(value)
+
+
+# What makes the text of a value of exactly this class; for the simple ones without the encoder's own price.
+_ENCODERS: Mapping[type, Callable[[Any], str]] = {
+    _NONE: {None: "null"}.__getitem__,
+    bool: {True: "true", False: "false"}.__getitem__,
+    str: _quote,
+    int: repr,
+    float: _dumps_float,
+    dict: lambda value: _dumps_value(value) if value else "{}",
+    list: _dumps_value,
+    tuple: _dumps_value,
+}
 
 
 def dumps_values(data: Mapping[str, Any]) -> str:

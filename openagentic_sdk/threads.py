@@ -143,6 +143,7 @@ class Guest(Generic[T]):
         self.error: BaseException | None = None
         self.is_left = False
         self._value: T | None = None
+        self._waiters: list[asyncio.Future[None]] = []
         self._task = asyncio.create_task(self._contain(work))
 
     @property
@@ -154,7 +155,8 @@ class Guest(Generic[T]):
         """Wait for its end. A cancellation ends this wait only."""
         if not self._task.done():
             waiter = asyncio.get_running_loop().create_future()
-            self._task.add_done_callback(lambda _: None if waiter.done() else waiter.set_result(None))
+            self._waiters.append(waiter)
+            self._task.add_done_callback(self._wake)
             await waiter
 
     async def end(self, busy: Callable[[], bool] | None = None) -> None:
@@ -196,6 +198,14 @@ class Guest(Generic[T]):
             if isinstance(error, KeyboardInterrupt) and is_ctrl_c(error):
                 raise
             self.error = error
+        finally:
+            self._wake()  # a turn of the loop before the task's own callbacks, which run also when it never began
+
+    def _wake(self, ended: object = None) -> None:
+        while self._waiters:
+            waiter = self._waiters.pop()
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:

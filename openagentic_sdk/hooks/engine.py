@@ -121,9 +121,16 @@ class HookEngine:
     default_timeout_s: float = 60.0
     clock: Clock = field(default_factory=SystemClock)
 
+    @functools.cached_property
+    def are_any(self) -> bool:
+        """Whether there is a hook at any point."""
+        return any(self.__dict__[point] for point in POINTS)
+
     async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Outcome:
         """Run the hooks of a point one after the other."""
         known = POINTS[point]
+        if not self.__dict__[point]:
+            return payload.get(known.value), [], None
         left = dict(payload)
         events: list[HookEvent] = []
         wish: HookDecision | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -182,7 +182,7 @@ class Run:
     notes: list[UserMessage] = field(default_factory=list)
     session_dir: str | None = None
     answer: AnswerSoFar = field(default_factory=AnswerSoFar)
-    policy: tuple[int, SkillPolicy] | None = None
+    policy: tuple[int, SkillPolicy, Sequence[SkillActivated]] | None = None
     asked_bytes: int | None = None
     transcript_file: TranscriptFile | None = None
     stop_hook_active: bool = False
@@ -206,12 +206,16 @@ class Run:
         """Seconds that the store's answer is waited for; None is without a limit."""
         return STORE_MOMENT_S if self.is_ending else self.deadline.patience()
 
-    async def record(self, *events: Event) -> list[Event]:
+    def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
         """Store the events as one batch, then show them to the caller."""
-        return await self.recorder.append(*events)
+        return self.recorder.append(*events)
 
     def hook_context(self, **more: Any) -> dict[str, Any]:
-        """What every hook is told about where it runs."""
+        """What every hook is told about where it runs; without hooks nobody is told."""
+        return self.whereabouts(**more) if self.agent.hooks.are_any else more
+
+    def whereabouts(self, **more: Any) -> dict[str, Any]:
+        """What hooks, and who decides about calls, are told about where a call runs."""
         agent = self.agent
         return {
             "session_id": self.session_id,
@@ -249,8 +253,14 @@ class Run:
         """What the active skills say about tools, folded again when another event has come."""
         seen = self.view.skill_changes
         if self.policy is None or self.policy[0] != seen:
-            self.policy = (seen, skill_policy(self.view.skill_events))
+            self.policy = (seen, skill_policy(self.view.skill_events), active_skills(self.view.skill_events))
         return self.policy[1]
+
+    def reading_rules(self) -> Sequence[str]:
+        """What may be read because of the active skills."""
+        self.skill_policy()
+        active = self.policy[2] if self.policy else ()
+        return self.agent.guidance.reading_rules(active) if active else ()
 
     @property
     def can_ask(self) -> bool:
@@ -276,11 +286,11 @@ class Run:
             session_id=self.session_id,
             tool_use_id=tool_use_id,
             effect=effect,
-            grants=(*policy.grants, *self.agent.guidance.reading_rules(self.view.skill_events)),
+            grants=(*policy.grants, *self.reading_rules()),
             disallowed_tools=policy.disallowed_tools,
             names_of=self.agent.guidance.skill_names,
             ask=self.ask if self.can_ask else None,
-            told={**self.hook_context(tool_use_id=tool_use_id), "cwd": folder, "effect": effect},
+            told={**self.whereabouts(tool_use_id=tool_use_id), "cwd": folder, "effect": effect},
             **more,
         )
 

@@ -17,7 +17,7 @@ class EventChannel(Generic[T]):
     """Many senders (a run and its subagents), one receiver."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[T, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[T, asyncio.Future[None] | None]] = deque()
         self._arrival: asyncio.Future[None] | None = None
         self._in_hand: asyncio.Future[None] | None = None
         self.is_closed = False
@@ -30,9 +30,9 @@ class EventChannel(Generic[T]):
         """
         if self.is_closed or not events:
             return
-        for event in events:
-            handled = asyncio.get_running_loop().create_future()
-            self._waiting.append((event, handled))
+        handled = asyncio.get_running_loop().create_future()
+        self._waiting.extend([(event, None) for event in events[:-1]])
+        self._waiting.append((events[-1], handled))
         _release(self._arrival)
         await handled
 

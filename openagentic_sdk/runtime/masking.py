@@ -7,9 +7,10 @@ and a parked call runs from it. Who shows or exports an input masks it then (`sh
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, lru_cache
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from ..events import Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
@@ -37,15 +38,16 @@ def mask_event(event: E, redact: Redact) -> E:
     """The event as it may be stored. `meta["masked"]` of a result counts what a `Redactor` masked in it, by name."""
     if isinstance(event, UserAnswer) and event.answer.startswith("edit "):
         return event  # it holds the input of a call
-    before = dict(redact.counts) if isinstance(redact, Redactor) else {}
+    counter = redact if isinstance(event, ToolResult) and isinstance(redact, Redactor) else None
+    before = {} if counter is None else dict(counter.counts)
     changes: dict[str, Any] = {}
     kind: Any = event.__class__
-    for name in _masked_fields(kind):
-        value = getattr(event, name)
-        if value is None or isinstance(value, int | float):
-            continue
-        masked = mask_value(value, redact)
-        if masked != value:
+    names, values_of = _masked_fields(kind)
+    values = values_of(event.__dict__)
+    for index in _may_hold_text(tuple(map(type, values))):
+        name, value = names[index], values[index]
+        masked = redact(value) if value.__class__ is str else mask_value(value, redact)
+        if masked is not value and masked != value:
             # What a vendor signed fits no longer once a letter of it has changed: it does not go back at all.
             changes[name] = None if name == "extras" else masked
     if isinstance(event, PermissionDecision) and "details" in changes:
@@ -53,18 +55,25 @@ def mask_event(event: E, redact: Redact) -> E:
         rules = event.details.get("remembered")
         if changes["details"].get("remembered") != rules:
             changes["details"] = {key: value for key, value in changes["details"].items() if key != "remembered"}
-    if isinstance(event, ToolResult) and isinstance(redact, Redactor):
-        counts = {name: n - before.get(name, 0) for name, n in redact.counts.items() if n > before.get(name, 0)}
+    if isinstance(event, ToolResult) and counter is not None:
+        counts = {name: n - before.get(name, 0) for name, n in counter.counts.items() if n > before.get(name, 0)}
         if counts:
             changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": counts}
     return replace(event, **changes) if changes else event
 
 
+@lru_cache(maxsize=1024)
+def _may_hold_text(kinds: tuple[type, ...]) -> tuple[int, ...]:
+    """The places of the values, given by their classes, in which there could be a text."""
+    return tuple(index for index, kind in enumerate(kinds) if kind not in (type(None), int, float, bool))
+
+
 @cache
-def _masked_fields(kind: Any) -> tuple[str, ...]:
-    """The fields of a class of events that are masked."""
+def _masked_fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
+    """The fields of a class of events that are masked, and what takes their values out of an event's dict."""
     exact = EXACT | _EXACT_OF.get(kind.type, frozenset())
-    return tuple(field.name for field in fields(kind) if field.name not in exact)
+    names = tuple(field.name for field in fields(kind) if field.name not in exact)
+    return names, itemgetter(*names)
 
 
 def mask_messages(messages: Sequence[Mapping[str, Any]], redact: Redact) -> list[Mapping[str, Any]]:

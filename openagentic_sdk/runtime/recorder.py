@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any, Literal
 
 from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
-from ..events import Event, SessionCompacted, SystemNotice, changed
+from ..events import Event, SessionCompacted, SystemNotice
+from ..frozen import changed
 from ..sessions.base import SessionStore, SessionWriter
 from ..sessions.folds.view import SessionView
 from ..threads import error_words, note_left, run_in_thread, start_thread
@@ -59,6 +60,8 @@ class Recorder:
 
     async def append(self, *events: Event) -> list[Event]:
         """Store the events as one batch and show them; returns them as they were stored."""
+        if not events:
+            return []
         stored = await self.store(*events)
         await self.channel.send(*stored)
         return stored
@@ -66,9 +69,8 @@ class Recorder:
     async def store(self, *events: Event) -> list[Event]:
         """Store without showing. A cancellation waits until the store has answered."""
         batch = [self._stamp(event) for event in events]
-        if not batch:
-            return []
-        async with self._one_at_a_time:
+        await self._one_at_a_time.acquire()
+        try:
             authority = self._view.authority
             if authority is not None:
                 batch = authority.sign(batch, self._writer.last_seq)
@@ -82,6 +84,8 @@ class Recorder:
                 await self.show(SystemNotice("unsigned", text))
             if self.saved and stored and isinstance(stored[-1], SessionCompacted):
                 cancelled = await self._let_go() or cancelled
+        finally:
+            self._one_at_a_time.release()
         if cancelled is not None:
             raise cancelled
         return stored

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Coroutine
+from typing import Any
 
 from ..errors import EventLoopError
 from ..events import Event, Result
@@ -44,9 +45,9 @@ class RunTask:
         channel = EventChannel[Event]()
         return cls(await open_run(agent, request, channel, run_subagent), channel, given)
 
-    async def next_event(self) -> Event | None:
+    def next_event(self) -> Coroutine[Any, Any, Event | None]:
         """The next event, or None after the last one. The run waits until the next call."""
-        return await self._channel.receive()
+        return self._channel.receive()
 
     def interrupt(self) -> None:
         """End the run as its person wants: an open question is closed. Its last events still come."""

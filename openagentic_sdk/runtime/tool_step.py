@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import StorageError, ToolError, UnknownOutcomeError
-from ..events import HookEvent, ToolResult, ToolUse, UserMessage, changed
+from ..events import HookEvent, ToolResult, ToolUse, UserMessage
+from ..frozen import changed
 from ..threads import Guest, collect_left
 from ..tools.base import REPEATABLE, ToolOutput
 from .agent import Run, RunStopped

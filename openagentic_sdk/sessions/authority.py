@@ -31,29 +31,32 @@ from ..events import (
     SystemInit,
     ToolResult,
     ToolUse,
+    UnknownEvent,
     UserAnswer,
     UserQuestion,
-    changed,
 )
+from ..frozen import changed
 from ..patterns import regex
-from .log.line import encode_event
+from .log.line import EncodedEvents, encode_event
 from .seal import Seal
 
 _PURPOSE = b"openagentic-sdk authority 1"
 _FORK = b"openagentic-sdk fork 1"
 _MAC_AT_END = regex(r',"mac":"[0-9a-f]*"\Z')
-_CARRIERS = (
-    CommandExpanded,
-    FileKept,
-    FilesRestoring,
-    PermissionDecision,
-    SessionForked,
-    SkillActivated,
-    SubagentStarted,
-    SystemInit,
-    ToolUse,
-    UserAnswer,
-    UserQuestion,
+_CARRIERS = frozenset(
+    (
+        CommandExpanded,
+        FileKept,
+        FilesRestoring,
+        PermissionDecision,
+        SessionForked,
+        SkillActivated,
+        SubagentStarted,
+        SystemInit,
+        ToolUse,
+        UserAnswer,
+        UserQuestion,
+    )
 )
 
 
@@ -65,6 +68,7 @@ class Authority:
 
     def __init__(self, session_id: str, seal: Seal) -> None:
         self.session_id = session_id
+        self._name = session_id.encode("utf-8", "surrogatepass")
         self.problem: str | None = None
         self._seal = seal
         self._chain = b""
@@ -83,9 +87,9 @@ class Authority:
         """Take one more event into account, in the order of their `seq`; `made_here` is for those just signed."""
         if event.seq is None:
             return
-        body = b"" if made_here else _body(event)
+        body = b"" if made_here else _body(event).encode("ascii")
         self._chain = self._signed[event.seq] if made_here else sha256(self._chain + body).digest()
-        if not isinstance(event, _CARRIERS):
+        if event.__class__ not in _CARRIERS:
             return
         if made_here:
             self._ours.add(event.seq)
@@ -99,25 +103,27 @@ class Authority:
         else:
             self._foreign[event.seq] = event.mac, self._chain, None
 
-    def sign(self, events: Sequence[Event], last_seq: int) -> list[Event]:
+    def sign(self, events: Sequence[Event], last_seq: int) -> EncodedEvents:
         """The events with their digests, as they will stand behind event `last_seq`, which is the last one applied."""
-        signed, chain = [], self._chain
+        signed, bodies, chain = [], [], self._chain
         self._signed = {}
         for seq, event in enumerate(events, start=last_seq + 1):
-            body = _body(event)
+            text = _body(event)
+            body, mac = text.encode("ascii"), None
             chain = sha256(chain + body).digest()
-            mac = self._mac(event, seq, body, chain) if isinstance(event, _CARRIERS) else None
+            if event.__class__ in _CARRIERS:
+                mac = self._mac(event, seq, body, chain)
             self._signed[seq] = chain
             signed.append(event if mac is event.mac else changed(event, mac=mac))
-        return signed
+            bodies.append(text if mac is None else f'{text},"mac":"{mac}"')
+        return EncodedEvents(signed, bodies)
 
     def _mac(self, event: Event, seq: int, body: bytes, chain: bytes) -> str | None:
         is_fork = isinstance(event, SessionForked)
         if self.problem is None:
             try:
-                return self._seal.digest(
-                    _FORK if is_fork else _PURPOSE, *_place(self.session_id, seq), body if is_fork else chain
-                )
+                purpose, covered = (_FORK, body) if is_fork else (_PURPOSE, chain)
+                return self._seal.digest(purpose, self._name, b"%d" % seq, covered)
             except OptionsError as error:
                 self.problem = str(error)
         return None
@@ -192,9 +198,10 @@ def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> l
     return sorted((event for event in found if not authority.is_ours(event)), key=lambda event: event.seq or 0)
 
 
-def _body(event: Event) -> bytes:
+def _body(event: Event) -> str:
     """The event's own fields as JSON, without its digest."""
-    return _MAC_AT_END.sub("", encode_event(event)).encode("ascii")
+    text = encode_event(event)
+    return text if event.mac is None and not isinstance(event, UnknownEvent) else _MAC_AT_END.sub("", text)
 
 
 def _place(session_id: str, seq: int) -> tuple[bytes, bytes]:

@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import isfinite
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -25,7 +24,7 @@ from ..errors import (
 from ..events import Event
 from ..frozen import frozen
 from ..patterns import regex
-from ..serialization import dumps_event, dumps_json, loads_event
+from ..serialization import dumps_event, dumps_time, loads_event
 from ..text import printable
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.summary import (
@@ -37,7 +36,7 @@ from .folds.summary import (
     summary_matches,
 )
 from .folds.view import KeptView
-from .log.line import encode_event, stamp_event
+from .log.line import EncodedEvents, encode_event, encode_events, stamp_event
 
 MAX_ID_CHARS = 200
 # A follower without a better way looks this often: soon after news, then ever less often.
@@ -377,17 +376,22 @@ class SessionStore(ABC):
 
 def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list[Event]:
     """The events as they are stored: numbered from `first_seq` on, with the time."""
-    return [stamp_event(event, first_seq + index, now) for index, event in enumerate(events)]
+    stamped = [stamp_event(event, first_seq + index, now) for index, event in enumerate(events)]
+    return EncodedEvents(stamped, events.bodies) if isinstance(events, EncodedEvents) else stamped
 
 
-def dumps_stored(event: Event) -> str:
+def dumps_all_stored(events: Sequence[Event]) -> list[str]:
+    """`dumps_stored` of each stamped event; what is encoded already is not encoded again."""
+    return [dumps_stored(event, body) for event, body in zip(events, encode_events(events), strict=True)]
+
+
+def dumps_stored(event: Event, body: str | None = None) -> str:
     """The JSON of a stamped event as a database keeps it: ASCII, so U+0000 and lone surrogates survive every server.
 
-    Raises `InvalidEventError` for what JSON cannot say, and for values nested deeper than every reader can follow.
+    `body` is what `encode_event` gives, when that is known already. Raises `InvalidEventError` for what JSON cannot say, and
+    for values nested deeper than every reader can follow.
     """
-    # The shortest text of a float is its JSON; a second run of the encoder would cost as much as the event's own.
-    ts = repr(event.ts) if event.ts.__class__ is float and isfinite(event.ts) else dumps_json(event.ts)
-    return f'{{"seq":{event.seq},"ts":{ts},{encode_event(event)}}}'
+    return f'{{"seq":{event.seq},"ts":{dumps_time(event.ts or 0)},{body or encode_event(event)}}}'
 
 
 def loads_stored(session_id: str, seq: int, text: str) -> Event:

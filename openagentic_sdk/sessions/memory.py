@@ -31,7 +31,7 @@ from .base import (
     check_expected_seq,
     check_sequence,
     check_session_id,
-    dumps_stored,
+    dumps_all_stored,
     loads_stored,
     stamp_events,
 )
@@ -143,7 +143,7 @@ class MemorySessionStore(SessionStore):
     def _add(
         self, session_id: str, created_at: float, metadata: str, events: list[Event], blobs: dict[str, bytes]
     ) -> str:
-        lines = [dumps_stored(event) for event in events]
+        lines = dumps_all_stored(events)
         start = start_summary(check_session_id(session_id), created_at, loads_json(metadata))
         summary = fold_session_summary(start, events)
         with self._guard:
@@ -160,7 +160,7 @@ class MemorySessionStore(SessionStore):
             if self._sessions.get(writer.session_id) is not session:
                 raise ConcurrencyError(writer.session_id, writer.last_seq, 0)
             stamped = stamp_events(events, first_seq=last_seq + 1, now=self._clock.now())
-            session.lines.extend([dumps_stored(event) for event in stamped])
+            session.lines.extend(dumps_all_stored(stamped))
             session.summary = fold_session_summary(session.summary, stamped)
             session.updated = self._tick()
             writer.last_seq = len(session.lines)

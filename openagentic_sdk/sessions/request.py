@@ -8,17 +8,18 @@ rebuild a request from the log and compare.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
-_CANONICAL = json.JSONEncoder(ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+from ..serialization import json_encoder
+
+_canonical = json_encoder(sort_keys=True, separators=(",", ":"))
 
 
 def canonical_json(value: Any) -> bytes:
     """One canonical line, without its newline."""
-    return _CANONICAL.encode(value).encode("ascii")
+    return _canonical(value).encode("ascii")
 
 
 def json_sha256(value: Any) -> str:

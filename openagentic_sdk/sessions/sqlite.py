@@ -35,12 +35,12 @@ from .base import (
     check_expected_seq,
     check_sequence,
     check_session_id,
-    dumps_stored,
+    dumps_all_stored,
     stamp_events,
 )
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
-from .log.line import is_barrier, stamp_event
+from .log.line import is_barrier
 from .stores.database import DatabaseStore, Position, changed_metadata
 from .stores.lease_file import LeaseFile, living_holder
 from .stores.log_state import Head, copied_head, read_head
@@ -261,9 +261,10 @@ class SqliteSessionStore(DatabaseStore):
     def _write(self, db: sqlite3.Connection, key: int, head: Head, events: Sequence[Event]) -> Head:
         """Insert numbered events behind `head`, and keep the summary where they change more than its counters."""
         rows, updated = [], head.updated
-        for seq, event in enumerate(events, start=head.last_seq + 1):
+        lines = dumps_all_stored(events)
+        for seq, (event, line) in enumerate(zip(events, lines, strict=True), start=head.last_seq + 1):
             updated = time_after(updated, event.ts)
-            rows.append((place_of(key, seq), updated, dumps_stored(event)))
+            rows.append((place_of(key, seq), updated, line))
         db.executemany(_INSERT, rows)
         db.execute(_TOUCH, (key,))
         head = head.after(events)
@@ -348,12 +349,13 @@ class SqliteSessionStore(DatabaseStore):
                 head, writer.metadata = self._position_in(db, writer.session_id).head, metadata
             return self._insert(db, writer.key, head, events)
 
-    def _append_one(self, writer: _SqliteWriter, event: Event, updated: float) -> bool:
+    def _append_one(self, writer: _SqliteWriter, stamped: Sequence[Event], updated: float) -> bool:
         """Append a stamped event that changes nothing of the session's row, in one statement; False: nothing is stored.
 
         Most events of a run are like this: its row is the newest already, and only a counter of its summary moves.
         """
-        values = (place_of(writer.key, event.seq or 0), updated, dumps_stored(event), writer.key, writer.epoch)
+        [event], [line] = stamped, dumps_all_stored(stamped)
+        values = (place_of(writer.key, event.seq or 0), updated, line, writer.key, writer.epoch)
         # What goes wrong here, the long way meets again and says what it is.
         return self._file.changes_one(_INSERT_ONE, values, durable=self._is_durable((event,)))
 
@@ -430,11 +432,11 @@ class _SqliteWriter(SessionWriter):
     def _append(self, events: Sequence[Event]) -> list[Event]:
         if len(events) == 1 and self._last_seq and not moves_summary(events[0]):
             now = self._store._clock.now()
-            event = stamp_event(events[0], self._last_seq + 1, now)
+            stamped = stamp_events(events, first_seq=self._last_seq + 1, now=now)
             updated = time_after(self._updated, now)
-            if self._store._append_one(self, event, updated):
+            if self._store._append_one(self, stamped, updated):
                 self._last_seq, self._updated = self._last_seq + 1, updated
-                return [event]
+                return stamped
         stored, self._head = self._store._append(self, events)
         self._last_seq, self._updated = self._head.last_seq, self._head.updated
         return stored

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import io
 import os
 import tempfile
@@ -37,6 +38,7 @@ from openagentic_sdk.runs.background import answer_question, submit
 from openagentic_sdk.sessions.archive import archive_session, restore_session
 from openagentic_sdk.sessions.authority import Authority
 from openagentic_sdk.sessions.lifecycle import fork_session, rename_session
+from openagentic_sdk.sessions.log.line import encode_event
 from openagentic_sdk.sessions.log.verify import salvage, verify_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.request import json_sha256
@@ -399,6 +401,28 @@ class AuthorityTest(unittest.TestCase):
         result = next(event for event in events if isinstance(event, ToolResult))
         self.assertEqual((result.output["stdout"], result.outcome), ("end\n", "ok"))
         self.assertNotIn(secret, repr(events))
+
+    def test_a_digest_is_the_hmac_of_its_parts_whatever_the_length_of_the_key(self) -> None:
+        for size in (32, 63, 64, 65, 200):
+            path = self.place / f"key-{size}"
+            path.write_text("k" * size)
+            path.chmod(0o600)
+            expected = hmac.new(b"k" * size, b"1:a0:300:" + b"x" * 300, "sha256").hexdigest()
+            seal = Seal(path)
+            for _ in range(2):
+                self.assertEqual(seal.digest(b"a", b"", b"x" * 300), expected)
+            self.assertTrue(seal.matches(expected, b"a", b"", b"x" * 300))
+            self.assertFalse(seal.matches(expected, b"a", b"x" * 300))
+
+    def test_what_is_stored_is_byte_for_byte_what_was_signed(self) -> None:
+        events = [UserMessage("hi"), ToolUse("c", "Bash", {"command": "ls", "n": [1.5, None, True, {}]})]
+        signed = Authority("s", Seal(self.key)).sign(events, 0)
+        for store in (self.store, MemorySessionStore(), SqliteSessionStore(self.place / "s.db")):
+            store.create_session(session_id="s")
+            with store.open_writer("s") as writer:
+                writer.append(signed)
+            again = store.read_events("s")
+            self.assertEqual([encode_event(event) for event in again], list(signed.bodies))
 
     def test_a_key_that_others_can_read_signs_nothing_and_the_run_says_so(self) -> None:
         self.run_it("hi", self.options(["Hello."]))

@@ -13,7 +13,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,8 @@ def cost(
 
     `tier` is the service tier that the answer names, or `batch`.
     """
-    tokens = normalize_usage(usage)
     price = find_price(model, built_in_prices() if prices is None else prices)
+    tokens = None if price is None else normalize_usage(usage)
     if tokens is None or price is None:
         return None
     factor = 1.0 if tier is None else {**_TIERS, **price.get("tiers", {})}.get(tier.lower())
@@ -88,11 +88,14 @@ def session_cost(events: Iterable[Event]) -> float | None:
 
 def find_price(model: str | None, prices: PriceTable) -> Price | None:
     """The price of a model: under its exact name, without the maker in front, or without a release date behind."""
-    if not model:
-        return None
+    return next((prices[name] for name in _priced_names(model) if name in prices), None) if model else None
+
+
+@lru_cache(maxsize=64)
+def _priced_names(model: str) -> tuple[str, ...]:
+    """The names under which a table may have this model's price."""
     bare = next((model[len(maker) :] for maker in _MAKERS if model.startswith(maker)), model)
-    names = (model, bare, re.sub(_RELEASE, "", bare))
-    return next((prices[name] for name in names if name in prices), None)
+    return model, bare, re.sub(_RELEASE, "", bare)
 
 
 @cache

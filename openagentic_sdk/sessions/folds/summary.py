@@ -25,7 +25,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import frozen
+from ...frozen import changed, frozen
 from ...text import is_plain
 from .usage import normalize_usage
 
@@ -108,6 +108,32 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
 def moves_summary(event: Event) -> bool:
     """Whether the event changes more of a summary than `events` and `updated`."""
     return event.type in _MOVING
+
+
+def only_spends(event: Event) -> bool:
+    """Whether the event changes no more of a summary than `events`, `updated`, `tokens` and `cost_usd`."""
+    return event.type in _SPENDING or event.type not in _MOVING
+
+
+def counted(summary: SessionSummary, events: Iterable[Event]) -> SessionSummary:
+    """The summary after events that `only_spends` is true of, and not the first of a log: what the fold gives, for less."""
+    seq, updated, tokens, cost_usd = summary.events, summary.updated, summary.tokens, summary.cost_usd
+    for event in events:
+        seq, updated = event.seq or seq + 1, time_after(updated, event.ts)
+        if isinstance(event, ModelResponse | SubagentFinished):
+            tokens, cost_usd = spent_after(tokens, cost_usd, event)
+    return changed(summary, events=seq, updated=updated, tokens=tokens, cost_usd=cost_usd)
+
+
+def spent_after(
+    tokens: int, cost_usd: float | None, event: ModelResponse | SubagentFinished
+) -> tuple[int, float | None]:
+    """`tokens` and `cost_usd` of a summary behind an event that spends; given are those before it."""
+    tokens += total_tokens(event.usage)
+    if event.cost_usd is None:
+        return tokens, cost_usd
+    cost_usd = (cost_usd or 0.0) + event.cost_usd
+    return tokens, cost_usd if isfinite(cost_usd) else None
 
 
 def time_after(updated: float, ts: float | None) -> float:
@@ -194,6 +220,7 @@ def total_tokens(usage: Mapping[str, Any] | None) -> int:
     return normal["input_tokens"] + normal["output_tokens"] if normal else 0
 
 
+_SPENDING = frozenset({ModelResponse.type, SubagentFinished.type})
 # What changes more of a summary than its counters.
 _MOVING = frozenset(
     kind.type
@@ -243,10 +270,7 @@ def _apply(state: dict[str, Any], event: Event) -> None:
         case ModelContext():
             state["model"] = event.model
         case ModelResponse() | SubagentFinished():
-            state["tokens"] += total_tokens(event.usage)
-            if event.cost_usd is not None:
-                cost_usd = (state["cost_usd"] or 0.0) + event.cost_usd
-                state["cost_usd"] = cost_usd if isfinite(cost_usd) else None
+            state["tokens"], state["cost_usd"] = spent_after(state["tokens"], state["cost_usd"], event)
         case SessionForked():
             # What was copied was paid for by the parent.
             state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None, open_questions=())

@@ -18,12 +18,19 @@ Usage = dict[str, int]
 
 HOUR = "cache_write_1h_tokens"
 FIELDS = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+_NORMAL_FORMS = (FIELDS, (*FIELDS, HOUR))
+
+
+def _paths(*names: str) -> tuple[tuple[str, str], ...]:
+    """Where to look: the object, empty for the outermost, and the key in it."""
+    return tuple((path.rpartition(".")[0], path.rpartition(".")[2]) for path in names)
+
 
 # Where vendors keep each number, first hit wins: chat completions, Responses, Messages, and what DeepSeek, Moonshot and the
 # Hugging Face router put elsewhere. A dot goes one object down.
-_INPUT = ("input_tokens", "prompt_tokens")
-_OUTPUT = ("output_tokens", "completion_tokens")
-_CACHED = (
+_INPUT = _paths("input_tokens", "prompt_tokens")
+_OUTPUT = _paths("output_tokens", "completion_tokens")
+_CACHED = _paths(
     "cached_input_tokens",
     "cache_read_input_tokens",
     "prompt_tokens_details.cached_tokens",
@@ -31,14 +38,14 @@ _CACHED = (
     "prompt_cache_hit_tokens",
     "cached_tokens",
 )
-_WRITTEN = (
+_WRITTEN = _paths(
     "cache_write_tokens",
     "cache_creation_input_tokens",
     "prompt_tokens_details.cache_write_tokens",
     "input_tokens_details.cache_write_tokens",
 )
-_WRITTEN_1H = (HOUR, "cache_creation.ephemeral_1h_input_tokens")
-_REASONING = (
+_WRITTEN_1H = _paths(HOUR, "cache_creation.ephemeral_1h_input_tokens")
+_REASONING = _paths(
     "reasoning_tokens",
     "completion_tokens_details.reasoning_tokens",
     "output_tokens_details.reasoning_tokens",
@@ -52,9 +59,9 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
     other kind. xAI and Gemini leave reasoning out of `completion_tokens` but not out of `total_tokens`; whatever the total
     has above the parts was output.
     """
-    if not isinstance(raw, Mapping):
+    if raw.__class__ is not dict and not isinstance(raw, Mapping):
         return None
-    if tuple(raw) in (FIELDS, (*FIELDS, HOUR)) and all(value.__class__ is int for value in raw.values()):
+    if tuple(raw) in _NORMAL_FORMS and {*map(type, raw.values())} == {int}:
         return dict(raw)  # it is in the normal form already
     prompt, answer = _first(raw, _INPUT), _first(raw, _OUTPUT)
     if prompt is None and answer is None:
@@ -118,12 +125,11 @@ def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinish
     return spending
 
 
-def _first(raw: Mapping[str, Any], paths: tuple[str, ...]) -> int | None:
-    for path in paths:
-        outer, _, inner = path.rpartition(".")
+def _first(raw: Mapping[str, Any], paths: tuple[tuple[str, str], ...]) -> int | None:
+    for outer, inner in paths:
         holder = raw.get(outer) if outer else raw
-        number = _count(holder.get(inner)) if isinstance(holder, Mapping) else None
-        if number is not None:
+        value = holder.get(inner) if holder.__class__ is dict or isinstance(holder, Mapping) else None
+        if value is not None and (number := _count(value)) is not None:
             return number
     return None
 

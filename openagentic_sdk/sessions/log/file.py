@@ -26,11 +26,11 @@ from ...errors import (
     StorageError,
 )
 from ...events import Event, LogRecovered
-from ...serialization import dumps_json
+from ...serialization import dumps_time
 from ..base import SessionWriter
 from ..folds.view import KeptView
 from .blocks import read_range
-from .line import FORMAT_VERSION, encode_event, is_barrier, seal_line, stamp_event
+from .line import FORMAT_VERSION, encode_event, encode_events, is_barrier, seal_line, stamp_event
 from .lock import lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile
@@ -98,13 +98,13 @@ class LogWriter(SessionWriter):
         return self._durability == "fsync" or (self._durability == "barrier" and any(map(is_barrier, events)))
 
     def append(self, events: Sequence[Event]) -> list[Event]:
-        bodies = [encode_event(event) for event in events]
+        bodies = encode_events(events)
         if not bodies:
             return []
         with self._own_lock():
             self._check_handle()
             now = self._clock.now()
-            ts, seq, crc = dumps_json(now), self._seq, self._crc
+            ts, seq, crc = dumps_time(now), self._seq, self._crc
             stored, lines = [], []
             for event, body in zip(events, bodies, strict=True):
                 seq += 1
@@ -279,7 +279,7 @@ def seal_events(events: Iterable[Event], position: Position, now: float) -> Iter
     """The lines of a log that is on disk before anybody sees it, behind `position`. Times are kept, `now` fills in."""
     seq, crc = position.seq, position.crc
     for event in events:
-        ts = dumps_json(now if event.ts is None else event.ts)
+        ts = dumps_time(now if event.ts is None else event.ts)
         line, crc = seal_line(encode_event(event), seq=seq + 1, ts=ts, dur=seq, crc=crc)
         seq += 1
         yield line

@@ -10,6 +10,7 @@ reader can check any log. Lines with neither of the two, as older tools wrote th
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -27,9 +28,8 @@ from ...events import (
     ToolStarted,
     UnknownEvent,
     UserMessage,
-    changed,
 )
-from ...frozen import frozen
+from ...frozen import changed, frozen
 from ...patterns import regex
 from ...serialization import DECODER, dumps_fields, dumps_values, event_from_dict
 
@@ -87,6 +87,19 @@ def encode_event(event: Event) -> str:
     if not isinstance(event.data.get("type"), str):
         raise InvalidEventError(f"an event needs a type of kind str, not {event.data.get('type')!r}")
     return dumps_values({name: value for name, value in event.data.items() if name not in _ENVELOPE})
+
+
+class EncodedEvents(list[Event]):
+    """Events on their way into a log, each with the JSON that `encode_event` gives: what signed them has made it already."""
+
+    def __init__(self, events: Iterable[Event], bodies: Sequence[str]) -> None:
+        super().__init__(events)
+        self.bodies = bodies
+
+
+def encode_events(events: Sequence[Event]) -> Sequence[str]:
+    """The JSON of each event, as `encode_event` gives it."""
+    return events.bodies if isinstance(events, EncodedEvents) else [encode_event(event) for event in events]
 
 
 def seal_line(body: str, *, seq: int, ts: str, dur: int, crc: int) -> tuple[bytes, int]:

@@ -15,8 +15,14 @@ from ...errors import InvalidEventError, SessionError
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
-from ..folds.summary import SessionSummary, moves_summary, summary_from_dict, summary_to_dict, time_after
-from ..stores.log_state import Head
+from ..folds.summary import (
+    SessionSummary,
+    counted,
+    fold_session_summary,
+    only_spends,
+    summary_from_dict,
+    summary_to_dict,
+)
 from .scan import Position
 
 
@@ -28,8 +34,8 @@ class KeptSummary:
     position: Position
 
     def to_json(self) -> bytes:
-        here, head = self.position, _head_text(self.summary)
-        return head + _tail_text(here.offset, here.seq, here.crc, self.summary.updated, crc32(head))
+        head = _head_text(self.summary)
+        return head + _tail_text(self.position.offset, self.position.crc, self.summary, crc32(head))
 
     @classmethod
     def from_json(cls, text: bytes) -> KeptSummary | None:
@@ -44,7 +50,7 @@ class KeptSummary:
         if data["crc"] < 0 or not 0 <= data["seq"] <= data["offset"]:
             return None
         folded = data.get("summary")
-        counters = {"events": data["seq"], "updated": data.get("updated")}
+        counters = {"events": data["seq"], **{name: data.get(name) for name in _COUNTERS}}
         summary = summary_from_dict({**folded, **counters}) if isinstance(folded, dict) else None
         return cls(summary, Position(data["offset"], data["seq"], data["crc"])) if summary else None
 
@@ -72,26 +78,22 @@ class SummaryFile:
             return
         self._fd, kept = found
         self._room = os.fstat(self._fd).st_size
-        self._seq, self._head = kept.position.seq, Head(kept.summary)
-        self._updated = self._head.updated
+        self._summary = kept.summary
         # Not known to be in the file before the first append has written them.
         self._head_bytes = self._head_crc = 0
 
     def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
         """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`."""
-        if self._fd < 0 or events[0].seq != self._seq + 1:
+        if self._fd < 0 or events[0].seq != self._summary.events + 1:
             # An append was interrupted before it came here.
             self.close()
             return
-        if not (self._seq and self._head_bytes) or any(map(moves_summary, events)):
-            self._head = self._head.counted(self._seq, self._updated).after(events)
-            self._seq, self._updated = self._head.last_seq, self._head.updated
+        if not (self._summary.events and self._head_bytes and all(map(only_spends, events))):
+            self._summary = fold_session_summary(self._summary, events)
             self._write_all(offset, crc)
             return
-        for event in events:
-            self._updated = time_after(self._updated, event.ts)
-        self._seq += len(events)
-        text = _tail_text(offset, self._seq, crc, self._updated, self._head_crc)
+        self._summary = counted(self._summary, events)
+        text = _tail_text(offset, crc, self._summary, self._head_crc)
         try:
             os.pwrite(self._fd, text, self._head_bytes)
         except OSError:
@@ -101,11 +103,11 @@ class SummaryFile:
         try:
             if not os.fstat(self._fd).st_nlink:
                 # A list that looked between an event and its summary has put its own in this one's place.
-                self._begin(Position(offset, self._seq, crc))
+                self._begin(Position(offset, self._summary.events, crc))
                 return
-            text = _head_text(self._head.summary)
+            text = _head_text(self._summary)
             self._head_bytes, self._head_crc = len(text), crc32(text)
-            text += _tail_text(offset, self._seq, crc, self._head.summary.updated, self._head_crc)
+            text += _tail_text(offset, crc, self._summary, self._head_crc)
             self._room = max(self._room, len(text))
             # What a longer text left behind is blanked out.
             os.pwrite(self._fd, text.ljust(self._room), 0)
@@ -121,11 +123,18 @@ class SummaryFile:
                 os.close(fd)
 
 
+# What the tail says, and the head leaves out.
+_COUNTERS = ("updated", "tokens", "cost_usd")
+
+
 def _head_text(summary: SessionSummary) -> bytes:
-    return f'{{"summary":{dumps_json(summary_to_dict(summary))}'.encode("ascii")
+    shown = {name: value for name, value in summary_to_dict(summary).items() if name not in _COUNTERS}
+    return f'{{"summary":{dumps_json(shown)}'.encode("ascii")
 
 
-def _tail_text(offset: int, seq: int, crc: int, updated: float, head_crc: int) -> bytes:
-    """The counters, which most events move and nothing else: always as long, so that they alone can be written anew."""
-    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a' % (offset, seq, crc, updated)
+def _tail_text(offset: int, crc: int, summary: SessionSummary, head_crc: int) -> bytes:
+    """What most events change and nothing else: always as long, so that it alone can be written anew."""
+    cost_usd = b"null" if summary.cost_usd is None else b"%a" % summary.cost_usd
+    counters = offset, summary.events, crc, summary.updated, summary.tokens, cost_usd
+    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a,"tokens":%20d,"cost_usd":%24s' % counters
     return text + b',"check":"%08x"}\n' % crc32(text, head_crc)

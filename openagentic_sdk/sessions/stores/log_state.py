@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...events import Event
-from ...frozen import frozen
+from ...frozen import changed, frozen
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import SessionSummary, fold_session_summary, start_summary, summary_from_dict, summary_to_dict
 
@@ -33,7 +33,7 @@ class Head:
 
     def counted(self, last_seq: int, updated: float) -> Head:
         """The head when events up to `last_seq` have been appended that change nothing but the counters."""
-        return Head(replace(self.summary, events=last_seq, updated=updated), self.is_kept)
+        return Head(changed(self.summary, events=last_seq, updated=updated), self.is_kept)
 
     def after(self, events: Iterable[Event]) -> Head:
         """The head when these stored events have been appended."""

@@ -24,7 +24,7 @@ from ...errors import (
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import loads_json
-from ..base import SessionWriter, check_expected_seq, dumps_stored, stamp_events
+from ..base import SessionWriter, check_expected_seq, dumps_all_stored, stamp_events
 from ..folds.summary import moves_summary, start_summary, time_after
 from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
@@ -48,7 +48,7 @@ class Batch:
     @classmethod
     def of(cls, head: Head, stamped: Sequence[Event]) -> Batch:
         # First, for it refuses what is no event.
-        lines = tuple(map(dumps_stored, stamped))
+        lines = tuple(dumps_all_stored(stamped))
         expected_seq, updated, times = head.last_seq, head.updated, []
         for event in stamped:
             updated = time_after(updated, event.ts)
