@@ -211,6 +211,8 @@ class PermissionGate:
             result = facts.result(verdict)
         if result.allowed and known.tool_use_id:
             judged = facts if result.updated_input is None else facts.with_input(result.updated_input)
+            if not judged.subject.accesses:
+                return result
             kept = self._memory.paths.get(known.tool_use_id, frozenset())
             paths = {(access.places.real, access.write) for access in judged.subject.accesses}
             self._memory.paths[known.tool_use_id] = kept | paths

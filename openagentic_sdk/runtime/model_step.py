@@ -23,12 +23,12 @@ from ..events import (
 from ..frozen import frozen
 from ..providers import base as wire
 from ..providers.calls import without_unfinished_calls
-from ..providers.wrap import ask
+from ..providers.wrap import ask, streams, whole
 from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import fit_rewritten, system_messages
 from ..sessions.request import request_sha256
-from ..threads import Guest, error_words, run_in_thread
+from ..threads import Guest, call_guest, error_words, run_in_thread
 from .agent import Run, RunStopped
 from .channel import EventChannel
 from .context import update_context
@@ -158,6 +158,7 @@ class _Answer:
         self._first_at: float | None = None
         self._attempt = 1
         self._model = request.model
+        self._name = f"provider {run.agent.provider.name}"
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[wire.ToolCall] = []
@@ -166,6 +167,8 @@ class _Answer:
 
     async def receive(self) -> wire.ModelOutput:
         """The whole answer; its pieces are shown as they come. Raises `IncompleteResponseError` for one that was cut."""
+        if not streams(self._run.agent.provider):
+            return self._complete(self._fitting(await call_guest(self._ask_whole, self._name)))
         pieces = EventChannel[wire.StreamEvent]()
         done: list[wire.Done] = []
 
@@ -190,7 +193,7 @@ class _Answer:
                 with suppress(RuntimeError):  # one that was left behind in the middle cannot be closed
                     await answer.aclose()
 
-        reading = Guest(read_all, f"provider {self._run.agent.provider.name}")
+        reading = Guest(read_all, self._name)
         try:
             while (event := await pieces.receive()) is not None:
                 if self._run.deadline.remaining_s() == 0:
@@ -207,6 +210,13 @@ class _Answer:
             return self._complete(self._fitting(done[0].output or self._output(done[0])))
         raise IncompleteResponseError(
             "the model's answer stopped before it was complete: send the prompt again", partial_text="".join(self._text)
+        )
+
+    async def _ask_whole(self) -> wire.ModelOutput:
+        agent, request = self._run.agent, self._request
+        messages = await with_data(self._run, request.messages)
+        return await whole(agent.provider).complete(
+            model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key
         )
 
     async def _take(self, event: wire.StreamEvent) -> None:
@@ -323,7 +333,7 @@ class _Answer:
         normal, cost = normalize_usage(output.usage), output.cost_usd
         if cost is None:
             cost = run.agent.cost(normal, model, output.service_tier)
-        if cost is None:  # a gateway may answer under another name than it was asked under
+        if cost is None and model != self._model:  # a gateway may answer under another name than it was asked under
             cost = run.agent.cost(normal, self._model, output.service_tier)
         run.budget.charge(normal, cost)
         return ModelResponse(

@@ -87,15 +87,16 @@ class Authority:
         """Take one more event into account, in the order of their `seq`; `made_here` is for those just signed."""
         if event.seq is None:
             return
-        body = b"" if made_here else _body(event).encode("ascii")
-        self._chain = self._signed[event.seq] if made_here else sha256(self._chain + body).digest()
-        if event.__class__ not in _CARRIERS:
-            return
         if made_here:
-            self._ours.add(event.seq)
-        elif event.mac is None:
+            self._chain = self._signed[event.seq]
+            if event.__class__ in _CARRIERS:
+                self._ours.add(event.seq)
             return
-        elif isinstance(event, SessionForked):
+        body = _body(event).encode("ascii")
+        self._chain = sha256(self._chain + body).digest()
+        if event.__class__ not in _CARRIERS or event.mac is None:
+            return
+        if isinstance(event, SessionForked):
             self._foreign[event.seq] = event.mac, body, (event.parent_session_id, event.parent_seq)
             self._settle_fork(event.seq, self.session_id)
         elif self._matches(event.mac, self.session_id, event.seq, self._chain):

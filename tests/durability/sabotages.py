@@ -89,7 +89,7 @@ SABOTAGES = (
     Sabotage(
         "the size is not checked before an append",
         "sessions/log/file.py",
-        "        if stat.st_size != self._end:\n",
+        "        if size != self._end:\n",
         "        if False:\n",
         (DISK + "test_a_writer_that_ignores_the_lock_is_noticed_before_the_next_append",),
     ),

@@ -25,7 +25,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import changed, frozen
+from ...frozen import frozen
 from ...text import is_plain
 from .usage import normalize_usage
 
@@ -115,14 +115,18 @@ def only_spends(event: Event) -> bool:
     return event.type in _SPENDING or event.type not in _MOVING
 
 
-def counted(summary: SessionSummary, events: Iterable[Event]) -> SessionSummary:
-    """The summary after events that `only_spends` is true of, and not the first of a log: what the fold gives, for less."""
-    seq, updated, tokens, cost_usd = summary.events, summary.updated, summary.tokens, summary.cost_usd
+# `events`, `updated`, `tokens` and `cost_usd` of a summary.
+Counters = tuple[int, float, int, float | None]
+
+
+def counted(counters: Counters, events: Iterable[Event]) -> Counters:
+    """What the fold makes of these behind events that `only_spends` is true of, and that are not the first of a log."""
+    seq, updated, tokens, cost_usd = counters
     for event in events:
         seq, updated = event.seq or seq + 1, time_after(updated, event.ts)
-        if isinstance(event, ModelResponse | SubagentFinished):
+        if event.type in _SPENDING and isinstance(event, ModelResponse | SubagentFinished):
             tokens, cost_usd = spent_after(tokens, cost_usd, event)
-    return changed(summary, events=seq, updated=updated, tokens=tokens, cost_usd=cost_usd)
+    return seq, updated, tokens, cost_usd
 
 
 def spent_after(

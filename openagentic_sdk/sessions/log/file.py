@@ -102,7 +102,10 @@ class LogWriter(SessionWriter):
         if not bodies:
             return []
         with self._own_lock():
-            self._check_handle()
+            if any(map(is_barrier, events)):
+                self._check_handle()
+            else:
+                self._check_end()
             now = self._clock.now()
             ts, seq, crc = dumps_time(now), self._seq, self._crc
             stored, lines = [], []
@@ -191,7 +194,22 @@ class LogWriter(SessionWriter):
         if stat.st_nlink == 0:
             self._unusable = "its file was deleted"
             self._check_usable()
-        if stat.st_size != self._end:
+        self._check_size(stat.st_size)
+
+    def _check_end(self) -> None:
+        """Raise unless the log ends where we left it. That it was deleted, the next event that matters notices: looking for
+        that too costs as much as writing a line.
+        """
+        self._check_usable()
+        try:
+            size = self._disk.lseek(self._fd, 0, os.SEEK_END)
+        except OSError as error:
+            self._unusable = f"its file cannot be looked at ({error.strerror})"
+            raise self._storage_error("could not be appended to", error) from error
+        self._check_size(size)
+
+    def _check_size(self, size: int) -> None:
+        if size != self._end:
             self._unusable = "somebody wrote to it in spite of the lock"
             raise ConcurrencyError(
                 self.session_id, self._seq, find_end(self._disk, self._fd, self.session_id).position.seq

@@ -13,9 +13,10 @@ from zlib import crc32
 
 from ...errors import InvalidEventError, SessionError
 from ...events import Event
-from ...frozen import frozen
+from ...frozen import changed, frozen
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import (
+    Counters,
     SessionSummary,
     counted,
     fold_session_summary,
@@ -35,7 +36,7 @@ class KeptSummary:
 
     def to_json(self) -> bytes:
         head = _head_text(self.summary)
-        return head + _tail_text(self.position.offset, self.position.crc, self.summary, crc32(head))
+        return head + _tail_text(self.position.offset, self.position.crc, _counters(self.summary), crc32(head))
 
     @classmethod
     def from_json(cls, text: bytes) -> KeptSummary | None:
@@ -78,22 +79,25 @@ class SummaryFile:
             return
         self._fd, kept = found
         self._room = os.fstat(self._fd).st_size
-        self._summary = kept.summary
+        self._summary, self._counters = kept.summary, _counters(kept.summary)
         # Not known to be in the file before the first append has written them.
         self._head_bytes = self._head_crc = 0
 
     def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
         """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`."""
-        if self._fd < 0 or events[0].seq != self._summary.events + 1:
+        if self._fd < 0 or events[0].seq != self._counters[0] + 1:
             # An append was interrupted before it came here.
             self.close()
             return
-        if not (self._summary.events and self._head_bytes and all(map(only_spends, events))):
-            self._summary = fold_session_summary(self._summary, events)
+        if not (self._counters[0] and self._head_bytes and all(map(only_spends, events))):
+            seq, updated, tokens, cost_usd = self._counters
+            known = changed(self._summary, events=seq, updated=updated, tokens=tokens, cost_usd=cost_usd)
+            self._summary = fold_session_summary(known, events)
+            self._counters = _counters(self._summary)
             self._write_all(offset, crc)
             return
-        self._summary = counted(self._summary, events)
-        text = _tail_text(offset, crc, self._summary, self._head_crc)
+        self._counters = counted(self._counters, events)
+        text = _tail_text(offset, crc, self._counters, self._head_crc)
         try:
             os.pwrite(self._fd, text, self._head_bytes)
         except OSError:
@@ -103,11 +107,11 @@ class SummaryFile:
         try:
             if not os.fstat(self._fd).st_nlink:
                 # A list that looked between an event and its summary has put its own in this one's place.
-                self._begin(Position(offset, self._summary.events, crc))
+                self._begin(Position(offset, self._counters[0], crc))
                 return
             text = _head_text(self._summary)
             self._head_bytes, self._head_crc = len(text), crc32(text)
-            text += _tail_text(offset, crc, self._summary, self._head_crc)
+            text += _tail_text(offset, crc, self._counters, self._head_crc)
             self._room = max(self._room, len(text))
             # What a longer text left behind is blanked out.
             os.pwrite(self._fd, text.ljust(self._room), 0)
@@ -127,14 +131,18 @@ class SummaryFile:
 _COUNTERS = ("updated", "tokens", "cost_usd")
 
 
+def _counters(summary: SessionSummary) -> Counters:
+    return summary.events, summary.updated, summary.tokens, summary.cost_usd
+
+
 def _head_text(summary: SessionSummary) -> bytes:
     shown = {name: value for name, value in summary_to_dict(summary).items() if name not in _COUNTERS}
     return f'{{"summary":{dumps_json(shown)}'.encode("ascii")
 
 
-def _tail_text(offset: int, crc: int, summary: SessionSummary, head_crc: int) -> bytes:
+def _tail_text(offset: int, crc: int, counters: Counters, head_crc: int) -> bytes:
     """What most events change and nothing else: always as long, so that it alone can be written anew."""
-    cost_usd = b"null" if summary.cost_usd is None else b"%a" % summary.cost_usd
-    counters = offset, summary.events, crc, summary.updated, summary.tokens, cost_usd
-    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a,"tokens":%20d,"cost_usd":%24s' % counters
+    seq, updated, tokens, cost_usd = counters
+    said = offset, seq, crc, updated, tokens, b"null" if cost_usd is None else b"%a" % cost_usd
+    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a,"tokens":%20d,"cost_usd":%24s' % said
     return text + b',"check":"%08x"}\n' % crc32(text, head_crc)
