@@ -156,13 +156,13 @@ class Guest(Generic[T]):
         if not self._task.done():
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
-            self._task.add_done_callback(self._wake)
             await waiter
 
     async def end(self, busy: Callable[[], bool] | None = None) -> None:
         """Tell it to end and give it a moment, longer as long as `busy`; then leave it behind."""
         self._task.cancel()
         await _wait_a_moment(self._task, GUEST_MOMENT_S, busy)
+        self._wake()  # one that was told to end before it began has not done so itself
         if not self._task.done():
             self.is_left = True
             note_left(self.name)
@@ -199,9 +199,10 @@ class Guest(Generic[T]):
                 raise
             self.error = error
         finally:
-            self._wake()  # a turn of the loop before the task's own callbacks, which run also when it never began
+            self._wake()
 
-    def _wake(self, ended: object = None) -> None:
+    def _wake(self) -> None:
+        """Let those go on who wait for the end: a turn of the loop sooner than the task's own callbacks would."""
         while self._waiters:
             waiter = self._waiters.pop()
             if not waiter.done():

@@ -77,6 +77,7 @@ class _Request:
     model: str
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]]
+    has_parts: bool
 
 
 async def _record_request(run: Run) -> _Request:
@@ -103,7 +104,7 @@ async def _record_request(run: Run) -> _Request:
         model=context.model,
     )
     await run.record(request)
-    return _Request(request.step, context.model, sent, context.tools)
+    return _Request(request.step, context.model, sent, context.tools, not is_own or conversation.has_parts)
 
 
 class AnswerRoom:
@@ -175,7 +176,7 @@ class _Answer:
         async def read_all() -> None:
             """Read the provider's stream to its end, as fast as the caller takes the pieces."""
             agent, request = self._run.agent, self._request
-            messages = await with_data(self._run, request.messages)
+            messages = await self._messages()
             answer = ask(
                 agent.provider, model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key
             )
@@ -214,10 +215,13 @@ class _Answer:
 
     async def _ask_whole(self) -> wire.ModelOutput:
         agent, request = self._run.agent, self._request
-        messages = await with_data(self._run, request.messages)
         return await whole(agent.provider).complete(
-            model=self._model, messages=messages, tools=request.tools, api_key=agent.api_key
+            model=self._model, messages=await self._messages(), tools=request.tools, api_key=agent.api_key
         )
+
+    async def _messages(self) -> Sequence[Mapping[str, Any]]:
+        request = self._request
+        return await with_data(self._run, request.messages) if request.has_parts else request.messages
 
     async def _take(self, event: wire.StreamEvent) -> None:
         if isinstance(event, wire.TextDelta) and event.delta:

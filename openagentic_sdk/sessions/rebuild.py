@@ -291,6 +291,11 @@ class Conversation:
         return self._settle()[1].size_bytes - self._system_bytes
 
     @property
+    def has_parts(self) -> bool:
+        """Whether one of `messages()` is more than a text."""
+        return self._settle()[1].has_parts
+
+    @property
     def unsettled(self) -> int:
         """How many blocks are still to be rendered for the first time, or again because something before them changed."""
         return len(self._view) - self._settled_blocks

@@ -37,11 +37,12 @@ def request_sha256(model: str, messages: Sequence[Mapping[str, Any]], tools: Seq
 class RunningDigest:
     """The digest of a request whose messages come one after the other; it may be asked for at any time.
 
-    `size_bytes` is what the messages weigh in canonical form.
+    `size_bytes` is what the messages weigh in canonical form, `has_parts` says whether one of them is more than a text.
     """
 
     def __init__(self, model: str, tools: Sequence[Mapping[str, Any]]) -> None:
         self.size_bytes = 0
+        self.has_parts = False
         self._lines = hashlib.sha256()
         self._last_line = canonical_json({"model": model, "tools": list(tools)}) + b"\n"
 
@@ -49,6 +50,7 @@ class RunningDigest:
         """Take more messages into account."""
         for message in messages:
             line = canonical_json(message)
+            self.has_parts = self.has_parts or isinstance(message.get("content"), list)
             self.size_bytes += len(line)
             self._lines.update(line + b"\n")
 

@@ -102,7 +102,8 @@ class LogWriter(SessionWriter):
         if not bodies:
             return []
         with self._own_lock():
-            if any(map(is_barrier, events)):
+            is_barred = any(map(is_barrier, events))
+            if is_barred:
                 self._check_handle()
             else:
                 self._check_end()
@@ -117,7 +118,8 @@ class LogWriter(SessionWriter):
             self._write(b"".join(lines), seq, crc)
             if self._summary:
                 self._summary.add(stored, self._end, self._crc)
-            if self.waits_for_disk(events) or self._end - self._durable_end > MAX_UNSYNCED_BYTES:
+            waits = self._durability == "fsync" or (is_barred and self._durability == "barrier")
+            if waits or self._end - self._durable_end > MAX_UNSYNCED_BYTES:
                 self._sync()
         return stored
 
