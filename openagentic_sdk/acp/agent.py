@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import count
 from typing import Any
 
 from ..assemble import open_project
@@ -23,7 +25,6 @@ from ..errors import (
     RpcError,
     SessionError,
     SessionNotFoundError,
-    StorageError,
 )
 from ..events import Event, SubagentStarted
 from ..jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Answer, Peer
@@ -36,13 +37,15 @@ from ..sessions.lifecycle import delete_session
 from ..text import on_one_line
 from ..threads import run_in_thread
 from ..version import __version__
-from .calls import Json
+from .calls import Json, plain
 from .prompts import read_blocks
 from .session import Editor, EditorSession
 from .view import replay, with_subagents
 
 PROTOCOL_VERSION = 1
 AUTH_REQUIRED, NOT_FOUND = -32000, -32002
+_CODES = ((ApiKeyError, AUTH_REQUIRED), (SessionNotFoundError, NOT_FOUND), (OptionsError, INVALID_PARAMS))
+_MAX_ERROR_CHARS = 1_000
 PAGE_SESSIONS = 100
 # How long ending takes at most when the editor goes: it kills what stays longer.
 LEAVE_S = 2.0
@@ -104,16 +107,11 @@ class EditorAgent:
             raise RpcError(INVALID_REQUEST, f"{method} came before initialize")
         try:
             return await known(params)
-        except ApiKeyError as error:
-            raise RpcError(AUTH_REQUIRED, str(error)) from error
-        except SessionNotFoundError as error:
-            raise RpcError(NOT_FOUND, str(error)) from error
-        except OptionsError as error:
-            raise RpcError(INVALID_PARAMS, str(error)) from error
         except RpcError:
             raise
         except OpenAgentSdkError as error:
-            raise RpcError(INTERNAL_ERROR, str(error), {"type": type(error).__name__}) from error
+            code = next((code for kind, code in _CODES if isinstance(error, kind)), INTERNAL_ERROR)
+            raise RpcError(code, plain(str(error)[:_MAX_ERROR_CHARS]), {"type": type(error).__name__}) from error
 
     async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
         session = self._sessions.get(str(params.get("sessionId")))
@@ -207,12 +205,6 @@ class EditorAgent:
     def _updates(self, session: EditorSession) -> Iterable[Json]:
         store, session_id = self._store, session.id
 
-        def read_blob(sha256: str) -> bytes | None:
-            try:
-                return store.read_blob(session_id, sha256)
-            except StorageError:
-                return None
-
         def read_child(started: SubagentStarted) -> list[Event]:
             """What a subagent did; a log from elsewhere may name any session as its child, and is not believed."""
             try:
@@ -223,7 +215,7 @@ class EditorAgent:
             except SessionError:
                 return []
 
-        return replay(session.view, with_subagents(store.iter_events(session_id), read_child), read_blob)
+        return replay(session.view, with_subagents(store.iter_events(session_id), read_child))
 
     async def _open(self, session_id: str, options: OpenAgenticOptions) -> EditorSession:
         assert self._editor is not None, "nothing is opened before initialize"
@@ -374,10 +366,15 @@ def _servers(given: Any) -> dict[str, Any]:
                 entry = {"type": kind, "url": url, "headers": _pairs(server.get("headers"))}
             case _:
                 raise OptionsError(f"MCP server {number} needs a name, and a command or a type (http, sse) and a url")
-        if name in servers:
-            raise OptionsError(f"two MCP servers are called {name!r:.100}: give one of them another name")
-        servers[name] = entry
+        servers[_server_name(name, servers)] = entry
     return servers
+
+
+def _server_name(name: str, taken: Container[str]) -> str:
+    """The editor's name of a server in the letters that names of tools may have."""
+    plain = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]+", "-", name))[:36].strip("_-") or "server"
+    numbered = (f"{plain}-{number}" for number in count(2))
+    return plain if plain not in taken else next(other for other in numbered if other not in taken)
 
 
 def _pairs(given: Any) -> Any:

@@ -57,6 +57,15 @@ def plain(text: str) -> str:
     return text.translate({**escapes, **_ENDS})
 
 
+def plain_value(value: Any) -> Any:
+    """A JSON value with every text in it plain."""
+    if isinstance(value, str):
+        return plain(value)
+    if isinstance(value, Mapping):
+        return {plain(key): plain_value(item) for key, item in value.items()}
+    return [plain_value(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def text_block(text: str) -> Json:
     """A text as a content block."""
     return {"type": "text", "text": plain(text)}
@@ -90,7 +99,7 @@ def describe_call(name: str, input: Mapping[str, Any], cwd: str) -> Json:
         if changes:
             fields["content"] = changes
     if is_small(input):
-        fields["rawInput"] = dict(input)
+        fields["rawInput"] = plain_value(input)
     return fields
 
 
@@ -124,10 +133,10 @@ def describe_result(name: str, result: ToolResult, shown: Sequence[Json] = ()) -
         return ended  # the plan shows it
     if result.is_error and result.error_message:
         ended["content"] = [*kept, content(fenced(result.error_message))]
-    elif not (kept and ended["status"] == "completed") and output is not None:
-        ended["content"] = [*kept, *_output_blocks(name, output)]
+    elif not (kept and ended["status"] == "completed"):
+        ended["content"] = [*kept, *([] if output is None else _output_blocks(name, output))]
     if output is not None and is_small(output):
-        ended["rawOutput"] = output
+        ended["rawOutput"] = plain_value(output)
     return ended
 
 

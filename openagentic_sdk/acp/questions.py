@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import OpenAgentSdkError
+from ..errors import ToolError
 from ..events import UserQuestion
-from ..files import iter_bytes, open_file, read_at_most
+from ..files import read_snapshot
 from ..text import on_one_line
-from ..tools.files.workspace import resolve_path
 from .calls import Json, content, describe_call, diffs, fenced
-from .view import Call
+from .view import MAX_OLD_BYTES, Call
 
 STOP = "stop"
+NO_ANSWER = "(The person did not answer.)"
 # An answer of the person's own words, in a form that also has choices.
 _OTHER = "other"
-_MAX_OLD_BYTES = 512 * 1024
 
 
 def permission_params(question: UserQuestion, call: Call | None, cwd: str) -> Json:
@@ -28,7 +28,7 @@ def permission_params(question: UserQuestion, call: Call | None, cwd: str) -> Js
     )
     if fields["kind"] == "edit" and "locations" in fields and isinstance(input, Mapping):
         path = fields["locations"][0]["path"]
-        fields["content"] = diffs(str(name), input, path, _old_text(path, cwd))
+        fields["content"] = diffs(str(name), input, path, _old_text(path))
     if "content" not in fields:
         lines = details.get("preview")
         text = "\n".join(map(str, lines)) if isinstance(lines, Sequence) and not isinstance(lines, str) else ""
@@ -49,13 +49,12 @@ def _options(question: UserQuestion) -> list[Json]:
     return [{"optionId": name, "name": label, "kind": kind} for name, label, kind in options]
 
 
-def _old_text(path: str, cwd: str) -> str | None:
+def _old_text(path: str) -> str | None:
     """What the file to be replaced holds, for the person who decides; None when there is none that can be shown."""
     try:
-        with open_file(resolve_path(path, cwd).real) as fd:
-            data = read_at_most(iter_bytes(fd), _MAX_OLD_BYTES)
-        return None if data is None else data.decode()
-    except (OSError, ValueError, OpenAgentSdkError):
+        found = read_snapshot(os.path.realpath(path), MAX_OLD_BYTES)
+        return None if found is None else found.data.decode()
+    except (OSError, ValueError, ToolError):
         return None  # the tool will say what is wrong with it
 
 
@@ -85,13 +84,32 @@ def form_params(question: UserQuestion, call: Call | None) -> Json:
     return {"mode": "form", "message": question.prompt, "requestedSchema": schema, **tied}
 
 
-def form_answer(result: Any) -> str | None:
-    """What a person filled in; None when they did not."""
-    match result:
-        case {"action": "accept", "content": {**given}}:
-            said = [given.get(name) for name in (_OTHER, "answer")]
-            return next((text.strip() for text in said if isinstance(text, str) and text.strip()), None)
+def address_params(question: UserQuestion, call: Call | None) -> Json | None:
+    """The same for an MCP server that wants an address opened, which the editor shows whole; None for other questions."""
+    match question.details:
+        case {"mcp": {"params": {"mode": "url", "url": str(url)}}}:
+            tied = {} if call is None else {"toolCallId": call.id}
+            return {
+                "mode": "url",
+                "message": question.prompt,
+                "url": url,
+                "elicitationId": question.question_id,
+                **tied,
+            }
     return None
+
+
+def form_answer(result: Any, words: Mapping[str, str]) -> str:
+    """What a person filled in; when they filled in nothing, the word for what they did instead."""
+    action = result.get("action") if isinstance(result, Mapping) else None
+    action = action if action in ("accept", "decline") else "cancel"
+    given = result.get("content") if isinstance(result, Mapping) else None
+    if action == "accept" and isinstance(given, Mapping):
+        said = [given.get(name) for name in (_OTHER, "answer")]
+        texts = [text.strip() for text in said if isinstance(text, str) and text.strip()]
+        if texts:
+            return texts[0]
+    return words.get(action, action)
 
 
 def choice_params(question: UserQuestion, call: Call | None) -> Json:

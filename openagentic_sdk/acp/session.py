@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from ..assemble import build_agent
 from ..client import AgentClient
-from ..errors import OptionsError, RpcError
-from ..events import AssistantMessage, Event, ModelResponse, Result, UserAnswer, UserQuestion
+from ..errors import OptionsError, RpcError, SessionError
+from ..events import AssistantMessage, Event, FileKept, ModelResponse, Result, UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..jsonrpc import INTERNAL_ERROR, Peer
 from ..options import OpenAgenticOptions
@@ -22,7 +22,16 @@ from ..runtime.prompt import Said
 from ..sessions.base import SessionStore
 from ..threads import run_in_thread
 from .calls import Json
-from .questions import STOP, choice_params, chosen, form_answer, form_params, permission_params
+from .questions import (
+    NO_ANSWER,
+    STOP,
+    address_params,
+    choice_params,
+    chosen,
+    form_answer,
+    form_params,
+    permission_params,
+)
 from .view import EditorView
 
 StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
@@ -50,6 +59,7 @@ class Editor:
     peer: Peer
     name: str = "editor"
     has_forms: bool = False
+    opens_addresses: bool = False
     takes_notices: bool = False
     takes_compaction: bool = False
 
@@ -69,11 +79,14 @@ class EditorSession:
             context_tokens=options.max_context_tokens,
             notices=editor.takes_notices,
             compaction=editor.takes_compaction,
+            read_blob=self._read_blob,
         )
         # What one session's calls were allowed must not be known to another's.
         gate = (options.permission_gate or PermissionGate()).forgetful()
         gate.user_answerer = self._ask
         self.options = replace(options, permission_gate=gate)
+        assert isinstance(options.session_store, SessionStore), "whoever makes the options has opened it"
+        self._store = options.session_store
         self._editor = editor
         self._models = list(models)
         self._modes: list[PermissionMode] = list(OFFERED_MODES)
@@ -155,7 +168,9 @@ class EditorSession:
             ending.result = None
             async for event in client.receive():
                 await self._tell_to_stop()
-                for update in self.view.take(event):
+                # A file that is about to be replaced is read from the store.
+                beside = isinstance(event, FileKept)
+                for update in await run_in_thread(partial(self.view.take, event)) if beside else self.view.take(event):
                     await self.update(update)
                 ending.see(event)
             if self._stop is not None:
@@ -167,9 +182,7 @@ class EditorSession:
 
     async def _connected(self) -> AgentClient:
         if self._client is None or self._client.state == "failed":
-            store = self.options.session_store
-            assert isinstance(store, SessionStore), "whoever makes the options has opened it"
-            is_stored = await run_in_thread(partial(store.session_exists, self.id))
+            is_stored = await run_in_thread(partial(self._store.session_exists, self.id))
             known: dict[str, Any] = {"resume": self.id} if is_stored else {"session_id": self.id}
             self._client = AgentClient(replace(self.options, **known))
             await self._client.connect()
@@ -203,15 +216,26 @@ class EditorSession:
 
     async def _ask_the_person(self, question: UserQuestion) -> str:
         call = self.view.call_of(question.tool_use_id)
+        # A server reads its answers as values, and knows these words; a model reads a sentence.
+        is_servers = "mcp" in question.details
+        if self._editor.opens_addresses and (address := address_params(question, call)) is not None:
+            return form_answer(await self._request("elicitation/create", address), {"accept": "accept"})
         if self._editor.has_forms:
-            answer = form_answer(await self._request("elicitation/create", form_params(question, call)))
-            return answer or "(The person did not answer.)"
+            words = {"accept": ""} if is_servers else dict.fromkeys(("accept", "decline", "cancel"), NO_ANSWER)
+            return form_answer(await self._request("elicitation/create", form_params(question, call)), words)
         if not question.choices:
-            return _CANNOT_ASK
+            return "decline" if is_servers else _CANNOT_ASK
         params = choice_params(question, call)
         option = chosen(await self._request("session/request_permission", params), params["options"])
-        is_choice = option is not None and option.isdecimal()
-        return question.choices[int(option or 0)] if is_choice else "(The person chose none of these.)"
+        if option is not None and option.isdecimal():
+            return question.choices[int(option)]
+        return "decline" if is_servers else NO_ANSWER
+
+    def _read_blob(self, sha256: str) -> bytes | None:
+        try:
+            return self._store.read_blob(self.id, sha256)
+        except SessionError:  # it is gone, or that of a subagent
+            return None
 
     async def _request(self, method: str, params: Json) -> Any:
         return await self._editor.peer.request(method, {"sessionId": self.id, **params})

@@ -14,9 +14,11 @@ from typing import Any
 from ..events import (
     CommandExpanded,
     Event,
+    FileKept,
     HookEvent,
     LogRecovered,
     LogSalvaged,
+    McpServerChanged,
     ModelResponse,
     Result,
     SessionCompacted,
@@ -32,6 +34,7 @@ from ..events import (
     TextCommandFinished,
     TextCommandStarted,
     TodoUpdated,
+    ToolProgress,
     ToolResult,
     ToolStarted,
     ToolUse,
@@ -52,10 +55,12 @@ ReadBlob = Callable[[str], bytes | None]
 _PLAIN_ID = regex(r"[\w.:-]{1,100}\Z")
 _STATUSES = ("pending", "in_progress", "completed")
 # Beside the conversation and no part of it; what changes the conversation itself is told in it.
-_NOTICES = (HookEvent, LogRecovered, SkillDrifted, SystemNotice)
+_NOTICES = (HookEvent, LogRecovered, McpServerChanged, SkillDrifted, SystemNotice)
 _TOLD = (LogSalvaged, SessionForked, SessionRewound)
 # The longest picture or sound of a prompt that is sent back when its session is loaded, in bytes.
 MAX_SHOWN_BYTES = 5 << 20
+# The longest file that a diff begins with.
+MAX_OLD_BYTES = 512 * 1024
 
 
 @mutable
@@ -71,16 +76,24 @@ class EditorView:
     """What an editor has been shown of one session so far; `take` gives what the next event adds.
 
     `context_tokens` is the size of the model's context, when it is known. `notices` and `compaction` say that the editor
-    takes such updates. `cwd` holds until the log says where the session runs.
+    takes such updates. `cwd` holds until the log says where the session runs. `read_blob` gives the bytes of what the log
+    keeps beside itself, None when they are gone.
     """
 
     def __init__(
-        self, cwd: str = "/", *, context_tokens: int | None = None, notices: bool = False, compaction: bool = False
+        self,
+        cwd: str = "/",
+        *,
+        context_tokens: int | None = None,
+        notices: bool = False,
+        compaction: bool = False,
+        read_blob: ReadBlob = lambda sha256: None,
     ) -> None:
         self._cwd = cwd
         self._context_tokens = context_tokens
         self._notices = notices
         self._compaction = compaction
+        self.read_blob = read_blob
         self._cost_usd: float | None = 0.0
         self._calls: dict[tuple[str, str], Call] = {}
         self._newest: dict[str, Call] = {}  # by the id in the log, whoever asked
@@ -89,7 +102,7 @@ class EditorView:
 
     def take(self, event: Event) -> list[Json]:
         """The updates that this event means, in order; none for one that an editor does not show."""
-        if isinstance(event, ToolUse | ToolStarted | ToolResult):
+        if isinstance(event, ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept):
             return self._call(shown(event))
         if isinstance(event, TextCommandStarted | TextCommandFinished):
             return self._text_command(event)
@@ -157,13 +170,17 @@ class EditorView:
 
     # --- what is done ------------------------------------------------------------------------------------------------
 
-    def _call(self, event: ToolUse | ToolStarted | ToolResult) -> list[Json]:
+    def _call(self, event: ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept) -> list[Json]:
         parent = self.call_of(event.parent_tool_use_id)
         home = f"{parent.id}/" if parent is not None else ""
         key = (home, event.tool_use_id)
         if isinstance(event, ToolUse):
             return [self._open(key, event.name, self._fields(event, event.name, event.input), event)]
         call = self._calls.get(key)
+        if isinstance(event, ToolProgress | FileKept):
+            blocks = [] if call is None else self._meanwhile(event, call)
+            told = {"sessionUpdate": "tool_call_update", "toolCallId": call.id if call else "", "content": blocks}
+            return [told] if blocks else []
         opened = []
         if call is None:  # its beginning is not in what was read
             name = event.name if isinstance(event, ToolStarted) else "Tool call"
@@ -177,6 +194,21 @@ class EditorView:
             fields = describe_result(call.name, event, call.content)
         call.content = fields.get("content", call.content)
         return [*opened, {"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
+
+    def _meanwhile(self, event: ToolProgress | FileKept, call: Call) -> list[Json]:
+        """What is shown of a call while it runs: how far it is, or the text of the file that it replaces."""
+        if isinstance(event, ToolProgress):
+            far = f"{event.progress:g}" + (f" of {event.total:g}" if event.total is not None else "")
+            return [content(f"{far} {on_one_line(event.message, 300)}".rstrip())]
+        known = [block for block in call.content if block["type"] == "diff" and block["oldText"] is None]
+        data = self.read_blob(event.sha256) if known and event.sha256 is not None else None
+        if data is None or len(data) > MAX_OLD_BYTES:
+            return []
+        try:
+            call.content = [{**block, "oldText": plain(data.decode())} for block in call.content]
+        except UnicodeDecodeError:
+            return []
+        return list(call.content)
 
     def _fields(self, event: Event, name: str, input: Mapping[str, Any]) -> Json:
         fields = describe_call(name, input, self._cwd)
@@ -223,15 +255,12 @@ def _entry(item: Any) -> Json:
 # --- a stored log ----------------------------------------------------------------------------------------------------
 
 
-def replay(view: EditorView, events: Iterable[Event], read_blob: ReadBlob = lambda sha256: None) -> Iterator[Json]:
-    """The updates for a whole log, with what people said; without notices, which are no part of a session's history.
-
-    `read_blob` gives the bytes of a picture or sound that came with a prompt, None when they are gone.
-    """
+def replay(view: EditorView, events: Iterable[Event]) -> Iterator[Json]:
+    """The updates for a whole log, with what people said; without notices, which are no part of a session's history."""
     said: UserMessage | None = None
     for event in events:
         if said is not None:
-            yield from _prompt(said, event, read_blob)
+            yield from _prompt(said, event, view.read_blob)
             said = None
         if isinstance(event, UserMessage) and event.parent_tool_use_id is None:
             said = event if event.origin in ("user", "steering") else None
@@ -239,7 +268,7 @@ def replay(view: EditorView, events: Iterable[Event], read_blob: ReadBlob = lamb
             if update["sessionUpdate"] != "notice":
                 yield update
     if said is not None:
-        yield from _prompt(said, None, read_blob)
+        yield from _prompt(said, None, view.read_blob)
 
 
 def _prompt(said: UserMessage, behind: Event | None, read_blob: ReadBlob) -> Iterator[Json]:

@@ -14,6 +14,7 @@ from ...events import (
     LogFragment,
     LogRecovered,
     LogSalvaged,
+    McpServerChanged,
     SessionCompacted,
     SessionForked,
     SessionMeta,
@@ -31,6 +32,7 @@ from ...text import on_one_line
 
 _MAX_ARGUMENT_CHARS = 100
 MAX_ERROR_CHARS = 300
+_MCP_STATES = {"late": "has not come yet", "failed": "cannot be used", "lost": "has ended"}
 # The argument that says most about a call, per tool; of other tools, the first text.
 _TELLING = {
     "Bash": "command",
@@ -95,6 +97,9 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case HookEvent() if event.action == "block" or event.error_message:
             what = on_one_line(event.error_message or str(event.details.get("block_reason") or "blocked"))
             return f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {what}", "yellow"
+        case McpServerChanged() if event.state in ("late", "failed", "lost"):
+            why = f": {on_one_line(event.error_message, MAX_ERROR_CHARS)}" if event.error_message else ""
+            return f"MCP server {on_one_line(event.name)} {_MCP_STATES[event.state]}{why}", "yellow"
         case SystemNotice():
             return f"note: {on_one_line(event.message, MAX_ERROR_CHARS)}", "yellow"
         case SessionCompacted():
