@@ -28,6 +28,7 @@ from ..viewer.page import build_list, build_page
 from .call import Call
 from .desk import MAX_ROWS, Desk, Started
 from .guard import Guard, Principal
+from .mcp import serve_http
 from .streams import Lines, send_events
 
 MAX_PAGE_EVENTS = 1000
@@ -293,6 +294,10 @@ async def sign_in(call: Call, office: Office) -> None:
     await call.reply(303, headers={"Location": target, "Set-Cookie": cookie})
 
 
+async def serve_mcp(call: Call, office: Office) -> None:
+    await serve_http(call, office.desk)
+
+
 async def tell_health(call: Call, office: Office) -> None:
     status = 503 if office.desk.is_draining else 200
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
@@ -313,6 +318,7 @@ ROUTES: tuple[Route, ...] = (
     ("GET", ("v1", "sessions", None, "events"), show_events),
     *(("POST", ("v1", "sessions", None, action), post_to_session) for action in POSTS),
     ("POST", ("v1", "tickets"), make_ticket),
+    ("POST", ("mcp",), serve_mcp),
     ("GET", (), show_list_page),
     ("GET", ("sessions", None), show_session_page),
 )

@@ -1,0 +1,286 @@
+"""This agent as an MCP server: the five tools of `mcp_tools`, for clients of both eras, over HTTP and (`mcp_stdio`) stdio.
+
+Nothing is kept between requests: a modern request says everything itself, and of a legacy client only its `initialize` is
+known, where there is a connection to know it from. Everything that comes is checked before anything is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ..errors import OpenAgentSdkError, RequestRefusedError, RpcError
+from ..frozen import frozen
+from ..jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, encode
+from ..mcp.protocol import HEADER_MISMATCH, LEGACY, MODERN, PROTOCOL_VERSION, SERVER_INFO, UNSUPPORTED_VERSION
+from ..threads import error_words
+from ..version import __version__
+from .call import COMMENT_S, Call, EventStream
+from .desk import Desk
+from .guard import Principal
+from .mcp_tools import WAIT_S, Caller, InputRequired, RunTools
+
+MAX_OPEN_CALLS = 32
+
+_CLIENT_CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+_SERVER = {"name": "openagentic-sdk", "version": __version__}
+_CAPABILITIES: Mapping[str, Any] = {"tools": {}}
+_INSTRUCTIONS = (
+    "Agents that do work of their own: run_agent starts one and gives its answer. A run that takes longer than a call may "
+    "goes on without it; show_session says where it stands."
+)
+# The tools change with the agents that this process serves, which is at its next start.
+_FRESH = {"ttlMs": 300_000, "cacheScope": "private"}
+# Which member of the parameters stands in the header Mcp-Name (2026-07-28, Streamable HTTP).
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_MAX_PROGRESS_CHARS = 500
+
+Say = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+
+@frozen
+class Client:
+    """Who sent a request. `say` sends a notification that belongs to it, `ask` a request (legacy; None where there is no
+    way back). `capabilities` are what a legacy client said of itself."""
+
+    who: Principal
+    say: Say | None = None
+    ask: Ask | None = None
+    capabilities: Mapping[str, Any] | None = None
+
+
+class Face:
+    """The protocol, for any number of clients of one desk. `wait_s` is how long a tool waits for a run."""
+
+    def __init__(self, desk: Desk, *, wait_s: float = WAIT_S) -> None:
+        self._tools = RunTools(desk, wait_s=wait_s)
+        self._open_calls = 0
+
+    async def answer(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
+        """The result of a request. Raises `RpcError`; whatever else goes wrong is told as an internal error."""
+        try:
+            if is_modern(params):
+                return await self._answer_modern(method, params, client)
+            return await self._answer_legacy(method, params, client)
+        except RequestRefusedError as error:
+            raise RpcError(INVALID_REQUEST, str(error)) from error
+        except RpcError:
+            raise
+        except OpenAgentSdkError as error:
+            raise RpcError(INTERNAL_ERROR, ": ".join(error_words(error))) from error
+
+    async def _answer_modern(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
+        meta = read_meta(params)
+        common = {"resultType": "complete", "_meta": {SERVER_INFO: _SERVER}}
+        if method == "server/discover":
+            about = {
+                "supportedVersions": [*MODERN, *LEGACY],
+                "capabilities": _CAPABILITIES,
+                "instructions": _INSTRUCTIONS,
+            }
+            return {**common, **about, **_FRESH}
+        if method == "tools/list":
+            return {**common, "tools": self._tools.definitions(), **_FRESH}
+        if method != "tools/call":
+            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
+        capabilities = meta[_CLIENT_CAPABILITIES]
+        inputs = params.get("inputResponses")
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise RpcError(INVALID_PARAMS, "inputResponses is an object")
+        caller = Caller(client.who, _tell(meta, client.say), can_repeat=can_elicit(capabilities), inputs=inputs)
+        try:
+            return {**common, **await self._call(params, caller)}
+        except InputRequired as needed:
+            return {**common, "resultType": "input_required", "inputRequests": needed.requests}
+
+    async def _answer_legacy(self, method: str, params: Mapping[str, Any], client: Client) -> dict[str, Any]:
+        if method == "initialize":
+            asked = params.get("protocolVersion")
+            version = asked if asked in LEGACY else LEGACY[0]
+            about = {"capabilities": _CAPABILITIES, "serverInfo": _SERVER, "instructions": _INSTRUCTIONS}
+            return {"protocolVersion": version, **about}
+        if method == "ping":
+            return {}
+        if method == "tools/list":
+            return {"tools": self._tools.definitions()}
+        if method != "tools/call":
+            raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r:.100}")
+        meta = params.get("_meta")
+        ask = client.ask if can_elicit(client.capabilities) else None
+        caller = Caller(client.who, _tell(meta if isinstance(meta, Mapping) else {}, client.say), ask)
+        return await self._call(params, caller)
+
+    async def _call(self, params: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        name, arguments = params.get("name"), params.get("arguments")
+        if not isinstance(name, str) or not isinstance(arguments, Mapping | None):
+            raise RpcError(INVALID_PARAMS, "a call has a name, and arguments that are an object")
+        if self._open_calls >= MAX_OPEN_CALLS:
+            raise RpcError(INTERNAL_ERROR, f"{MAX_OPEN_CALLS} calls are open already: wait for one of them")
+        self._open_calls += 1
+        try:
+            return await self._tools.call(name, arguments or {}, caller)
+        finally:
+            self._open_calls -= 1
+
+
+def is_modern(params: Mapping[str, Any]) -> bool:
+    """Whether a request says itself which version it speaks."""
+    meta = params.get("_meta")
+    return isinstance(meta, Mapping) and any(
+        name in meta for name in (PROTOCOL_VERSION, _CLIENT_CAPABILITIES, _CLIENT_INFO)
+    )
+
+
+def read_meta(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a modern request says of itself. Raises `RpcError` for one that says too little, or speaks another version."""
+    meta = params.get("_meta")
+    meta = meta if isinstance(meta, Mapping) else {}
+    version = meta.get(PROTOCOL_VERSION)
+    if not isinstance(version, str) or not isinstance(meta.get(_CLIENT_CAPABILITIES), Mapping):
+        raise RpcError(INVALID_PARAMS, f"_meta must hold {PROTOCOL_VERSION} and {_CLIENT_CAPABILITIES}")
+    if version not in MODERN:
+        data = {"supported": [*MODERN, *LEGACY], "requested": version[:100]}
+        raise RpcError(UNSUPPORTED_VERSION, f"version {version[:100]!r} is not spoken here", data)
+    return meta
+
+
+def can_elicit(capabilities: Any) -> bool:
+    """Whether a client can put a form to its person; an empty capability means forms (2025-11-25, elicitation)."""
+    elicitation = capabilities.get("elicitation") if isinstance(capabilities, Mapping) else None
+    return isinstance(elicitation, Mapping) and (not elicitation or "form" in elicitation)
+
+
+def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable[None]] | None:
+    """What reports progress, when the client gave a token for it."""
+    token = meta.get("progressToken")
+    if say is None or not isinstance(token, str | int) or isinstance(token, bool):
+        return None
+    steps = 0
+
+    async def tell(line: str) -> None:
+        nonlocal steps
+        steps += 1
+        said = {"progressToken": token, "progress": steps, "message": line[:_MAX_PROGRESS_CHARS]}
+        await say("notifications/progress", said)
+
+    return tell
+
+
+# --- over HTTP -------------------------------------------------------------------------------------------------------
+
+
+async def serve_http(call: Call, desk: Desk, *, wait_s: float = WAIT_S) -> None:
+    """Answer one POST at the path of this face. Who asks, from where and how much has been looked at before.
+
+    There are no sessions and no streams without a request, so GET and DELETE have nothing to do there.
+    """
+    accepted = call.header("accept") or ""
+    if "application/json" not in accepted or "text/event-stream" not in accepted:
+        await _refuse(call, 406, None, INVALID_REQUEST, "Accept must name application/json and text/event-stream")
+        return
+    message = await call.json()
+    if not isinstance(message, Mapping) or not isinstance(message.get("method"), str):
+        if isinstance(message, Mapping) and ("result" in message or "error" in message):
+            await call.reply(202)  # the answer to a question that was never asked
+            return
+        await _refuse(call, 400, None, INVALID_REQUEST, "the body is one JSON-RPC request")
+        return
+    asked, params = message.get("id"), message.get("params", {})
+    if "id" not in message:
+        await call.reply(202)
+    elif not isinstance(asked, str | int) or isinstance(asked, bool) or not isinstance(params, Mapping):
+        await _refuse(call, 400, None, INVALID_REQUEST, "an id is a text or a whole number, and params are an object")
+    else:
+        await _answer_http(call, Face(desk, wait_s=wait_s), asked, message["method"], params)
+
+
+async def _answer_http(call: Call, face: Face, asked: str | int, method: str, params: Mapping[str, Any]) -> None:
+    version = call.header("mcp-protocol-version")
+    speaks_modern = is_modern(params) or (version is not None and version not in LEGACY)
+    try:
+        if speaks_modern:
+            _check_headers(call, version, method, params)
+            read_meta(params)
+        if method != "tools/call":
+            result = await face.answer(method, params, Client(call.principal))
+            await call.reply(200, {"jsonrpc": "2.0", "id": asked, "result": result})
+            return
+    except RpcError as error:
+        status = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 500}.get(error.code, 400) if speaks_modern else 200
+        await _refuse(call, status, asked, error.code, str(error), error.data)
+        return
+    async with await call.stream() as stream:
+        await _stream_call(stream, face, call.principal, asked, params)
+
+
+async def _stream_call(
+    stream: EventStream, face: Face, who: Principal, asked: str | int, params: Mapping[str, Any]
+) -> None:
+    """A call's progress and its answer as events; when the client leaves, only the waiting ends, the run goes on."""
+    turn = asyncio.Lock()
+
+    async def send(message: Mapping[str, Any]) -> None:
+        async with turn:
+            await stream.send(b"event: message\ndata: " + encode(message) + b"\n")
+
+    async def say(method: str, said: Mapping[str, Any]) -> None:
+        await send({"jsonrpc": "2.0", "method": method, "params": said})
+
+    work = asyncio.create_task(face.answer("tools/call", params, Client(who, say)))
+
+    def leave() -> None:
+        work.cancel()
+
+    stream.when_gone(leave)
+    try:
+        while not (await asyncio.wait({work}, timeout=COMMENT_S))[0]:
+            async with turn:
+                await stream.send(b":\n\n")
+        if not work.cancelled():
+            await send({"jsonrpc": "2.0", "id": asked, **_outcome(work)})
+    finally:
+        work.cancel()
+
+
+def _outcome(work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
+    error = work.exception()
+    if error is None:
+        return {"result": work.result()}
+    code = error.code if isinstance(error, RpcError) else INTERNAL_ERROR
+    return {"error": {"code": code, "message": ": ".join(error_words(error)) if code == INTERNAL_ERROR else str(error)}}
+
+
+def _check_headers(call: Call, version: str | None, method: str, params: Mapping[str, Any]) -> None:
+    """A modern request says in its headers what stands in its body, for whoever routes it. Raises `RpcError`."""
+    meta = params.get("_meta")
+    said = meta.get(PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
+    wanted = {"mcp-protocol-version": said, "mcp-method": method}
+    member = _NAMED_BY.get(method)
+    if member is not None:
+        wanted["mcp-name"] = params.get(member)
+    if said is None and version in MODERN:
+        read_meta(params)  # says what is missing
+    for name, value in wanted.items():
+        given = call.header(name)
+        if given is None or value is None or _plain(given) != value:
+            raise RpcError(HEADER_MISMATCH, f"the header {name} must be there and say what the body says")
+
+
+def _plain(value: str) -> str:
+    """A header's value, which holds Base64 between marks where it could not stand as it is."""
+    if value.startswith("=?base64?") and value.endswith("?="):
+        try:
+            return base64.b64decode(value[9:-2], validate=True).decode("utf-8")
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return value.strip(" \t")
+
+
+async def _refuse(call: Call, status: int, asked: str | int | None, code: int, text: str, data: Any = None) -> None:
+    error = {"code": code, "message": text, **({} if data is None else {"data": data})}
+    await call.reply(status, {"jsonrpc": "2.0", "id": asked, "error": error})

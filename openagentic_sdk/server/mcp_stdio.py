@@ -1,0 +1,64 @@
+"""The MCP face over this process's stdin and stdout, for a client that starts it and closes its end when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import RpcError
+from ..jsonrpc import INVALID_PARAMS, Peer
+from ..stdio import Output, read_lines
+from .desk import GRACE_S, Desk
+from .guard import Principal
+from .mcp import Client, Face, is_modern
+from .mcp_tools import WAIT_S
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+
+
+class Connection:
+    """One client. What a legacy client said of itself in `initialize` holds until it says it again."""
+
+    def __init__(self, face: Face, output: Output) -> None:
+        self.peer = Peer(output.send, self._answer, self._hear, cancel_method="notifications/cancelled")
+        self._face = face
+        self._capabilities: Mapping[str, Any] | None = None
+
+    async def _answer(self, method: str, params: Mapping[str, Any]) -> Any:
+        if not is_modern(params):
+            if method == "initialize":
+                said = params.get("capabilities")
+                self._capabilities = said if isinstance(said, Mapping) else {}
+            elif self._capabilities is None and method != "ping":
+                raise RpcError(
+                    INVALID_PARAMS, "say who you are: in _meta with every request, or with initialize at first"
+                )
+        client = Client(Principal(), self.peer.notify, self.peer.request, self._capabilities)
+        return await self._face.answer(method, params, client)
+
+    async def _hear(self, method: str, params: Mapping[str, Any]) -> None:
+        """Of a client's notifications only one says something here: that nobody waits any more, which the peer takes."""
+
+
+async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, grace_s: float = GRACE_S) -> None:
+    """Speak with the client at these descriptors until it closes its end, or SIGTERM or SIGHUP comes.
+
+    Then every run comes to the end of its step, or is parked when that takes longer than `grace_s`.
+    """
+    desk.open()
+    output = Output(stdout)
+    connection = Connection(Face(desk, wait_s=wait_s), output)
+    reading = asyncio.create_task(read_lines(stdin, connection.peer.receive, MAX_LINE_BYTES))
+    loop = asyncio.get_running_loop()
+    for name in ("SIGTERM", "SIGHUP"):
+        with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
+            loop.add_signal_handler(getattr(signal, name), reading.cancel)
+    await asyncio.wait({reading})
+    await desk.drain(grace_s)
+    await connection.peer.close()
+    await output.close()
+    if not reading.cancelled():
+        reading.result()

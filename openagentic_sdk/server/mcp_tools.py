@@ -1,0 +1,460 @@
+"""What a program may do with agents over MCP: five tools on the desk, and what of a session their answers show.
+
+A run belongs to the desk: when it outlives the patience of whoever asked, they get its session and ask again. A model that
+calls these tools never answers a permission question: that is for the person behind the client, whom the client itself
+asks (elicitation), or for a person at this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import OpenAgentSdkError, RpcError, ToolInputError
+from ..events import AssistantMessage, Event, Result, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
+from ..frozen import frozen
+from ..jsonrpc import INVALID_PARAMS
+from ..permissions.interactive import question_text
+from ..runtime.recorder import off_loop
+from ..sessions.folds.notes import describe_input, note_of
+from ..sessions.resume import load_view
+from ..text import on_one_line, without_hidden
+from ..tools.schema import validate
+from .desk import Desk
+from .guard import Principal
+
+# Most clients give a call 60 s.
+WAIT_S = 50.0
+MAX_WAIT_S = 3600.0
+MAX_TEXT_CHARS = 16_000
+MAX_LINE_CHARS = 1_000
+MAX_PROMPT_CHARS = 500_000
+
+Tell = Callable[[str], Awaitable[None]]
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
+
+
+@frozen
+class Caller:
+    """Who calls a tool, and what their client can do meanwhile.
+
+    `tell` gets a line about each step. `ask` puts a request to the client and waits (`elicitation/create`, legacy);
+    `can_repeat` is a client that is told to call again with answers (modern), which then come as `inputs`, by their key.
+    """
+
+    who: Principal
+    tell: Tell | None = None
+    ask: Ask | None = None
+    can_repeat: bool = False
+    inputs: Mapping[str, Any] | None = None
+
+
+class InputRequired(Exception):
+    """The call has to be repeated with the answers to these requests, by their key."""
+
+    def __init__(self, requests: Mapping[str, Any]) -> None:
+        super().__init__("input is required")
+        self.requests = requests
+
+
+@frozen
+class _State:
+    """Where a session stands: `running`, `waiting` for a person, `done` or `failed`, and what it said at its end."""
+
+    status: str
+    after_seq: int
+    text: str = ""
+    stop_reason: str | None = None
+    question: UserQuestion | None = None
+
+
+class RunTools:
+    """The tools, for any number of callers. `wait_s` is how long a call waits for a run unless it says so itself."""
+
+    def __init__(self, desk: Desk, *, wait_s: float = WAIT_S) -> None:
+        self._desk = desk
+        self._wait_s = wait_s
+
+    def definitions(self) -> list[dict[str, Any]]:
+        """What `tools/list` says, in a fixed order."""
+        agents = self._desk.agents
+        known = "; ".join(f"{name}: {on_one_line(agents[name].description, 300)}" for name in agents)
+        session = {"type": "string", "maxLength": 200, "description": "The session's id."}
+        wait = {
+            "type": "number",
+            "minimum": 0,
+            "maximum": MAX_WAIT_S,
+            "description": "Seconds to wait for the end of the run.",
+        }
+        return [
+            _tool(
+                "run_agent",
+                f"Let an agent do something, and wait for its answer. The agents are: {known}. A run that takes longer than "
+                "the wait goes on: show_session says what it does, and its state.",
+                {
+                    "prompt": {
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": MAX_PROMPT_CHARS,
+                        "description": "What to do.",
+                    },
+                    "agent": {"type": "string", "enum": list(agents), "description": f"Default: {agents.default}."},
+                    "session_id": {**session, "description": "Go on with this session; left out, a new one begins."},
+                    "wait_s": wait,
+                },
+                ("prompt",),
+            ),
+            _tool(
+                "list_sessions",
+                "Name the sessions, the one last written to first.",
+                {
+                    "query": {"type": "string", "maxLength": 500, "description": "Words of its title or prompts."},
+                    "limit": {"type": "integer", "minimum": 1, "maximum": 50},
+                    "offset": {"type": "integer", "minimum": 0},
+                },
+                reads=True,
+            ),
+            _tool(
+                "show_session",
+                "Say what happened in a session after an event, whether its run goes on, and what it asks.",
+                {"session_id": session, "after_seq": {"type": "integer", "minimum": 0}},
+                ("session_id",),
+                reads=True,
+            ),
+            _tool("cancel_run", "End the run of a session for good.", {"session_id": session}, ("session_id",)),
+            _tool(
+                "answer_question",
+                "Answer a question that an agent asks about its work, and let it go on. Questions of permission are not "
+                "answered here: a person does that.",
+                {
+                    "session_id": session,
+                    "question_id": {"type": "string", "maxLength": 200},
+                    "answer": {"type": "string", "minLength": 1, "maxLength": 20_000},
+                    "wait_s": wait,
+                },
+                ("session_id", "question_id", "answer"),
+            ),
+        ]
+
+    async def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        """A result of `tools/call`; what goes wrong is one with `isError`. Raises `InputRequired`, and `RpcError` for a
+        name that is none."""
+        schema = next((tool["inputSchema"] for tool in self.definitions() if tool["name"] == name), None)
+        if schema is None:
+            raise RpcError(INVALID_PARAMS, f"there is no tool {name!r:.100}")
+        try:
+            validate(arguments, schema)
+            if name == "run_agent":
+                return await self._run_agent(arguments, caller)
+            if name == "answer_question":
+                return await self._answer_question(arguments, caller)
+            if name == "list_sessions":
+                return await self._list_sessions(arguments, caller)
+            if name == "show_session":
+                return await self._show_session(arguments, caller)
+            was_running = await self._desk.cancel(caller.who, arguments["session_id"])
+            said = "the run is ended" if was_running else "no run went on in this session here"
+            return _result(said, {"session_id": arguments["session_id"], "cancelled": was_running})
+        except RpcError:
+            raise
+        except OpenAgentSdkError as error:
+            return {"content": [_text(str(error))], "isError": True}
+
+    # --- the tools ---------------------------------------------------------------------------------------------------
+
+    async def _run_agent(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        until = time.monotonic() + arguments.get("wait_s", self._wait_s)
+        if caller.inputs:
+            session_id, after_seq, goes_on = await self._take_inputs(caller)
+        else:
+            started = await self._desk.start(
+                caller.who, arguments.get("agent"), arguments["prompt"], session_id=arguments.get("session_id")
+            )
+            session_id, after_seq, goes_on = started.session_id, started.after_seq, True
+        return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
+
+    async def _answer_question(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        session_id, until = arguments["session_id"], time.monotonic() + arguments.get("wait_s", self._wait_s)
+        if caller.inputs:
+            session_id, after_seq, goes_on = await self._take_inputs(caller)
+            return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
+        question = await self._find_question(caller.who, session_id, arguments["question_id"])
+        if question.kind == "permission":
+            raise ToolInputError(
+                "a person decides about permissions, and no model that calls a tool", path="question_id"
+            )
+        after_seq = (await self._desk.row(caller.who, session_id)).events
+        await self._desk.answer(caller.who, session_id, question.question_id, arguments["answer"])
+        return await self._until(caller, session_id, after_seq, until)
+
+    async def _list_sessions(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        rows = await self._desk.rows(
+            caller.who,
+            query=arguments.get("query"),
+            limit=int(arguments.get("limit", 20)),
+            offset=int(arguments.get("offset", 0)),
+        )
+        listed = [
+            {
+                "session_id": row.id,
+                "label": on_one_line(row.label, 200),
+                "state": row.state,
+                "updated": row.updated,
+                "turns": row.turns,
+                "last_seq": row.events,
+            }
+            for row in rows
+        ]
+        lines = [f"{row['session_id']} {row['state']:7} {row['label']}" for row in listed]
+        return _result("\n".join(lines) or "there are no sessions", {"sessions": listed})
+
+    async def _show_session(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+        session_id, after_seq = arguments["session_id"], int(arguments.get("after_seq", 0))
+        row = await self._desk.row(caller.who, session_id)
+        events, last_seq = await self._desk.events(caller.who, session_id, after_seq=after_seq)
+        lines: list[str] = []
+        size = 0
+        for event in events:
+            line = _line_of(event)
+            size += len(line) + 1
+            if size > MAX_TEXT_CHARS:
+                break
+            lines += [line] if line else []
+            after_seq = event.seq or after_seq
+        questions = await self._open_questions(session_id) if row.open_questions else []
+        shown = [
+            {
+                "question_id": each.question_id,
+                "kind": each.kind,
+                "prompt": _cut(each.prompt),
+                "choices": list(each.choices),
+            }
+            for each in questions
+        ]
+        asked = [f"it asks ({each['kind']}, {each['question_id']}): {each['prompt']}" for each in shown]
+        more = [f"(more: show_session with after_seq {after_seq})"] if after_seq < last_seq else []
+        data = {
+            "session_id": session_id,
+            "state": row.state,
+            "after_seq": after_seq,
+            "last_seq": last_seq,
+            "questions": shown,
+        }
+        return _result("\n".join([*lines, *more, f"state: {row.state}", *asked]), data)
+
+    # --- a run, from a prompt to its end or to a question --------------------------------------------------------------
+
+    async def _until(
+        self, caller: Caller, session_id: str, after_seq: int, until: float, *, goes_on: bool = True
+    ) -> dict[str, Any]:
+        """Follow a session until its run ends, a question needs a person who is not there, or the time is over."""
+        while True:
+            if goes_on:
+                state = await self._follow(caller, session_id, after_seq, until)
+            else:
+                state = _State("waiting", after_seq, question=next(iter(await self._open_questions(session_id)), None))
+            if state.question is None or not goes_on or not caller.who.may_answer:
+                return _run_result(session_id, state)
+            request = _elicitation(session_id, state.question)
+            if caller.can_repeat:
+                raise InputRequired(
+                    {f"{session_id}/{state.question.question_id}": {"method": _ELICIT, "params": request}}
+                )
+            if caller.ask is None:
+                return _run_result(session_id, state)
+            try:
+                answer = _read_answer(await caller.ask(_ELICIT, request), state.question)
+            except RpcError:  # a client that cannot ask after all
+                answer = None
+            if answer is None:
+                return _run_result(session_id, state)
+            after_seq = (await self._desk.row(caller.who, session_id)).events
+            await self._desk.answer(caller.who, session_id, state.question.question_id, answer)
+
+    async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _State:
+        question: UserQuestion | None = None
+        async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
+            while (left_s := until - time.monotonic()) > 0:
+                batch = await follower.batch(left_s)
+                if not batch:
+                    if self._desk.is_draining:
+                        break
+                    continue
+                for event in batch:
+                    if isinstance(event, UserQuestion):
+                        question = event
+                    elif isinstance(event, UserAnswer) and question and event.question_id == question.question_id:
+                        question = None
+                    line = _line_of(event) if caller.tell is not None else ""
+                    if line and caller.tell is not None:
+                        await caller.tell(line)
+                    if isinstance(event, Result) and event.parent_tool_use_id is None:
+                        return _ended(event, question)
+            return _State("running", follower.after_seq, question=None)
+
+    async def _take_inputs(self, caller: Caller) -> tuple[str, int, bool]:
+        """Answer what the client was asked to ask: the session, the `seq` before, and whether its run goes on now."""
+        assert caller.inputs is not None, "whoever calls this has looked"
+        key, response = next(iter(caller.inputs.items()))
+        session_id, slash, question_id = str(key).partition("/")
+        if len(caller.inputs) != 1 or not slash:
+            raise RpcError(INVALID_PARAMS, "inputResponses must have the one key that inputRequests had")
+        question = await self._find_question(caller.who, session_id, question_id)
+        answer = _read_answer(response, question)
+        after_seq = (await self._desk.row(caller.who, session_id)).events
+        if answer is not None:
+            await self._desk.answer(caller.who, session_id, question_id, answer)
+        return session_id, after_seq, answer is not None
+
+    async def _find_question(self, who: Principal, session_id: str, question_id: str) -> UserQuestion:
+        """Raises `ToolInputError` for a question that is not open, and what the desk raises for the session."""
+        await self._desk.row(who, session_id)
+        for question in await self._open_questions(session_id):
+            if question.question_id == question_id:
+                return question
+        raise ToolInputError(f"no question {question_id!r:.100} is open in this session", path="question_id")
+
+    async def _open_questions(self, session_id: str) -> Sequence[UserQuestion]:
+        def read() -> Sequence[UserQuestion]:
+            view, _ = load_view(self._desk.store, session_id)
+            calls = {record.use.tool_use_id for record in view.open_calls()}
+            return [question for question in view.open_questions() if question.tool_use_id in calls]
+
+        found: Sequence[UserQuestion] = await off_loop(True, read)
+        return found
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+_ELICIT = "elicitation/create"
+# Keeps a rule in the settings of this machine: not for somebody who is elsewhere.
+_NOT_FROM_AFAR = "always save"
+
+
+def _tool(
+    name: str, description: str, properties: Mapping[str, Any], required: Sequence[str] = (), *, reads: bool = False
+) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+    hints = {"readOnlyHint": reads, "openWorldHint": not reads}
+    return {"name": name, "description": description, "inputSchema": schema, "annotations": hints}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": _cut(text, MAX_TEXT_CHARS)}
+
+
+def _result(text: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": [_text(text)], "structuredContent": data, "isError": False}
+
+
+def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
+    text = without_hidden(text)
+    return text if len(text) <= max_chars else f"{text[:max_chars]} [{len(text) - max_chars} more characters]"
+
+
+def _ended(event: Result, question: UserQuestion | None) -> _State:
+    seq = event.seq or 0
+    if event.stop_reason == "waiting":
+        return _State("waiting", seq, event.final_text, event.stop_reason, question)
+    text = event.final_text
+    if event.structured_output is not None and not text:
+        text = json.dumps(event.structured_output)
+    status = "failed" if event.stop_reason == "error" else "done"
+    failure = f"\n{event.error_message}" if event.error_message else ""
+    return _State(status, seq, f"{text}{failure}".strip(), event.stop_reason)
+
+
+def _run_result(session_id: str, state: _State) -> dict[str, Any]:
+    """A run's state for whoever asked for it."""
+    data: dict[str, Any] = {
+        "session_id": session_id,
+        "status": state.status,
+        "stop_reason": state.stop_reason,
+        "after_seq": state.after_seq,
+        "text": _cut(state.text, MAX_TEXT_CHARS),
+    }
+    lines = [state.text] if state.text else []
+    question = state.question
+    if state.status == "running":
+        lines.append(f"The run goes on in session {session_id}: call show_session with after_seq {state.after_seq}.")
+    elif question is not None and question.kind == "permission":
+        data["question"] = {"question_id": question.question_id, "kind": question.kind, "prompt": _cut(question.prompt)}
+        lines.append(
+            f"Session {session_id} waits for a person's permission: {_cut(question.prompt)}\n"
+            f"A person answers it with: openagentic-sdk chat --resume {session_id}"
+        )
+    elif question is not None:
+        choices = [_cut(choice, 200) for choice in question.choices]
+        data["question"] = {
+            "question_id": question.question_id,
+            "kind": question.kind,
+            "prompt": _cut(question.prompt),
+            "choices": choices,
+        }
+        lines.append(
+            f"Session {session_id} asks ({question.question_id}): {_cut(question.prompt)} {choices or ''}\n"
+            "Answer with answer_question."
+        )
+    else:
+        lines.append(f"[session {session_id}, {state.status}]")
+    return {**_result("\n\n".join(lines), data), "isError": state.status == "failed"}
+
+
+def _elicitation(session_id: str, question: UserQuestion) -> dict[str, Any]:
+    """The question as a form: a choice, or a line of text."""
+    choices = [choice for choice in question.choices if choice != _NOT_FROM_AFAR]
+    answer: dict[str, Any] = {"type": "string", "title": "Answer"}
+    words: dict[str, Any] = {}
+    if choices:
+        answer = {**answer, "enum": choices}
+    if choices and question.kind != "permission":
+        words = {"other": {"type": "string", "title": "Or in your own words"}}
+    text = question_text(question).rpartition("\n")[0] if question.kind == "permission" else question.prompt
+    return {
+        "mode": "form",
+        "message": _cut(f"The agent of session {session_id} asks:\n{text}", 4_000),
+        "requestedSchema": {
+            "type": "object",
+            "properties": {"answer": answer, **words},
+            "required": [] if words else ["answer"],
+        },
+    }
+
+
+def _read_answer(response: Any, question: UserQuestion) -> str | None:
+    """What a person answered; None when they did not. A permission has the choices that were shown, and no others."""
+    given = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
+    if not isinstance(given, Mapping):
+        return None
+    said = next((text.strip() for text in (given.get("other"), given.get("answer")) if isinstance(text, str)), "")
+    if question.kind == "permission" and said not in [each for each in question.choices if each != _NOT_FROM_AFAR]:
+        return None
+    return said[:20_000] or None
+
+
+def _line_of(event: Event) -> str:
+    """An event on one line for whoever follows a run; empty for those that say nothing to them."""
+    where = f"{on_one_line(event.agent_name)}: " if event.agent_name else ""
+    match event:
+        case UserMessage():
+            said = f"prompt ({event.origin}): {event.text}"
+        case AssistantMessage() if event.text:
+            said = f"says: {event.text}"
+        case ToolUse():
+            said = f"calls {event.name}: {describe_input(event.name, event.input)}"
+        case ToolResult():
+            output = event.error_message if event.is_error else event.output
+            text = output if isinstance(output, str) else json.dumps(output, default=str)
+            said = f"result ({event.outcome}): {text[:4_000]}"
+        case UserQuestion():
+            said = f"asks ({event.kind}): {event.prompt}"
+        case UserAnswer():
+            said = f"is answered by {event.answered_by}: {event.answer}"
+        case Result():
+            said = f"ends ({event.stop_reason})"
+        case _:
+            note = note_of(event)
+            said = note[0] if note is not None else ""
+    return on_one_line(f"{where}{without_hidden(said[:4_000])}", MAX_LINE_CHARS) if said else ""
