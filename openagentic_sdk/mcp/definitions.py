@@ -25,7 +25,7 @@ MAX_DESCRIPTION_CHARS = 2_000
 MAX_SCHEMA_BYTES = 64 * 1024
 MAX_SCHEMA_DEPTH = 32
 # What a tool is, for whoever holds it to that: the rest of a definition (`_meta`, icons) is for show.
-_PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
+PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
 
 
 @frozen
@@ -54,7 +54,7 @@ class LeftOut:
 
 def tool_digest(raw: Mapping[str, Any]) -> str:
     """The digest of a definition: sha256 of canonical JSON of its name, texts, schemas and annotations."""
-    return json_sha256({key: raw[key] for key in _PINNED if key in raw})
+    return json_sha256({key: raw[key] for key in PINNED if key in raw})
 
 
 def read_definitions(

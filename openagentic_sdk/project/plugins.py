@@ -36,9 +36,9 @@ _ABOUT = {
     "keywords",
     "metadata",
 }
-_KEYS = _ABOUT | {"displayName", "skills", "commands", "agents", "hooks", "outputStyles"}
+_KEYS = _ABOUT | {"displayName", "skills", "commands", "agents", "hooks", "outputStyles", "mcpServers"}
 # What a plugin may hold besides that has no effect here.
-_UNUSED = (".mcp.json", ".lsp.json", "bin", "workflows", "monitors", "settings.json", "themes")
+_UNUSED = (".lsp.json", "bin", "workflows", "monitors", "settings.json", "themes")
 
 
 @frozen

@@ -15,7 +15,7 @@ from ..skills.frontmatter import Diagnostic
 from ..skills.index import IndexResult
 from ..skills.library import SkillLibrary
 from .agents import AgentSet, read_agents
-from .claude import MANAGED_DIR, ClaudeFolders, claude_folders
+from .claude import MANAGED_DIR, ClaudeFolders, claude_folders, claude_json
 from .commands import CommandSet, expand_prompt, read_commands
 from .memory import Memory, read_memory
 from .output_style import OutputStyle, read_output_style
@@ -66,6 +66,21 @@ class Project:
         """Whether hooks count that are not of managed settings."""
         return not (self.settings.hooks_disabled or self.settings.managed_hooks_only)
 
+    def may_name_servers(self, own_file: str | os.PathLike[str] | None) -> bool:
+        """Whether a file that counts may name MCP servers; `own_file` is the user's own of this library."""
+        folders, claude = self.folders, claude_json(self.folders)
+        reads_own = folders.reads_local or folders.user_dir is not None
+        if folders.reads_project and os.path.lexists(os.path.join(self.root, ".mcp.json")):
+            return True
+        if reads_own and own_file is not None and os.path.lexists(own_file):
+            return True
+        if any("mcpServers" in p.manifest or os.path.lexists(f"{p.root}/.mcp.json") for p in self.plugins.plugins):
+            return True
+        try:
+            return claude is not None and b'"mcpServers"' in Path(claude).read_bytes()
+        except OSError:
+            return False
+
     def skill_hooks(self) -> tuple[CommandHook, ...]:
         """The hooks of skills that may bring them; each runs while its skill is active."""
         found: list[CommandHook] = []
@@ -95,8 +110,6 @@ class Project:
 
     def diagnostics(self) -> dict[str, tuple[Diagnostic, ...]]:
         """What was left out, hidden or has no effect, by the kind of file."""
-        servers = os.path.join(self.root, ".mcp.json")
-        unread = Diagnostic("mcp-json", "the servers of this file are not started: name them in code", path=servers)
         return {
             "settings": self.settings.diagnostics,
             "memory": self.memory.diagnostics,
@@ -104,7 +117,6 @@ class Project:
             "agents": self.agents.diagnostics,
             "style": self.output_style.diagnostics,
             "plugins": self.plugins.diagnostics,
-            "mcp": (unread,) if self.folders.reads_project and os.path.isfile(servers) else (),
             "skills": self.skills().diagnostics,
         }
 

@@ -335,7 +335,7 @@ class NothingIgnoredTest(RunTestCase):
         settings = {"statusLine": {"type": "command"}, "permissions": {"deny": [], "more": 1}, "outputStyle": "gone"}
         self.write(
             {
-                ".mcp.json": '{"mcpServers": {}}',
+                ".mcp.json": '{"mcpServers": {}, "other": 1}',
                 ".claude/settings.json": json.dumps(settings, indent=1),
                 ".claude/commands/c.md": "---\ndescription: d\ncategory: x\n---\nb",
                 ".claude/rules/r.md": "---\npaths: '*.py'\npriority: 1\n---\nr",
@@ -352,7 +352,7 @@ class NothingIgnoredTest(RunTestCase):
             f"{claude}/rules/r.md:3: priority has no effect here",
             f"skill s: {claude}/skills/s/SKILL.md:4: effort has no effect here",
             f"skill s: {claude}/skills/s/SKILL.md:5: colour has no effect here",
-            f"{self.project}/.mcp.json: the servers of this file are not started: name them in code",
+            f"{self.project}/.mcp.json: other has no effect here",
             "there is no file for the output style 'gone': it has no effect here",
         }
         self.assertEqual((set(said), len(said)), (expected, len(expected)))

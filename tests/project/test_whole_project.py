@@ -105,7 +105,8 @@ class WholeProjectTest(RunTestCase):
                 [
                     f"{settings}:6: statusLine has no effect here",
                     f"{settings}:29: hooks.Stop[0].hooks[1] is left out: hooks of type prompt are not run here",
-                    f"{self.project}/.mcp.json: the servers of this file are not started: name them in code",
+                    f"{self.project}/.mcp.json: the server 'warehouse' is not started: nobody has agreed to it yet: "
+                    "look at it and agree with `openagentic-sdk mcp trust warehouse`",
                     "the plugin 'absent@elsewhere' is not here: get its folder, and run `openagentic-sdk plugins add DIR`",
                 ]
             ),

@@ -25,7 +25,10 @@ def variables_in(value: Any) -> tuple[str, ...]:
 
 
 def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
-    """The entry with its command, args, env, url and headers expanded. Raises `OptionsError` with the missing variables."""
+    """The entry with its command, args, env, url and headers expanded, and what `oauth` says.
+
+    Raises `OptionsError` with the variables that are missing.
+    """
     missing: dict[str, None] = {}
 
     def fill(found: re.Match[str]) -> str:
@@ -38,7 +41,7 @@ def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
         return _REFERENCE.sub(fill, value) if isinstance(value, str) else value
 
     whole = dict(entry)
-    for key in ("command", "args", "env", "url", "headers"):
+    for key in ("command", "args", "env", "url", "headers", "oauth"):
         value = entry.get(key)
         if isinstance(value, Mapping):
             whole[key] = {name: expanded(each) for name, each in value.items()}

@@ -88,7 +88,7 @@ def _in_order(project: Project, own: KeptFile | None, problems: list[Diagnostic]
     folders, root = project.folders, os.path.realpath(project.root)
     kept, path = _kept(own, problems), claude_json(folders)
     is_there = path is not None and os.path.isfile(path)
-    claude = _read(path or "", None, problems, _MAX_CLAUDE_JSON_BYTES) if is_there else {}
+    claude = read_json_file(path or "", None, problems, _MAX_CLAUDE_JSON_BYTES) if is_there else {}
     projects = _object(claude, "projects")
     if folders.reads_local:
         yield from _entries(_object(kept.get("local"), root), "local", own.path if own else "", problems, root)
@@ -98,13 +98,13 @@ def _in_order(project: Project, own: KeptFile | None, problems: list[Diagnostic]
     if folders.reads_project:
         file = os.path.join(project.root, PROJECT_FILE)
         if os.path.lexists(file):
-            servers = _servers(_read(file, folders.boundary, problems), file, problems)
+            servers = _servers(read_json_file(file, folders.boundary, problems), file, problems)
             yield from _entries(servers, "project", file, problems, root)
     if folders.user_dir is not None:
         yield from _entries(kept.get("user"), "user", own.path if own else "", problems)
         yield from _entries(claude.get("mcpServers"), "user", path or "", problems)
     for plugin in project.plugins.plugins:
-        yield from _of_plugin(plugin, problems, root)
+        yield from plugin_entries(plugin, problems, root)
 
 
 def _kept(own: KeptFile | None, problems: list[Diagnostic]) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def plugin_server_name(plugin: str, server: str) -> str:
     return name if len(name) <= 40 else f"{name[:31].rstrip('_')}-{digest}"
 
 
-def _of_plugin(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
+def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:
     """A plugin's servers: those of its `.mcp.json`, and those of its manifest, there or in a file that it names."""
     manifest = os.path.join(plugin.root, MANIFEST)
     named = plugin.manifest.get("mcpServers")
@@ -131,7 +131,7 @@ def _of_plugin(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterato
     for each in (PROJECT_FILE, *([named] if isinstance(named, str) else named if isinstance(named, list) else ())):
         path = os.path.realpath(os.path.join(plugin.root, each)) if isinstance(each, str) else ""
         if is_within(path, plugin.root) and os.path.isfile(path):
-            data = _read(path, plugin.root, problems)
+            data = read_json_file(path, plugin.root, problems)
             sources.append((path, data.get("mcpServers", data)))
     for path, servers in dict(sources).items():
         is_added = plugin.scope == "plugin"
@@ -172,8 +172,8 @@ def _unreadable(entry: Any) -> str | None:
 
 
 def _servers(data: Mapping[str, Any], path: str, problems: list[Diagnostic]) -> Any:
-    if data and "mcpServers" not in data:
-        problems.append(Diagnostic("mcp-file", "it names no servers: they stand in mcpServers", path=path))
+    for key in data.keys() - {"mcpServers", "$schema"}:
+        problems.append(Diagnostic("mcp-key", f"{visible(key)[:100]} has no effect here", path=path))
     return data.get("mcpServers")
 
 
@@ -182,10 +182,13 @@ def _object(value: Any, key: str) -> Any:
     return {} if inner is None else inner
 
 
-def _read(
+def read_json_file(
     path: str, boundary: str | None, problems: list[Diagnostic], max_bytes: int = MAX_FILE_BYTES
 ) -> Mapping[str, Any]:
-    """A file's object. One that names the same key twice says different things to different readers, and is left out."""
+    """A file's object; an empty one, and a finding, when it cannot be read.
+
+    One that names the same key twice says different things to different readers, and is left out.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made: dict[str, Any] = {}

@@ -16,19 +16,15 @@ from ...project.project import Project
 from ...project.settings import Settings
 from ...skills.frontmatter import Diagnostic
 from ...text import visible
-from ..server_config import McpServer, check_server_name, read_server_entry
+from ..oauth.login import read_settings
+from ..server_config import ENTRY_KEYS, USER_KEYS, McpServer, check_server_name, read_server_entry
 from .consent import Consent, Consents, definition_of
 from .expand import expand_entry
 from .read import ServerEntries, ServerEntry
 
 State = Literal["ready", "pending", "refused", "disabled", "unusable"]
-# What an entry may say here.
-ENTRY_KEYS = frozenset({
-    "type", "command", "args", "env", "cwd", "inheritEnv", "url", "headers", "oauth", "connectTimeout", "idleTimeout",
-    "timeout", "allowedTools", "disabledTools", "effects", "pin",
-})  # fmt: skip
 # What only the person at this machine may say of a server, in an entry of their own.
-OWN_KEYS = ("effects", "inheritEnv", "pin")
+OWN_KEYS = USER_KEYS | {"pin"}
 
 
 @frozen
@@ -88,7 +84,7 @@ def _resolve_one(
     if entry.name in settings.servers_disabled or entry.entry.get("disabled") is True:
         return Configured(entry, "disabled", "it is switched off")
     said = {key: value for key, value in entry.entry.items() if key != "disabled"}
-    for key in [key for key in said if key not in ENTRY_KEYS or (key in OWN_KEYS and not entry.is_own)]:
+    for key in [key for key in said if key not in ENTRY_KEYS | OWN_KEYS or (key in OWN_KEYS and not entry.is_own)]:
         why = "counts in the user's own files only" if key in OWN_KEYS else "has no effect here"
         problems.append(Diagnostic("mcp-key", f"{visible(str(key))[:100]} of {entry.name!r} {why}", path=entry.source))
         del said[key]
@@ -117,6 +113,7 @@ def _server_of(entry: ServerEntry, said: dict[str, Any], environ: Mapping[str, s
         raise OptionsError(f"pin must be true or false, not {pin!r:.100}")
     own = {"CLAUDE_PLUGIN_ROOT": entry.plugin_root} if entry.plugin_root else {}
     server = read_server_entry(entry.name, expand_entry(said, {**environ, **own}), source=entry.source)
+    read_settings(entry.name, server.oauth)
     return replace(server, pin=pin, env={**own, **server.env})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import webbrowser
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from urllib.parse import parse_qs, urlsplit
 
@@ -27,14 +26,14 @@ ReadLine = Callable[[], Awaitable[str | None]]
 
 
 class LoopbackBrowser:
-    """Opens the system's browser and listens for its return. `tell` shows a line to the person; `paste`, when there is one,
-    reads the address that a browser on another machine ended at."""
+    """Sends the person to a login and listens for the return. `tell` shows them a line, `open_url` opens a browser (None:
+    they do it themselves), `paste`, when there is one, reads the address that a browser on another machine ended at."""
 
     def __init__(
         self,
         tell: Callable[[str], None],
         *,
-        open_url: Callable[[str], object] = webbrowser.open,
+        open_url: Callable[[str], object] | None,
         paste: ReadLine | None = None,
         wait_s: float = WAIT_S,
     ) -> None:
@@ -64,7 +63,11 @@ class LoopbackBrowser:
 
 class _Visit:
     def __init__(
-        self, tell: Callable[[str], None], open_url: Callable[[str], object], paste: ReadLine | None, wait_s: float
+        self,
+        tell: Callable[[str], None],
+        open_url: Callable[[str], object] | None,
+        paste: ReadLine | None,
+        wait_s: float,
     ) -> None:
         self.redirect_uri = ""
         self._tell = tell
@@ -79,7 +82,7 @@ class _Visit:
         self._state = state
         self._tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
         self._tell(url)
-        opening = asyncio.create_task(asyncio.to_thread(self._open_url, url))
+        opening = None if self._open_url is None else asyncio.create_task(asyncio.to_thread(self._open_url, url))
         pasting = None if self._paste is None else asyncio.create_task(self._read_pasted(self._paste))
         try:
             return await asyncio.wait_for(asyncio.shield(self._came), self._wait_s)

@@ -300,7 +300,7 @@ class BrowserTest(unittest.IsolatedAsyncioTestCase):
                 await landing.go("https://i/", "mine")
 
     async def test_a_prescribed_port_that_is_taken_is_said_and_a_wish_is_not_needed(self) -> None:
-        browser = LoopbackBrowser(lambda line: None)
+        browser = LoopbackBrowser(lambda line: None, open_url=None)
         async with browser(None, None) as first:
             port = int(first.redirect_uri.split(":")[2].split("/")[0])
             with self.assertRaisesRegex(McpAuthError, f"port {port}"):

@@ -1,0 +1,56 @@
+"""Where what is kept about servers stands: the user's own servers, what was agreed to, what tools were, logins.
+
+All of it is below `mcp` in this library's home, mode 0600, and nothing of it in a project. Without a home nothing is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from ...project.kept import KeptFile
+from ...project.project import Project
+from ..oauth.login import Browser, OAuth
+from ..oauth.logins import Logins
+from ..server_config import McpServer
+from .consent import Consents
+from .pins import Pins
+from .read import ServerEntries, read_entries
+from .resolve import ConfiguredServers, resolve
+
+OWN_FILE = "servers.json"
+
+
+class McpHome:
+    """The files below one folder; `folder` None is a user without a home."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        self._folder = None if folder is None else os.fspath(folder)
+        self.own = None if folder is None else KeptFile(os.path.join(folder, OWN_FILE), "servers")
+        self.consents = None if folder is None else Consents(os.path.join(folder, "consent.json"))
+
+    def entries(self, project: Project) -> ServerEntries:
+        """What the files of a project, its user and its plugins name."""
+        return read_entries(project, self.own)
+
+    def configured(self, project: Project, environ: Mapping[str, str] = os.environ) -> ConfiguredServers:
+        """What becomes of them."""
+        return resolve(self.entries(project), project, self.consents, environ)
+
+    def pins(self, root: str, name: str) -> Pins:
+        """The tools of a server of one project, or with `root` empty of the user's own server."""
+        return Pins(self._below("tools"), root, name)
+
+    def logins(self, url: str) -> Logins:
+        """The logins at a server."""
+        return Logins(self._below("logins"), url)
+
+    def oauth(self, name: str, server: McpServer, browser: Browser | None = None) -> OAuth | None:
+        """Who lets us in at a server; None for one that is no service, or that is given its token."""
+        has_token = server.token is not None or any(header.lower() == "authorization" for header in server.headers)
+        if server.url is None or has_token:
+            return None
+        return OAuth(name, server.url, server.oauth, logins=self.logins(server.url), browser=browser)
+
+    def _below(self, name: str) -> str | None:
+        return None if self._folder is None else os.path.join(self._folder, name)
