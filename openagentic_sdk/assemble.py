@@ -59,6 +59,8 @@ from .tools.shell.sandboxed import BashSandbox
 from .tools.task import TaskTool
 
 if TYPE_CHECKING:
+    from .mcp.configured.home import McpHome
+    from .mcp.configured.resolve import ConfiguredServers
     from .mcp.servers import Servers
 
 TASK = "Task"
@@ -76,18 +78,32 @@ def build_agent(options: OpenAgenticOptions, *, servers: Servers | None = None) 
         raise OptionsError(f"cwd {str(cwd)!r} is no folder: create it or pass another")
     project = open_project(options)
     gate, notes = _gate(options, project)
-    return _Assembly(options, project, gate, notes, servers or open_servers(options)).agent()
+    configured = configured_servers(project)
+    servers = servers or _servers(options, project, configured)
+    return _Assembly(options, project, gate, notes, servers, configured).agent()
 
 
-def open_servers(options: OpenAgenticOptions) -> Servers | None:
+def mcp_home() -> McpHome:
+    """What this machine's user keeps about MCP servers. The door to that room: a run without servers loads nothing of it."""
+    from .mcp.configured.home import McpHome
+
+    return McpHome(sdk_home() / "mcp" if has_home() else None)
+
+
+def configured_servers(project: Project) -> ConfiguredServers | None:
+    """The MCP servers that files name, as far as the setting sources open, and which of them may start; None for none."""
+    own = sdk_home() / "mcp" / "servers.json" if has_home() else None
+    return mcp_home().configured(project) if project.may_name_servers(own) else None
+
+
+def _servers(options: OpenAgenticOptions, project: Project, configured: ConfiguredServers | None) -> Servers | None:
     """The MCP servers of a run, not started yet; None when there are none. Raises `OptionsError`."""
-    if not options.mcp_servers:
+    if not options.mcp_servers and configured is None:
         return None
-    # The door to the room: a run without servers loads nothing of it.
-    from .mcp.server_config import read_servers
-    from .mcp.servers import Servers
+    from .mcp.configured.open import open_servers
 
-    return Servers(read_servers(options.mcp_servers), cwd=str(options.working_dir()))
+    given, roots = options.mcp_servers, project.workspace_roots
+    return open_servers(given, configured, mcp_home(), cwd=project.cwd, roots=roots)
 
 
 def open_project(options: OpenAgenticOptions) -> Project:
@@ -119,10 +135,12 @@ def open_project(options: OpenAgenticOptions) -> Project:
 def project_findings(project: Project) -> tuple[Diagnostic, ...]:
     """What a run says of a project at its start: what was left out, hidden, withheld or not understood."""
     _, hook_problems = with_command_hooks(HookEngine(), project.settings.hooks, project_dir=project.root)
+    configured = configured_servers(project)
     return (
         *project.findings(),
         *rules_of_settings(project.settings, project.root).diagnostics,
         *(Diagnostic("hook", text, is_error=True) for text in hook_problems),
+        *(configured.diagnostics if configured is not None else ()),
     )
 
 
@@ -179,6 +197,7 @@ class _Assembly:
         gate: PermissionGate,
         mode_notes: Sequence[str],
         servers: Servers | None,
+        configured: ConfiguredServers | None,
     ) -> None:
         self._options = options
         self._project = project
@@ -204,6 +223,10 @@ class _Assembly:
             ),
             *(SystemNotice("settings.hook", text) for text in hook_problems),
             *(SystemNotice("settings.mode", text) for text in mode_notes),
+            *(
+                SystemNotice(n.code.replace("-", "."), n.located)
+                for n in (configured.diagnostics if configured else ())
+            ),
         ]
         self._tools = self.all_tools()
 

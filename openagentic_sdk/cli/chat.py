@@ -31,7 +31,7 @@ from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
 from .screen.turn import Stopped, Turn, on_stop_signals
-from .trust import ask_for_trust, check_mode, check_prompt
+from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 _HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends with \\ goes on in the next one"
 
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     _edit_lines()
     if somebody_is_there():
         ask_for_trust(options, screen)
+        ask_about_servers(options, screen)
     check_mode(args, options)
     screen.line(screen.styled(_HELP, "dim"))
     chat = _Chat(options, screen, asker)

@@ -28,6 +28,7 @@ COMMANDS = {
     "bundle": "write everything into one file that a bare Python runs",
     "skills": "list, read and check skills",
     "plugins": "list, add and check plugins",
+    "mcp": "add, look at, agree to and test MCP servers, and be one",
     "trust": "say whether a project's own files may grant anything",
     "import": "bring in the conversations of other programs",
     "store": "make the tables of a store",

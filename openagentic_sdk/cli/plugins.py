@@ -32,15 +32,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     screen, registry = Screen(sys.stdout), plugin_registry()
+    notes: list[Diagnostic] = []
     if args.action == "add":
         for name in registry.add(args.target):
             screen.line(f"added {on_one_line(name)}")
+            added = load_plugin(name, registry.entries()[name]["root"], "plugin", notes)
+            for line in _servers(added) if added is not None else ():
+                screen.line(f"  {line}")
         return OK
     if args.action == "remove":
         is_known = registry.remove(args.target)
         screen.line(f"{on_one_line(args.target)} {'is removed' if is_known else 'was not added'}")
         return OK if is_known else FAILED
-    notes: list[Diagnostic] = []
     if args.action == "list":
         found = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES)).plugins
         for plugin in found.plugins:
@@ -69,3 +72,19 @@ def _show(plugin: Plugin, notes: list[Diagnostic], screen: Screen) -> None:
         notes += findings
     for hook in plugin.hooks(notes):
         screen.line(f"  at {on_one_line(hook.event)} run: {on_one_line(' '.join((hook.command, *(hook.args or ()))))}")
+    for line in _servers(plugin):
+        screen.line(f"  {line}")
+
+
+def _servers(plugin: Plugin) -> list[str]:
+    """What each of its MCP servers is, for whoever decides about the plugin."""
+    if "mcpServers" not in plugin.manifest and not os.path.lexists(os.path.join(plugin.root, ".mcp.json")):
+        return []
+    from ..mcp.configured.consent import definition_of, describe
+    from ..mcp.configured.read import plugin_entries
+
+    return [
+        f"server {on_one_line(entry.name)} {line}"
+        for entry in plugin_entries(plugin, [], "")
+        for line in describe(definition_of(entry))
+    ]

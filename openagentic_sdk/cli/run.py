@@ -14,7 +14,7 @@ from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
 from .screen.turn import JsonPrinter, Turn
-from .trust import ask_for_trust, check_mode, check_prompt
+from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     options = build_options(args, build_gate(args, asker))
     if asker is not None:
         ask_for_trust(options, screen)
+        ask_about_servers(options, screen)
     check_mode(args, options)
     if wrong := check_prompt(options, prompt):
         raise OptionsError(wrong)

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from ..assemble import open_project, trust_store
+from ..assemble import configured_servers, open_project, trust_store
 from ..errors import OptionsError
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.commands import unknown_name
@@ -14,6 +14,7 @@ from ..project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, request
 from ..skills.index import SkillIndex
 from ..text import on_one_line
 from .exits import FAILED, OK
+from .screen.questions import ask_yes_or_no
 from .screen.terminal import Screen
 
 _BYPASS = ("bypass", "bypassPermissions")
@@ -90,15 +91,17 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
     for name in known.changed:
         screen.line(f"  changed since it was trusted: {on_one_line(name)}")
     changed = " Its files changed since it was trusted." if known.decision == "changed" else ""
-    screen.line(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}")
-    answer = ""
-    while answer not in ("y", "yes", "n", "no"):  # a bare Enter is no decision
-        try:
-            answer = input("[yes/no] ").strip().lower()
-        except EOFError:  # no answer is no decision either: the question comes again next time
-            screen.write("\n")
-            return
-    trust_store().remember(root, "trusted" if answer in ("y", "yes") else "refused", digest=known.digest)
+    agreed = ask_yes_or_no(f"Trust the files of {on_one_line(str(root))} to grant this?{changed}", screen)
+    if agreed is not None:  # no answer is no decision: the question comes again next time
+        trust_store().remember(root, "trusted" if agreed else "refused", digest=known.digest)
+
+
+def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:
+    """The same for the MCP servers that the project's files name; a run without any loads nothing of them."""
+    if configured_servers(open_project(options)) is not None:
+        from .servers.agree import ask_for_servers
+
+        ask_for_servers(options, screen)
 
 
 def check_prompt(options: OpenAgenticOptions, prompt: str) -> str | None:

@@ -46,6 +46,19 @@ class Asker:
         return f"{show_question(question)}\n  answer: "
 
 
+def ask_yes_or_no(question: str, screen: Screen) -> bool | None:
+    """The answer of the person at the terminal; None at the end of input. A bare Enter is no answer."""
+    screen.line(question)
+    answer = ""
+    while answer not in ("y", "yes", "n", "no"):
+        try:
+            answer = input("[yes/no] ").strip().lower()
+        except EOFError:
+            screen.write("\n")
+            return None
+    return answer in ("y", "yes")
+
+
 def show_question(question: UserQuestion) -> str:
     """What is asked, with numbered choices, safe to print."""
     choices = [f"\n    {number} {on_one_line(text)}" for number, text in enumerate(question.choices, 1)]

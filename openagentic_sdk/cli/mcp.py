@@ -1,0 +1,129 @@
+"""`openagentic-sdk mcp ...`: the MCP servers of this folder and this user, and this agent as a server."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..assemble import mcp_home, open_project
+from ..options import SETTING_SOURCES, OpenAgenticOptions
+from .screen.terminal import Screen
+from .servers import agree, edit, login, reach, serve, show
+from .servers.here import Here
+
+_ADD_EXAMPLES = """examples:
+  openagentic-sdk mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
+  openagentic-sdk mcp add -s user -e API_KEY='${API_KEY}' weather -- uvx weather-server --units metric
+  openagentic-sdk mcp add -t http -s project docs https://mcp.example.com/mcp
+  openagentic-sdk mcp add -t http -H 'Authorization: Bearer ${DOCS_TOKEN}' docs https://mcp.example.com/mcp
+
+scopes: local is you in this project, user is you in every project (both in this library's home), project is
+.mcp.json, which everybody who works on the project gets. ${NAME} and ${NAME:-default} are filled in when it starts."""
+_JSON_EXAMPLES = """example:
+  openagentic-sdk mcp add-json weather '{"command": "uvx", "args": ["weather-server"], "env": {"API_KEY": "${API_KEY}"}}'"""
+_TRUST_EXAMPLES = """A server of a project starts only after somebody has agreed to exactly this command line,
+environment and address; its tools are what they were when it was first used. This agrees to both as they are now, and
+prints what is new.
+
+examples:
+  openagentic-sdk mcp get files               look first: what it would run, and what changed since it was agreed to
+  openagentic-sdk mcp trust files
+  openagentic-sdk mcp trust files --digest 3f1c...    only if it is still what `get` showed
+  openagentic-sdk mcp trust files --revoke    take it back"""
+_LOGIN_EXAMPLES = """examples:
+  openagentic-sdk mcp login docs
+  openagentic-sdk mcp login docs --scope 'read write'
+  openagentic-sdk mcp login https://mcp.example.com/mcp       a server that only code names"""
+
+_SERVE_EXAMPLES = """example:
+  claude mcp add house -- openagentic-sdk mcp serve --agents agents.toml"""
+
+Action = Callable[[argparse.Namespace, Here], int]
+_ACTIONS: dict[str, tuple[Action, str, str]] = {
+    "add": (edit.add, "add a server: a command after --, or a URL", _ADD_EXAMPLES),
+    "add-json": (edit.add_json, "add a server as an entry of .mcp.json says it", _JSON_EXAMPLES),
+    "list": (show.list_servers, "name the servers that count in this folder, and what becomes of each", ""),
+    "get": (show.get_server, "say everything about one server, without starting it", ""),
+    "remove": (edit.remove, "take a server out of its scope", ""),
+    "test": (reach.test, "start servers that may start, and say what they offer (default: all of them)", ""),
+    "trust": (agree.trust, "agree to a server and its tools as they are now", _TRUST_EXAMPLES),
+    "login": (login.login, "log in at a server with the browser", _LOGIN_EXAMPLES),
+    "logout": (login.logout, "forget the login at a server", ""),
+}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "mcp", description="Use other people's tools: add, look at, agree to and test servers."
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_Parser)
+    said = "offer named agents as the tools of an MCP server, to the program that starts this command"
+    serving = actions.add_parser(
+        "serve",
+        help=said,
+        description=f"{said[0].upper()}{said[1:]}.",
+        epilog=_SERVE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    serve.add_flags(serving)
+    made = {}
+    for name, (_, summary, examples) in _ACTIONS.items():
+        made[name] = action = actions.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        action.add_argument("--json", action="store_true", help="print one JSON object")
+        if name == "test":
+            action.add_argument("names", nargs="*", metavar="NAME")
+        elif name != "list":
+            action.add_argument("name", metavar="NAME")
+    for name in ("add", "add-json", "remove"):
+        scope = "local" if name != "remove" else None
+        help_text = "where it stands (default: %(default)s)" if scope else "where it stands (default: the only one)"
+        made[name].add_argument("-s", "--scope", choices=("local", "user", "project"), default=scope, help=help_text)
+    made["add-json"].add_argument("entry", metavar="JSON")
+    edit.add_flags(made["add"])
+    made["trust"].add_argument("--digest", metavar="HEX", help="agree only to the definition with this digest")
+    made["trust"].add_argument("--revoke", action="store_true", help="take the agreement back, and forget the tools")
+    made["login"].add_argument("--scope", metavar="TEXT", help="the scopes to ask for (default: what the server says)")
+    made["login"].add_argument(
+        "--port", metavar="N", type=int, help="where the browser comes back to (default: any port)"
+    )
+    made["login"].add_argument("--no-browser", action="store_true", help="only print the address")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Takes what stands behind `--` as it is, and flags also behind the first words."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        cut = words.index("--") if "--" in words else len(words)
+        head, tail = words[:cut], words[cut + 1 :]
+        flags: list[str] = []
+        plain: list[str] = []
+        while head:
+            word = head.pop(0)
+            is_flag = len(word) > 1 and word.startswith("-")
+            (flags if is_flag else plain).append(word)
+            action = self._option_string_actions.get(word) if is_flag else None
+            if action is not None and action.nargs is None and head:
+                flags.append(head.pop(0))
+        found, extras = super().parse_known_args([*flags, *plain], namespace)
+        if tail and not hasattr(found, "words"):
+            self.error(f"nothing stands behind --: {' '.join(tail)}")
+        if tail:
+            found.words = [*found.words, *tail]
+        return found, extras
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.action == "serve":
+        return serve.serve(args)
+    project = open_project(OpenAgenticOptions(setting_sources=SETTING_SOURCES))
+    here = Here(Screen(sys.stdout), project, mcp_home())
+    return _ACTIONS[args.action][0](args, here)

@@ -1,0 +1,89 @@
+"""Agree to servers: `mcp trust`, and the question before a run. What is agreed to is shown before, letter by letter."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from ...assemble import mcp_home, open_project
+from ...errors import OptionsError
+from ...mcp.configured.consent import definition_of, describe
+from ...mcp.configured.resolve import Configured
+from ...options import OpenAgenticOptions
+from ...sessions.request import json_sha256
+from ...text import visible
+from ..exits import FAILED, OK
+from ..screen.questions import ask_yes_or_no, somebody_is_there
+from ..screen.terminal import Screen
+from .here import Here, differences
+from .reach import try_servers
+
+
+def ask_for_servers(options: OpenAgenticOptions, screen: Screen) -> None:
+    """Put the question for every server of the project that nobody has decided about as it stands now."""
+    project = open_project(options)
+    home = mcp_home()
+    for one in home.configured(project).found:
+        if one.state != "pending" or home.consents is None:
+            continue
+        definition = definition_of(one.entry)
+        for line in _introduced(one):
+            screen.line(line)
+        agreed = ask_yes_or_no(f"Start this server in this project from now on? {visible(one.entry.name)}", screen)
+        if agreed is None:
+            return
+        home.consents.remember(one.entry, "agreed" if agreed else "refused", definition=definition)
+
+
+def trust(args: argparse.Namespace, here: Here) -> int:
+    """Exit code 1 when the server does not start, or the person says no."""
+    one = here.find(args.name)
+    if args.revoke:
+        consents = here.home.consents
+        was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
+        here.home.pins(one.entry.root, args.name).forget()
+        said = f"{visible(args.name)} is {'not agreed to any more' if was else 'not agreed to'}, and its tools are forgotten"
+        here.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, said)
+        return OK
+    definition = definition_of(one.entry)
+    digest = json_sha256(definition)
+    if one.state in ("unusable", "disabled"):
+        raise OptionsError(f"{args.name!r} cannot be started, so there is nothing to agree to: {one.reason}")
+    if args.digest and args.digest != digest:
+        raise OptionsError(f"{args.name!r} has the digest {digest} now and not {args.digest:.100}: look at it again")
+    asks = somebody_is_there() and not args.json
+    if not one.entry.is_own:
+        if here.home.consents is None:
+            raise OptionsError("this user has no home folder to keep an agreement in: set OPENAGENTIC_SDK_HOME")
+        here.tell(args.json, {}, *_introduced(one)) if not args.json else None
+        if (
+            asks
+            and one.state != "ready"
+            and not ask_yes_or_no("Start this server in this project from now on?", here.screen)
+        ):
+            return FAILED
+        here.home.consents.remember(one.entry, "agreed", definition=definition)
+    (tried,) = asyncio.run(try_servers(here.home, [here.find(args.name)], here.project.cwd))
+    if not args.json:
+        for line in tried.lines(here.screen):
+            here.screen.line(line)
+    if tried.works and tried.changes:
+        if asks and not ask_yes_or_no(f"Agree to these {len(tried.changes)} tools as they are now?", here.screen):
+            return FAILED
+        here.home.pins(one.entry.root, args.name).agree(tried.tools)
+    data = {"name": args.name, "agreed": True, "digest": digest, **tried.row()}
+    here.tell(args.json, data, f"{visible(args.name)} is agreed to{'' if tried.works else ', and does not start now'}")
+    return OK if tried.works else FAILED
+
+
+def _introduced(one: Configured) -> list[str]:
+    """Everything that an agreement is about, and what of it is new."""
+    entry = one.entry
+    hidden = [f"it takes the place of your own server of this name ({', '.join(entry.hides)})"] if entry.hides else []
+    changed = differences(one)
+    return [
+        f"server {visible(entry.name)} of {visible(entry.source)}:",
+        *(f"  {line}" for line in [*describe(definition_of(entry)), *hidden]),
+        *(["  it was agreed to as something else; what changed:"] if changed else []),
+        *(f"    {line}" for line in changed),
+    ]

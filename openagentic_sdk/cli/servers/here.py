@@ -1,0 +1,86 @@
+"""What the actions of `mcp` share: the servers of this folder, and how they are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import OptionsError
+from ...frozen import frozen
+from ...mcp.configured.consent import changes, definition_of, describe
+from ...mcp.configured.home import McpHome
+from ...mcp.configured.resolve import Configured, ConfiguredServers
+from ...project.project import Project
+from ...sessions.request import json_sha256
+from ...text import visible
+from ...tools.shell.environment import is_secret_name
+from ..screen.terminal import Screen
+
+STYLES = {"ready": "green", "pending": "yellow", "refused": "yellow", "disabled": "dim", "unusable": "red"}
+
+
+@frozen
+class Here:
+    """A folder's project, and what this user keeps about servers."""
+
+    screen: Screen
+    project: Project
+    home: McpHome
+
+    def configured(self) -> ConfiguredServers:
+        """What becomes of each server that files name."""
+        return self.home.configured(self.project)
+
+    def find(self, name: str) -> Configured:
+        """One server. Raises `OptionsError` that names those that there are."""
+        found = self.configured().found
+        for one in found:
+            if one.entry.name == name:
+                return one
+        known = ", ".join(one.entry.name for one in found)
+        raise OptionsError(f"there is no server {name!r} here: there is {visible(known) or 'none'}")
+
+    def tell(self, is_json: bool, data: Mapping[str, Any], *lines: str) -> None:
+        """Say it as JSON, or in lines."""
+        if is_json:
+            print(json.dumps(data))
+        for line in () if is_json else lines:
+            self.screen.line(line)
+
+
+def shown_definition(one: Configured) -> tuple[str, list[str]]:
+    """The digest of a server's definition, and its lines for a person; of the user's own secrets only their names."""
+    definition = definition_of(one.entry)
+    digest = json_sha256(definition)
+    env = definition.get("env")
+    if one.entry.is_own and isinstance(env, Mapping):
+        hidden = {key: "[hidden]" for key, value in env.items() if is_secret_name(key) and "${" not in str(value)}
+        definition = {**definition, "env": {**env, **hidden}}
+    oauth = definition.get("oauth")
+    if isinstance(oauth, Mapping) and "${" not in str(oauth.get("clientSecret", "${")):
+        definition = {**definition, "oauth": {**oauth, "clientSecret": "[hidden]"}}
+    return digest, describe(definition)
+
+
+def differences(one: Configured) -> list[str]:
+    """What is other than it was agreed to; nothing when nobody agreed to anything."""
+    before = one.consent.before if one.consent is not None else ()
+    return changes(before, describe(definition_of(one.entry))) if before else []
+
+
+def row(one: Configured) -> dict[str, Any]:
+    """A server as JSON."""
+    digest, lines = shown_definition(one)
+    return {
+        "name": one.entry.name,
+        "scope": one.entry.scope,
+        "source": one.entry.source,
+        "state": one.state,
+        "reason": one.reason,
+        "type": one.entry.entry.get("type") or "stdio",
+        "digest": digest,
+        "definition": lines,
+        "changes": differences(one),
+        "hides": list(one.entry.hides),
+    }

@@ -1,0 +1,68 @@
+"""`mcp login` and `mcp logout`: let a person in at a server, and forget that."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import webbrowser
+
+from ...errors import OptionsError
+from ...mcp.oauth.browser import LoopbackBrowser
+from ...mcp.oauth.login import OAuth
+from ...mcp.server_config import McpServer
+from ...text import visible
+from ..exits import FAILED, OK
+from ..screen.questions import somebody_is_there
+from ..screen.terminal import Screen, read_line
+from .here import Here
+
+
+def login(args: argparse.Namespace, here: Here) -> int:
+    """Ask the person in their browser, and keep what comes of it."""
+    name, server = _service(args.name, here)
+    port = {"callbackPort": args.port} if args.port is not None else {}
+    screen = Screen(sys.stderr if args.json else sys.stdout)
+    paste = (lambda: read_line("", screen)) if somebody_is_there() else None
+    browser = LoopbackBrowser(screen.line, open_url=None if args.no_browser else webbrowser.open, paste=paste)
+    if here.home.oauth(name, server) is None:
+        raise OptionsError(f"{name!r} is given its token by its entry: there is nothing to log in for")
+    assert server.url is not None, "a service has an address"
+    oauth = OAuth(
+        name, server.url, {**(server.oauth or {}), **port}, logins=here.home.logins(server.url), browser=browser
+    )
+    tokens = asyncio.run(oauth.log_in(args.scope))
+    kept = here.home.logins(server.url).current()
+    issuer = kept.issuer if kept is not None else ""
+    data = {"name": name, "url": server.url, "issuer": issuer, "scope": tokens.scope, "expires_at": tokens.expires_at}
+    granted = f", granted: {visible(tokens.scope)}" if tokens.scope else ""
+    here.tell(args.json, data, f"logged in at {visible(name)} through {visible(issuer)}{granted}")
+    return OK
+
+
+def logout(args: argparse.Namespace, here: Here) -> int:
+    """Exit code 1 when there was no login."""
+    name, server = _service(args.name, here)
+    assert server.url is not None, "a service has an address"
+    was_there = here.home.logins(server.url).forget()
+    here.tell(
+        args.json,
+        {"name": name, "url": server.url, "forgotten": was_there},
+        f"the login at {visible(name)} is forgotten" if was_there else f"there was no login at {visible(name)}",
+    )
+    return OK if was_there else FAILED
+
+
+def _service(name: str, here: Here) -> tuple[str, McpServer]:
+    """The server with this name or at this address. Raises `OptionsError` for one that has none, or may not start."""
+    if name.startswith(("http://", "https://")):
+        known = next(
+            (one for one in here.configured().found if one.server is not None and one.server.url == name), None
+        )
+        return (name, McpServer(url=name)) if known is None else (known.entry.name, known.server or McpServer(url=name))
+    one = here.find(name)
+    if one.server is None:
+        raise OptionsError(f"{name!r} is not started: {one.reason}")
+    if one.server.url is None:
+        raise OptionsError(f"{name!r} is a program of this machine: there is nothing to log in at")
+    return name, one.server

@@ -1,0 +1,126 @@
+"""`mcp test`: start servers for a moment and say what they offer; a project's only once somebody has agreed to it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import StorageError
+from ...events import McpServerChanged
+from ...frozen import frozen
+from ...mcp.configured.home import McpHome
+from ...mcp.configured.open import open_servers
+from ...mcp.configured.pins import Pins, ToolChange
+from ...mcp.configured.resolve import Configured
+from ...text import on_one_line, visible
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from .here import Here
+
+WORKING = ("started", "restarted", "changed")
+_MAX_SHOWN = 50
+
+
+@frozen
+class Tried:
+    """What came of starting a server: what it said, its tools as it sent them, and which are not what was agreed to."""
+
+    name: str
+    event: McpServerChanged | None
+    tools: Sequence[Mapping[str, Any]] = ()
+    changes: Sequence[ToolChange] = ()
+
+    @property
+    def works(self) -> bool:
+        """Whether it answered."""
+        return self.event is not None and self.event.state in WORKING
+
+    def row(self) -> dict[str, Any]:
+        """The same as JSON."""
+        event = self.event
+        changes = [{"tool": c.name, "is_new": c.is_new, "lines": list(c.lines)} for c in self.changes]
+        said = {} if event is None else {key: value for key, value in vars(event).items() if key in _SAID}
+        return {"name": self.name, "works": self.works, **said, "changes": changes}
+
+    def lines(self, screen: Screen) -> list[str]:
+        """The same for people."""
+        event = self.event
+        if event is None or not self.works:
+            why = on_one_line((event.error_message if event is not None else None) or "no answer in time", 600)
+            return [f"{screen.styled('no ', 'red')} {visible(self.name)}: {why}"]
+        offered = {tool.get("tool") for tool in event.tools}
+        said = [
+            (str(tool.get("name")), str(tool.get("description") or ""))
+            for tool in self.tools
+            if tool.get("name") in offered
+        ]
+        spoken = event.protocol_version or "in this process"
+        head = f"{visible(self.name)}: {event.transport}, {spoken}, {len(event.tools)} tools"
+        lines = [f"{screen.styled('yes', 'green')} {head}"]
+        lines += [f"    {on_one_line(name, 100)}: {on_one_line(text, 200)}" for name, text in said[:_MAX_SHOWN]]
+        lines += [f"    and {len(said) - _MAX_SHOWN} more"] if len(said) > _MAX_SHOWN else []
+        for left in event.left_out:
+            lines.append(
+                f"    left out: {visible(str(left.get('tool')))[:100]}: {on_one_line(str(left.get('reason')), 300)}"
+            )
+        for change in self.changes:
+            lines += [f"      {visible(change.name)[:100]} {line}" for line in change.lines[:200]]
+        return lines
+
+
+_SAID = ("state", "transport", "protocol_version", "server", "tools", "left_out", "error_message")
+
+
+class _Noting:
+    """Judges as `pins` do, and keeps what there was to judge."""
+
+    def __init__(self, pins: Pins) -> None:
+        self.pins = pins
+        self.tools: list[Mapping[str, Any]] = []
+
+    def judge(
+        self, server: str, tools: Sequence[Mapping[str, Any]]
+    ) -> tuple[Sequence[Mapping[str, Any]], Sequence[tuple[str, str]]]:
+        self.tools = [tool for tool in tools if isinstance(tool, Mapping)]
+        return self.pins.judge(server, tools)
+
+
+async def try_servers(home: McpHome, found: Sequence[Configured], cwd: str) -> list[Tried]:
+    """Start these servers side by side, see what they say, and end them. None of them raises."""
+    noting = {one.entry.name: _Noting(home.pins(one.entry.root, one.entry.name)) for one in found}
+    ready = {one.entry.name: one.server for one in found if one.server is not None}
+    servers = open_servers(ready, None, home, cwd=cwd, pins_for=lambda name, server: noting[name])
+    servers.hold()
+    try:
+        await servers.ready()
+        events = {event.name: event for event in servers.changes({})}
+    finally:
+        await servers.release()
+    return [_tried(one.entry.name, events.get(one.entry.name), noting[one.entry.name]) for one in found]
+
+
+def _tried(name: str, event: McpServerChanged | None, noting: _Noting) -> Tried:
+    try:
+        changes = noting.pins.changes(noting.tools)
+    except StorageError:  # the event says so of every tool
+        changes = []
+    return Tried(name, event, noting.tools, changes)
+
+
+def test(args: argparse.Namespace, here: Here) -> int:
+    """Exit code 1 when one that was named, or of all that may start one, does not answer."""
+    found = [here.find(name) for name in args.names] or [
+        one for one in here.configured().found if one.state != "disabled"
+    ]
+    able = [one for one in found if one.server is not None]
+    tried = asyncio.run(try_servers(here.home, able, here.project.cwd)) if able else []
+    others = [one for one in found if one.server is None]
+    lines = [line for one in tried for line in one.lines(here.screen)]
+    lines += [f"{here.screen.styled('-  ', 'yellow')} {visible(one.entry.name)}: {one.reason}" for one in others]
+    rows = [one.row() for one in tried]
+    rows += [{"name": one.entry.name, "works": None, "state": one.state, "error_message": one.reason} for one in others]
+    here.tell(args.json, {"servers": rows}, *(lines or ["no servers here"]))
+    is_missing = any(one.entry.name in args.names or one.state == "unusable" for one in others)
+    return FAILED if is_missing or not all(one.works for one in tried) else OK

@@ -1,0 +1,55 @@
+"""`mcp serve`: named agents as the tools of an MCP server, over stdin and stdout."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from ...agents import load_agents
+from ...server.desk import GRACE_S, MAX_RUNS, Desk
+from ...server.mcp_stdio import serve as serve_stdio
+from ...server.mcp_tools import WAIT_S
+from ...stdio import take_stdio
+from ..exits import OK
+from ..stored.stores import add_store_flag, open_session_store
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of `mcp serve`."""
+    parser.add_argument(
+        "--agents", metavar="WHERE", required=True, help="what clients may start: a TOML file, or MODULE:NAME in Python"
+    )
+    add_store_flag(parser)
+    parser.add_argument(
+        "--wait-s",
+        type=float,
+        default=WAIT_S,
+        metavar="S",
+        help="how long a call waits for a run (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=GRACE_S,
+        metavar="S",
+        help="for runs, when the client leaves (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-runs", type=int, default=MAX_RUNS, metavar="N", help="at the same time (default: %(default)s)"
+    )
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Speak with the client that started this command until it closes its end."""
+    if sys.stdin.isatty():
+        print("This command is started by a program and speaks JSON-RPC; see docs/mcp.md.", file=sys.stderr)
+    stdin, stdout = take_stdio()  # before anything of the caller's is loaded, which may print
+    agents, store = load_agents(args.agents), open_session_store(args.store)
+
+    async def speak() -> None:
+        desk = Desk(agents, store, max_runs=args.max_runs)
+        await serve_stdio(desk, stdin=stdin, stdout=stdout, wait_s=args.wait_s, grace_s=args.grace)
+
+    asyncio.run(speak())
+    return OK

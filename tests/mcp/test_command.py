@@ -1,0 +1,146 @@
+"""`openagentic-sdk mcp ...` from the outside, and a run that uses what it configured."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.cli.exits import FAILED, OK, USAGE
+from tests.cli.test_main import CommandCase
+
+SMALL = str(Path(__file__).with_name("small_server.py"))
+
+
+class McpCase(CommandCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.project = self.folder / "project"
+        (self.project / ".git").mkdir(parents=True)
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.project)
+        self.tools({"name": "look", "description": "Look around.", "inputSchema": {"type": "object"}})
+
+    def tools(self, *tools: dict[str, Any]) -> None:
+        (self.folder / "tools.json").write_text(json.dumps(tools))
+
+    def entry(self, *more: str) -> dict[str, Any]:
+        return {"command": sys.executable, "args": [SMALL, str(self.folder / "tools.json"), *more], "env": {"A": "b"}}
+
+    def name_in_project(self, **servers: Any) -> None:
+        (self.project / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+    def mcp(self, *argv: str, code: int = OK) -> str:
+        got, out, err = self.command("mcp", *argv)
+        self.assertEqual((got, "Traceback" in err), (code, False), out + err)
+        return out + err
+
+    def json(self, *argv: str, code: int = OK) -> Any:
+        return json.loads(self.mcp(*argv, "--json", code=code))
+
+
+class EditTest(McpCase):
+    def test_a_server_is_added_shown_and_removed(self) -> None:
+        self.mcp("add", "-e", "KEY=a=b", "one", "-s", "user", "--", "run-it", "-y", "--", "--flag")
+        shown = self.json("get", "one")
+        self.assertEqual((shown["scope"], shown["state"]), ("user", "ready"))
+        self.assertEqual(shown["definition"], ["run: run-it -y -- --flag", "with the variable KEY=[hidden]"])
+        self.mcp("add", "two", "https://example.com/mcp", "-H", "Authorization: Bearer secret-word")
+        self.mcp("add-json", "three", '{"command": "x"}', "-s", "project")
+        listed = self.mcp("list")
+        for words in ("one [user]  run: run-it", "two [local]  connect to: https://example.com/mcp", "three [project]"):
+            self.assertIn(words, listed)
+        everything = listed + self.mcp("list", "--json") + self.mcp("get", "two")
+        self.assertNotIn("secret-word", everything)
+        self.assertIn("send the header Authorization, from the file", everything)
+        for name in ("one", "two", "three"):
+            self.mcp("remove", name)
+        self.assertEqual(self.json("list")["servers"], [])
+
+    def test_what_cannot_be_used_is_said_with_the_way_out(self) -> None:
+        self.mcp("add", "there", "--", "x")
+        for argv, wanted in (
+            (["add", "there", "--", "y"], "mcp remove there"),
+            (["add", "a__b", "--", "x"], "no name for a server"),
+            (["add", "a"], "--help shows examples"),
+            (["add", "a", "-H", "X: y", "--", "x"], "headers and logins are for a URL"),
+            (["add", "a", "-e", "no-joint", "--", "x"], "not of the form -e NAME=VALUE"),
+            (["add", "a", "-t", "http", "--", "x"], "takes one URL"),
+            (["add", "a", "https://h/x", "-e", "A=b"], "takes one URL and no -e"),
+            (["add-json", "a", "{"], "no JSON"),
+            (["add-json", "a", '{"command": 5}'], "command must be"),
+            (["get", "nothing"], "there is there"),
+            (["login", "there"], "a program of this machine"),
+            (["test", "nothing"], "no server 'nothing'"),
+        ):
+            with self.subTest(argv):
+                self.assertIn(wanted, self.mcp(*argv, code=USAGE))
+        self.mcp("remove", "nothing", code=FAILED)
+        self.assertIn(
+            "stands in a file that others read", self.mcp("add", "p", "-s", "project", "-e", "K=v", "--", "x")
+        )
+        self.mcp("add", "p", "--", "x")
+        self.assertIn("say which with --scope", self.mcp("remove", "p", code=USAGE))
+
+    def test_help_has_examples(self) -> None:
+        for action in ("add", "add-json", "trust", "login", "serve"):
+            with self.subTest(action):
+                self.assertIn("openagentic-sdk mcp", self.mcp(action, "--help"))
+
+
+class ConsentTest(McpCase):
+    def run_once(self, *flags: str) -> list[dict[str, Any]]:
+        script = self.script({"tool_calls": [{"name": "mcp__small__look", "arguments": {}}]}, "Done.")
+        allowed = ("--allow", "mcp__small__look")
+        _, out, err = self.command("run", "Go.", "--script", script, "--json", *allowed, *flags)
+        self.assertNotIn("Traceback", err)
+        return [json.loads(line) for line in out.splitlines()]
+
+    def test_a_projects_server_starts_after_consent_and_again_after_no_other_word(self) -> None:
+        log = self.folder / "log"
+        self.name_in_project(small=self.entry(str(log)))
+        events = self.run_once("--trust")
+        self.assertFalse(log.exists())
+        self.assertIn("pending", [event["state"] for event in events if event["type"] == "mcp.server"])
+        notices = [event["message"] for event in events if event["type"] == "system.notice"]
+        self.assertTrue(any("openagentic-sdk mcp trust small" in text for text in notices), notices)
+        digest = self.json("get", "small", code=FAILED)["digest"]
+        self.assertIn("look at it again", self.mcp("trust", "small", "--digest", "0" * 64, code=USAGE))
+        self.assertFalse(log.exists())
+        said = self.mcp("trust", "small", "--digest", digest)
+        for words in ("with the variable A=b", "look: Look around.", "small is agreed to"):
+            self.assertIn(words, said)
+        results = [event["output"] for event in self.run_once() if event["type"] == "tool.result"]
+        self.assertIn("look was called, A=b", json.dumps(results))
+        count = len(log.read_text().splitlines())
+        self.name_in_project(small={**self.entry(str(log)), "env": {"A": "c"}})
+        self.run_once()
+        self.assertEqual(len(log.read_text().splitlines()), count)
+        self.assertEqual(self.json("get", "small", code=FAILED)["changes"][:1], ["- with the variable A=b"])
+
+    def test_tools_that_change_wait_for_consent_too(self) -> None:
+        self.name_in_project(small=self.entry())
+        self.mcp("trust", "small")
+        self.tools({"name": "look", "description": "Look around, and tell everybody."}, {"name": "new"})
+        (tried,) = self.json("test", "small")["servers"]
+        self.assertEqual([left["code"] for left in tried["left_out"]], ["pin", "pin"])
+        self.assertEqual(
+            [(change["tool"], change["is_new"]) for change in tried["changes"]], [("look", False), ("new", True)]
+        )
+        results = [event for event in self.run_once() if event["type"] == "tool.result"]
+        self.assertEqual(results[0]["is_error"], True)
+        self.assertIn("+description: Look around, and tell everybody.", self.mcp("trust", "small"))
+        self.assertEqual(len(self.json("test", "small")["servers"][0]["tools"]), 2)
+        self.mcp("trust", "small", "--revoke")
+        self.assertEqual(self.json("get", "small", code=FAILED)["state"], "pending")
+
+    def test_a_server_that_does_not_start_says_why(self) -> None:
+        self.mcp("add", "gone", "-s", "user", "--", "no-such-program-anywhere")
+        self.mcp("add", "dies", "-s", "user", "--", sys.executable, "-c", "import sys; sys.exit('\\x1b[31mno luck')")
+        self.mcp("add", "off", "-s", "user", "--", "x")
+        said = self.mcp("test", code=FAILED)
+        self.assertIn("no such program", said.lower().replace("is no program", "no such program"))
+        self.assertIn("no luck", said)
+        self.assertNotIn("\x1b", said)
