@@ -1,4 +1,4 @@
-"""A legacy MCP server over stdio whose tools stand in a file: `small_server.py TOOLS.json [LOG]`; each start is a line of LOG."""
+"""A legacy server over stdio whose tools stand in a file: `small_server.py TOOLS.json [LOG]`; each start adds to LOG."""
 
 from __future__ import annotations
 

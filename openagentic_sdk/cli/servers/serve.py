@@ -12,14 +12,13 @@ from ...server.mcp_stdio import serve as serve_stdio
 from ...server.mcp_tools import WAIT_S
 from ...stdio import take_stdio
 from ..exits import OK
+from ..flags import add_agents_flag
 from ..stored.stores import add_store_flag, open_session_store
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `mcp serve`."""
-    parser.add_argument(
-        "--agents", metavar="WHERE", required=True, help="what clients may start: a TOML file, or MODULE:NAME in Python"
-    )
+    add_agents_flag(parser)
     add_store_flag(parser)
     parser.add_argument(
         "--wait-s",
