@@ -1,7 +1,9 @@
 """`openagentic-sdk chat`: turn by turn on one session, questions answered in place.
 
-Ctrl-C stops the turn that runs and keeps the session; at the prompt it clears the line. Ctrl-D or /exit ends the chat.
+Ctrl-C stops the turn that runs and keeps the session; at the prompt it clears the line. Ctrl-D or /quit ends the chat.
 SIGTERM and SIGHUP end it too, and leave a question that is open to the next chat.
+
+On a terminal keys are read one by one, also while a turn runs; with --plain, and where stdin is no terminal, whole lines.
 """
 
 from __future__ import annotations
@@ -9,31 +11,38 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import hashlib
 import importlib
+import json
+import signal
 import sys
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from ..assemble import end_conversation, newest_session
-from ..errors import OpenAgentSdkError
-from ..events import UserMessage, UserQuestion
+from ..assemble import open_project
+from ..disk import has_home, write_for_one
 from ..options import OpenAgenticOptions
-from ..runs.background import answer_question
-from ..runtime.prompt import Prompt
-from ..sessions.base import SessionStore
-from ..sessions.resume import load_view
-from ..sessions.seal import Seal
+from ..sessions.seal import sdk_home
 from ..text import printable
 from .attach import with_files
+from .conversation import Conversation
 from .exits import OK
 from .flags import add_agent_flags, add_session_flags, build_options
+from .screen.console import Console
 from .screen.countdown import Countdown
+from .screen.editor import LineEditor
+from .screen.live import CallOutputs, LivePrinter
 from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
 from .screen.turn import Stopped, Turn, on_stop_signals
+from .slash import Leave, SlashCommands, completions
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
-_HELP = "/exit or Ctrl-D ends the chat, Ctrl-C stops the turn; a line that ends with \\ goes on in the next one"
+_HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ goes on"
+MAX_HISTORY = 1_000
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,23 +52,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    screen = Screen(sys.stdout)
-    asker = Asker(screen)
-    options = build_options(args, build_gate(args, asker))
-    _edit_lines()
+    screen = Screen(sys.stdout, plain=args.plain)
+    is_live = screen.can_rewrite and sys.stdin.isatty() and sys.platform != "win32"
+    chat: _LiveChat | _LineChat = _LiveChat(screen) if is_live else _LineChat(screen)
+    options = build_options(args, build_gate(args, chat.asker))
     if somebody_is_there():
         ask_for_trust(options, screen)
         ask_about_servers(options, screen)
     check_mode(args, options)
     screen.line(screen.styled(_HELP, "dim"))
-    chat = _Chat(options, screen, asker)
+    chat.begin(options)
     try:
         with asyncio.Runner() as runner, on_stop_signals(_stop):
             return chat.talk(runner)
     except Stopped as stopped:
         with contextlib.suppress(OSError):
             screen.end_line()
-            chat.say_how_to_go_on()
+            chat.conversation.say_how_to_go_on()
         return 128 + stopped.number
 
 
@@ -67,86 +76,50 @@ def _stop(number: int) -> None:
     raise Stopped(number)
 
 
-class _Chat:
-    """One conversation: the session that it goes on with, and the options of its next turn."""
+class _LineChat:
+    """Whole lines from stdin, one after the other."""
 
-    def __init__(self, options: OpenAgenticOptions, screen: Screen, asker: Asker) -> None:
-        self._options = replace(options, part="first")
+    conversation: Conversation
+
+    def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._asker = asker
-        self._session_id = options.resume
+        self.asker = Asker(screen)
+
+    def begin(self, options: OpenAgenticOptions) -> None:
+        def make_turn(options: OpenAgenticOptions) -> Turn:
+            return Turn(options, EventPrinter(self._screen), Countdown(self._screen))
+
+        self.conversation = Conversation(options, self._screen, self.asker, make_turn)
+        if sys.stdin.isatty():  # arrow keys and history at the prompt, where Python was built with them
+            with contextlib.suppress(ImportError):
+                importlib.import_module("readline")
 
     def talk(self, runner: asyncio.Runner) -> int:
         """Turn by turn to the end of input; returns the exit code. Raises `Stopped`."""
-        options = self._options
-        if options.resume is not None or options.continue_last:
-            self._pick_up(runner)
-        while (prompt := _read_prompt(self._screen)) is not None:
-            if wrong := check_prompt(options, prompt):
-                self._screen.line(printable(wrong))
-            elif prompt.strip():
-                self._take_turn(runner, with_files(prompt, str(options.cwd), typed=sys.stdin.isatty()))
-        if self._session_id and self._options.part == "next":
-            runner.run(end_conversation(self._options, self._session_id, "prompt_input_exit"))
-        self.say_how_to_go_on()
+        conversation, options = self.conversation, self.conversation.options
+        commands = SlashCommands(conversation, CallOutputs())
+        self._until_interrupted(runner, conversation.pick_up)
+        with contextlib.suppress(Leave):
+            while (line := _read_prompt(self._screen)) is not None:
+                if not line.strip() or runner.run(commands.run(line)):
+                    continue
+                if wrong := check_prompt(options, line):
+                    self._screen.line(printable(wrong))
+                else:
+                    prompt = with_files(line, str(options.cwd), typed=sys.stdin.isatty())
+                    self._until_interrupted(runner, partial(conversation.take_turn, prompt))
+        runner.run(conversation.end())
+        conversation.say_how_to_go_on()
         return OK
 
-    def say_how_to_go_on(self) -> None:
-        """The command that takes this conversation up again."""
-        if self._session_id:
-            self._screen.line(f"Go on with: openagentic-sdk chat --resume {printable(self._session_id)}")
-
-    def _pick_up(self, runner: asyncio.Runner) -> None:
-        """Show where an old session stands; a question that waits there is answered before anything else is said."""
-        store = self._options.session_store
-        assert isinstance(store, SessionStore), "build_options has opened it"
-        session_id = self._options.resume or newest_session(store, str(self._options.cwd))
-        view, _ = load_view(store, session_id, seal=Seal(self._options.key_file))
-        prompts = [event.seq or 0 for event in view.events if isinstance(event, UserMessage) and event.origin == "user"]
-        printer = EventPrinter(self._screen, transcript=True)
-        for event in view.events:
-            if prompts and (event.seq or 0) >= prompts[-1] and not isinstance(event, UserQuestion):
-                printer.show(event)
-        waiting = {record.use.tool_use_id for record in view.open_calls()}
-        answered = False
-        for question in [question for question in view.open_questions() if question.tool_use_id in waiting]:
-            try:
-                answer = runner.run(self._asker(question))
-            except KeyboardInterrupt:
-                answer = ""
-            if not answer:
-                self._screen.line("The question stays open.")
-                return
-            runner.run(
-                answer_question(store, session_id, question.question_id, answer, key_file=self._options.key_file)
-            )
-            answered = True
-        if answered:
-            self._take_turn(runner, None)
-
-    def _take_turn(self, runner: asyncio.Runner, prompt: Prompt) -> None:
-        """One prompt to its end, to Ctrl-C or to an error. Raises `Stopped` when a signal wants the command to end."""
-        turn = Turn(self._options, EventPrinter(self._screen), Countdown(self._screen))
+    def _until_interrupted(self, runner: asyncio.Runner, act: Callable[[], Any]) -> None:
+        """A second Ctrl-C, or one at a question, leaves the turn, and what it still wrote is shown."""
         try:
-            turn.play(runner, prompt)
-        except OpenAgentSdkError as error:
-            self._screen.line(printable(str(error)))
-        self._session_id = turn.session_id or self._session_id
-        self._options = replace(
-            self._options,
-            resume=self._session_id,
-            continue_last=self._options.continue_last and self._session_id is None,
-            part="next" if turn.session_id else self._options.part,
-        )
-        if turn.stopped_by is not None:
-            raise Stopped(turn.stopped_by)
-
-
-def _edit_lines() -> None:
-    """Arrow keys and history at the prompt, where Python was built with them."""
-    if sys.stdin.isatty():
-        with contextlib.suppress(ImportError):
-            importlib.import_module("readline")
+            runner.run(act())
+        except KeyboardInterrupt:
+            if self.conversation.turn is not None:
+                self.conversation.turn.show_ending()
+            self._screen.end_line()
 
 
 def _read_prompt(screen: Screen) -> str | None:
@@ -165,8 +138,133 @@ def _read_prompt(screen: Screen) -> str | None:
             continue
         if not sys.stdin.isatty():  # nobody echoes what comes from a pipe
             screen.write(line + "\n")
-        if not lines and line.strip() in ("/exit", "/quit"):
-            return None
         lines.append(line.removesuffix("\\"))
         if not line.endswith("\\"):
             return "\n".join(lines)
+
+
+class _LiveChat:
+    """Keys one by one: what is typed while a turn runs is read before its next step."""
+
+    conversation: Conversation
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._outputs = CallOutputs()
+        self._printer = LivePrinter(screen, outputs=self._outputs, hint="ctrl-c interrupts · type to steer")
+        self._console = Console(screen, self._printer)
+        self._leaving = 0.0
+
+    @property
+    def asker(self) -> Console:
+        """Who answers questions."""
+        return self._console
+
+    def begin(self, options: OpenAgenticOptions) -> None:
+        def make_turn(options: OpenAgenticOptions) -> Turn:
+            return Turn(options, self._printer, tick=self._printer.tick)
+
+        self.conversation = Conversation(options, self._screen, self._console, make_turn)
+        cwd, names = str(options.cwd), _project_commands(options)
+        models = [str(options.model)] if options.model else []
+        self._history = _History(cwd)
+        self._console.editor = LineEditor(
+            history=self._history.read(),
+            complete=lambda word, is_first: completions(word, is_first, cwd=cwd, names=names, models=models),
+        )
+
+    def talk(self, runner: asyncio.Runner) -> int:
+        """Turn by turn until the person leaves; returns the exit code. Raises `Stopped`."""
+        with contextlib.suppress(KeyboardInterrupt):  # the second Ctrl-C
+            runner.run(self._talk())
+        self._screen.end_line()
+        runner.run(self.conversation.end())
+        self.conversation.say_how_to_go_on()
+        return OK
+
+    async def _talk(self) -> None:
+        conversation, console = self.conversation, self._console
+        commands = SlashCommands(conversation, self._outputs)
+        console.show_output = commands.show
+        loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, lambda number, frame: loop.call_soon_threadsafe(self._clear_or_leave))
+        try:
+            with console.listening(), contextlib.suppress(Leave):
+                await self._turn(conversation.pick_up, commands)
+                while (line := await console.read_line()) is not None:
+                    self._history.add(line)
+                    if await commands.run(line):
+                        continue
+                    if wrong := check_prompt(conversation.options, line):
+                        self._screen.line(printable(wrong))
+                    else:
+                        prompt = with_files(line, str(conversation.options.cwd), typed=True)
+                        await self._turn(partial(conversation.take_turn, prompt), commands)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    async def _turn(self, act: Callable[[], Any], commands: SlashCommands) -> None:
+        """A turn, during which a line that is typed goes to the run, and one with a slash to the chat."""
+        console = self._console
+
+        def steer(line: str) -> None:
+            if line.startswith("/show"):
+                commands.show(line.removeprefix("/show").strip())
+            elif self.conversation.turn is not None and self.conversation.turn.steer(line):
+                shown = printable(line).replace("\n", "\n  ")
+                self._screen.line(self._screen.styled(f"» {shown}  (read before the next step)", "dim"))
+            else:
+                console.put_back(line)
+
+        console.steer = steer
+        try:
+            await act()
+        finally:
+            console.steer = None
+            console.draw()
+
+    def _clear_or_leave(self) -> None:
+        """Ctrl-C while nothing runs: it clears the line, and twice on an empty one leaves."""
+        now = asyncio.get_running_loop().time()
+        if self._console.clear_line():
+            return
+        if now - self._leaving < 2.0:
+            self._console.put_back(None)
+            return
+        self._leaving = now
+        self._screen.line(self._screen.styled("ctrl-c again, or ctrl-d, leaves", "dim"))
+
+
+def _project_commands(options: OpenAgenticOptions) -> Sequence[str]:
+    """The project's own commands and skills, for completion."""
+    project = open_project(options)
+    names = [command.name for command in project.commands.commands]
+    return [f"/{name}" for name in (*names, *(skill.name for skill in project.skills().skills if skill.user_invocable))]
+
+
+class _History:
+    """What was typed in this folder, newest last, in a file that only its owner may read."""
+
+    def __init__(self, cwd: str) -> None:
+        digest = hashlib.sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        self._path: Path | None = sdk_home() / "history" / f"{digest}.jsonl" if has_home() else None
+
+    def read(self) -> list[str]:
+        """The newest texts; none where nothing can be read."""
+        if self._path is None:
+            return []
+        try:
+            lines = self._path.read_text(encoding="ascii").splitlines()[-MAX_HISTORY:]
+            texts = [json.loads(line) for line in lines]
+        except (OSError, ValueError):
+            return []
+        return [text for text in texts if isinstance(text, str)]
+
+    def add(self, text: str) -> None:
+        """Remember one more. A home that cannot be written to keeps nothing."""
+        if self._path is None or not text.strip():
+            return
+        with contextlib.suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            texts = [*self.read(), text][-MAX_HISTORY:]
+            write_for_one(self._path, "".join(json.dumps(each) + "\n" for each in texts))

@@ -85,6 +85,9 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
     session.add_argument(
         "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
     )
+    session.add_argument(
+        "--plain", action="store_true", help="line by line without colours, for screen readers: nothing is rewritten"
+    )
 
 
 def add_agents_flag(parser: argparse._ActionsContainer) -> None:

@@ -7,9 +7,11 @@ import asyncio
 import sys
 
 from ..errors import OptionsError
+from ..options import OpenAgenticOptions
 from .attach import with_files
 from .flags import add_agent_flags, add_session_flags, build_options
 from .screen.countdown import Countdown
+from .screen.live import LivePrinter
 from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
@@ -36,7 +38,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     prompt = _read_prompt(args.prompt)
-    screen = Screen(sys.stdout)
+    screen = Screen(sys.stdout, plain=args.plain)
     asker = Asker(screen) if somebody_is_there() and not args.json else None
     options = build_options(args, build_gate(args, asker))
     if asker is not None:
@@ -45,11 +47,19 @@ def run(args: argparse.Namespace) -> int:
     check_mode(args, options)
     if wrong := check_prompt(options, prompt):
         raise OptionsError(wrong)
-    turn = Turn(options, JsonPrinter()) if args.json else Turn(options, EventPrinter(screen), Countdown(screen))
+    turn = Turn(options, JsonPrinter()) if args.json else printed_turn(options, screen)
     with asyncio.Runner() as runner:
         code = turn.play(runner, with_files(prompt, str(options.cwd), args.attach, typed=prompt == args.prompt))
     turn.say_how_to_go_on()
     return code
+
+
+def printed_turn(options: OpenAgenticOptions, screen: Screen) -> Turn:
+    """A turn as the screen can show it: with rows that change, or line by line."""
+    if not screen.can_rewrite:
+        return Turn(options, EventPrinter(screen), Countdown(screen))
+    printer = LivePrinter(screen)
+    return Turn(options, printer, tick=printer.tick)
 
 
 def _read_prompt(prompt: str | None) -> str:

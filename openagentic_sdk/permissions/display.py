@@ -31,7 +31,7 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
             if not isinstance(edit, Mapping):
                 continue
             old, new = edit.get("old", edit.get("old_string", "")), edit.get("new", edit.get("new_string", ""))
-            lines += diff_lines(str(old), str(new))
+            lines += _diff(str(old), str(new))
             count = edit.get("count", 1)
             if edit.get("replace_all") or count != 1:
                 is_every = edit.get("replace_all") or count == 0
@@ -46,7 +46,7 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
                 note = ["(replaces a file that is too big to compare)"]
             elif file.is_file():
                 old = file.read_text(encoding="utf-8", errors="replace")
-        return [visible(path), *note, *diff_lines(old, new)]
+        return [visible(path), *note, *_diff(old, new)]
     if tool == "WebFetch":
         return [visible(str(input.get("url", "")))]
     return [f"{visible(str(key))}: {visible(_short(value))}" for key, value in input.items()]
@@ -55,8 +55,7 @@ def preview(tool: str, input: Mapping[str, Any], cwd: str) -> list[str]:
 _SHOWN_ALREADY = ("command", "description")
 
 
-def diff_lines(old: str, new: str) -> list[str]:
-    """What changed between two texts, with three lines around it, safe to show."""
+def _diff(old: str, new: str) -> list[str]:
     import difflib
 
     if len(old) + len(new) > 2 * MAX_FILE_BYTES:

@@ -301,6 +301,11 @@ class PermissionGate:
         """The digest of modes and rules, as it stands in decisions of a session without rules of its own."""
         return self._digest(self._layers)
 
+    @property
+    def policy_text(self) -> str:
+        """The modes and rules of each layer, line by line, for people."""
+        return "\n".join(layer.text for layer in self._layers)
+
     # --- parts -----------------------------------------------------------------------------------------------------------
 
     def _facts(self, tool: str, input: Mapping[str, Any], context: CallContext) -> Facts:

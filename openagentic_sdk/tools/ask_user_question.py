@@ -13,6 +13,8 @@ from ..frozen import frozen
 from .base import Tool, ToolContext
 
 MAX_QUESTIONS = 4
+# The last line of a question to which several choices may be the answer.
+SEVERAL_ANSWERS = "(several answers: separate them by commas)"
 MAX_CHOICES = 12
 
 _CHOICES_SCHEMA = {
@@ -38,6 +40,10 @@ _QUESTION_FIELDS = {
     },
     "choices": _CHOICES_SCHEMA,
     "multi_select": {"type": "boolean", "description": "Whether several choices may be picked, separated by commas."},
+    # The names that models were taught by Claude Code's tool.
+    "options": {**_CHOICES_SCHEMA, "description": "Another name for choices."},
+    "multiSelect": {"type": "boolean", "description": "Another name for multi_select."},
+    "header": {"type": "string", "description": "A few words above the question."},
 }
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -69,7 +75,7 @@ class Question:
         """The text that the person reads: the question, what each choice means, and how to pick several."""
         lines = [self.text, *self.descriptions]
         if self.multi_select:
-            lines.append("(several answers: separate them by commas)")
+            lines.append(SEVERAL_ANSWERS)
         return "\n".join(lines)
 
 
@@ -94,11 +100,13 @@ class AskUserQuestionTool(Tool):
 
 
 def _question(item: Mapping[str, Any]) -> Question:
-    choices = [{"label": choice} if isinstance(choice, str) else choice for choice in item.get("choices", ())]
+    given = item.get("choices", item.get("options", ()))
+    choices = [{"label": choice} if isinstance(choice, str) else choice for choice in given]
+    header = f"{item['header']}: " if item.get("header") else ""
     return Question(
-        text=item["question"],
+        text=header + item["question"],
         choices=tuple(choice["label"] for choice in choices),
-        multi_select=item.get("multi_select", False),
+        multi_select=item.get("multi_select", item.get("multiSelect", False)),
         descriptions=tuple(f"{c['label']}: {c['description']}" for c in choices if c.get("description")),
     )
 

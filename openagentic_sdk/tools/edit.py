@@ -124,6 +124,11 @@ class EditTool(Tool):
         return ToolOutput(text, is_error=True)
 
 
+def edited_text(text: str, input: Mapping[str, Any]) -> str:
+    """What a call with this input would make of a text. Raises `ValueError` when it would be refused."""
+    return _apply(text, _changes(input), "the file")[0]
+
+
 def _changes(input: Mapping[str, Any]) -> list[_Change]:
     edits = input.get("edits")
     if edits and any(input.get(key) is not None for key in ("old", "old_string", "new", "new_string")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from typing import Protocol
 
 from ...events import UserQuestion
 from ...permissions.gate import PermissionGate
@@ -29,8 +30,9 @@ class Asker:
     async def __call__(self, question: UserQuestion) -> str:
         """The answer as typed; a number picks a choice. The end of input is an empty answer, which allows nothing."""
         async with self._turn:
-            self._screen.end_line()
-            answer = (await read_line(self._text(question), self._screen) or "").strip()
+            with self._screen.nothing_below():
+                self._screen.end_line()
+                answer = (await read_line(self._text(question), self._screen) or "").strip()
         if answer.isdecimal() and 0 < int(answer) <= len(question.choices):
             return question.choices[int(answer) - 1]
         return answer
@@ -67,7 +69,15 @@ def show_question(question: UserQuestion) -> str:
     return "? " + "\n  ".join(prompt) + size + "".join(choices)
 
 
-def build_gate(args: argparse.Namespace, asker: Asker | None) -> PermissionGate:
+class Person(Protocol):
+    """Whoever answers at the terminal, and can be told something."""
+
+    async def __call__(self, question: UserQuestion) -> str: ...
+
+    def tell(self, text: str) -> None: ...
+
+
+def build_gate(args: argparse.Namespace, asker: Person | None) -> PermissionGate:
     """The policy that the flags stand for; without an `asker`, what would need a question is denied."""
     return PermissionGate(
         permission_mode=args.permission_mode,

@@ -1,6 +1,8 @@
 """Text on a terminal: colours only where they belong, and no character that could command the terminal.
 
 Everything that a model, a tool or a file said goes through `printable` before it is shown; the log keeps it as it was.
+Below the text may stand rows that change (`show_below`): they are taken away before more text is written, and drawn again
+behind it, in one write, so that nothing flickers.
 """
 
 from __future__ import annotations
@@ -8,47 +10,86 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
-from ...patterns import regex
 from ...text import printable
+from .markdown import text_width
+from .palette import CODES, RESET, codes, colour_depth
 
-_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
-_STYLE_CODES = regex("(\x1b\\[(?:0|[12]|3[1236])m)")
+# Synchronized output (github.com/contour-terminal/vt-extensions): terminals that know it show all of it at once.
+_BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
 
 def _safe(text: str) -> str:
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    parts = _STYLE_CODES.split(text)
+    parts = CODES.split(text)
     return "".join(part if place % 2 else printable(part) for place, part in enumerate(parts))
 
 
-class Screen:
-    """Where lines go, and whether the last one is still open. `colour` None means: on a terminal without NO_COLOR."""
+def plain_width(text: str) -> int:
+    """The columns of a text in which styles may stand."""
+    return text_width(CODES.sub("", text))
 
-    def __init__(self, out: TextIO, *, colour: bool | None = None, environ: Mapping[str, str] = os.environ) -> None:
+
+class Screen:
+    """Where lines go, and whether the last one is still open.
+
+    `colour` None means: on a terminal without NO_COLOR. With `plain` nothing is ever rewritten and no colour is used, for
+    screen readers and for terminals that know no more.
+    """
+
+    def __init__(
+        self,
+        out: TextIO,
+        *,
+        colour: bool | None = None,
+        plain: bool = False,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
         self._out = out
         self.is_terminal = out.isatty()
-        wanted = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self.has_colours = wanted if colour is None else colour
+        self.can_rewrite = self.is_terminal and not plain and environ.get("TERM", "") not in ("", "dumb")
+        depth = colour_depth(environ)
+        self._depth = (depth if self.is_terminal and not plain else 0) if colour is None else (depth or 16) * colour
         self._at_line_start = True
+        self._column = 0
+        self._below: Sequence[str] = ()
+        self._drawn: Sequence[str] = ()
+        self._held = 0
+
+    @property
+    def has_colours(self) -> bool:
+        """Whether styles are shown."""
+        return self._depth > 0
+
+    @property
+    def width(self) -> int:
+        """The columns of the terminal; at least 20, and 80 where nobody knows."""
+        return max(shutil.get_terminal_size().columns if self.is_terminal else 80, 20)
 
     def styled(self, text: str, style: str) -> str:
-        """The text in a colour, or as it is where colours do not belong."""
-        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.has_colours else text
+        """The text in a style of the palette, or as it is where colours do not belong."""
+        return f"{codes(style, self._depth)}{text}{RESET}" if self._depth and style and text else text
 
     def write(self, text: str) -> None:
         """Show text at once; the line stays open unless the text ends with a newline.
 
-        Whoever forgot to make a text safe does no harm: of all control codes only the colours of `styled` pass.
+        Whoever forgot to make a text safe does no harm: of all control codes only those of `styled` pass.
         """
         if text:
-            self._out.write(_safe(text))
-            self._out.flush()
-            self._at_line_start = text.endswith("\n")
+            self._put(_safe(text))
+
+    def _put(self, text: str) -> None:
+        last = text.rpartition("\n")[2]
+        erased = self._erased()
+        self._column = plain_width(last) + (self._column if last == text else 0)
+        self._at_line_start = self._column == 0
+        self._out.write(self._in_one(erased + text + self._redrawn()))
+        self._out.flush()
 
     def end_line(self) -> None:
         """Go to the start of a line, if not there already."""
@@ -58,6 +99,7 @@ class Screen:
     def line_was_typed(self, *, echoed: bool) -> None:
         """Somebody answered: a terminal that echoed the newline is at the start of a line, anything else is not."""
         self._at_line_start = echoed
+        self._column = 0 if echoed else max(self._column, 1)
         self.end_line()
 
     def rewrite(self, text: str) -> None:
@@ -65,11 +107,95 @@ class Screen:
         self._out.write(f"\r\x1b[K{_safe(text)}")
         self._out.flush()
         self._at_line_start = not text
+        self._column = plain_width(text)
 
     def line(self, text: str) -> None:
         """Show text on lines of its own."""
-        self.end_line()
-        self.write(text + "\n")
+        self.write(("" if self._at_line_start else "\n") + text + "\n")
+
+    def clear(self) -> None:
+        """Begin at the top of an empty screen; what stood there is still above it."""
+        if self.can_rewrite:
+            self._drawn, self._column, self._at_line_start = (), 0, True
+            self._out.write("\x1b[2J\x1b[H" + self._redrawn())
+            self._out.flush()
+
+    # --- rows that change --------------------------------------------------------------------------------------------
+
+    def show_below(self, rows: Sequence[str]) -> None:
+        """The rows that stand below the text from now on; none to take them away. Each is cut at the width."""
+        if not self.can_rewrite or (list(rows) == list(self._below) and len(self._drawn) == len(rows)):
+            return
+        erased = self._erased()
+        self._below = list(rows)
+        if self._held:
+            return
+        self._out.write(self._in_one(erased + self._redrawn()))
+        self._out.flush()
+
+    @contextlib.contextmanager
+    def nothing_below(self) -> Iterator[None]:
+        """While this is open no rows stand below: something else writes or reads there."""
+        self._out.write(self._erased())
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    def _in_one(self, text: str) -> str:
+        return _BEGIN + text + _END if self.can_rewrite and (self._drawn or "\x1b[J" in text) else text
+
+    def _erased(self) -> str:
+        """What takes the rows away and brings the cursor back to the end of the text."""
+        if not self._drawn:
+            return ""
+        # A terminal that became narrower has wrapped them.
+        rows = sum(max(1, -(-plain_width(row) // self.width)) for row in self._drawn)
+        up = rows if self._column else rows - 1
+        self._drawn = ()
+        return "\r" + (f"\x1b[{up}A" if up else "") + (f"\x1b[{self._column}C" if self._column else "") + "\x1b[J"
+
+    def _redrawn(self) -> str:
+        if not self._below or self._held:
+            return ""
+        self._drawn = [_cut_styled(_safe(row), self.width - 1) for row in self._below]
+        return ("\n" if self._column else "") + "\n".join(self._drawn)
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """The text in rows that end between words; one in which styles stand stays as it is."""
+    rows: list[str] = []
+    for line in text.split("\n"):
+        if "\x1b" in line or text_width(line) <= columns:
+            rows.append(line)
+            continue
+        indent = line[: len(line) - len(line.lstrip(" "))]
+        row = indent
+        for word in line.split():
+            if text_width(row) + text_width(word) + 1 > columns and row.strip():
+                rows.append(row)
+                row = indent
+            row += word if row == indent else f" {word}"
+        rows.append(row)
+    return rows
+
+
+def _cut_styled(row: str, columns: int) -> str:
+    """A row without what stands beyond its last column; styles that are on are switched off."""
+    if plain_width(row) <= columns:
+        return row
+    kept, left = [], columns - 1
+    for place, part in enumerate(CODES.split(row)):
+        if place % 2:
+            kept.append(part)
+            continue
+        for letter in part:
+            left -= text_width(letter)
+            if left < 0:
+                return "".join([*kept, "…", RESET if len(kept) > 1 and "\x1b" in row else ""])
+            kept.append(letter)
+    return "".join(kept)
 
 
 async def read_line(prompt: str, screen: Screen) -> str | None:

@@ -31,6 +31,9 @@ class Printer(Protocol):
     def show(self, event: Event) -> None: ...
 
 
+TICK_S = 0.5
+
+
 class JsonPrinter:
     """Prints every event as one line of JSON, in the form of the log."""
 
@@ -69,10 +72,18 @@ def on_stop_signals(act: Callable[[int], None]) -> Iterator[None]:
 class Turn:
     """One prompt on one session. `session_id` is None until the run has begun; `stopped_by` is the signal that ended it."""
 
-    def __init__(self, options: OpenAgenticOptions, printer: Printer, countdown: Countdown | None = None) -> None:
+    def __init__(
+        self,
+        options: OpenAgenticOptions,
+        printer: Printer,
+        countdown: Countdown | None = None,
+        tick: Callable[[], None] | None = None,
+    ) -> None:
         self._options = options
         self._printer = printer
         self._countdown = countdown
+        self._tick = tick
+        self._task: RunTask | None = None
         self._last_seq = 0
         self._result: Result | None = None
         self.session_id: str | None = None
@@ -84,15 +95,23 @@ class Turn:
         Ctrl-C ends the run, and the question that it asks, for good; SIGTERM and SIGHUP end it so that it can go on.
         """
         try:
-            runner.run(self._show_events(prompt))
+            return runner.run(self.show_events(prompt))
         except KeyboardInterrupt:
-            self._show_ending()
+            self.show_ending()
             return INTERRUPTED
-        return exit_code(self._result) if self.stopped_by is None else 128 + self.stopped_by
 
-    async def _show_events(self, prompt: Prompt) -> None:
+    def steer(self, text: str) -> bool:
+        """Say something to the run that goes on; the model reads it before its next step. False when none goes on."""
+        if self._task is None or self._result is not None:
+            return False
+        self._task.run.inbox.append(text)
+        return True
+
+    async def show_events(self, prompt: Prompt) -> int:
+        """`play`, in an event loop that runs. The first Ctrl-C ends the run in order, the next one raises."""
         agent = build_agent(self._options)
-        task = await RunTask.start(agent, run_request(self._options, agent), prompt)
+        task = self._task = await RunTask.start(agent, run_request(self._options, agent), prompt)
+        ticking = asyncio.create_task(self._tick_on())
         loop, ctrl_c = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
 
         def interrupt(number: int, frame: object) -> None:
@@ -112,9 +131,16 @@ class Turn:
                 await task.result()
         finally:
             signal.signal(signal.SIGINT, ctrl_c)
+            ticking.cancel()
             if self._countdown is not None:
                 self._countdown.stop()
             await task.close()
+        return exit_code(self._result) if self.stopped_by is None else 128 + self.stopped_by
+
+    async def _tick_on(self) -> None:
+        while self._tick is not None:
+            await asyncio.sleep(TICK_S)
+            self._tick()
 
     def say_how_to_go_on(self) -> None:
         """After a stop: the command that goes on, where a person or a journal finds it."""
@@ -142,7 +168,7 @@ class Turn:
         elif isinstance(event, Result):
             self._result = event
 
-    def _show_ending(self) -> None:
+    def show_ending(self) -> None:
         """A run that is cut off closes its log without anybody listening: show what it wrote."""
         store = self._options.session_store
         if self.session_id is not None and isinstance(store, SessionStore):

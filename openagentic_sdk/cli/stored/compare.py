@@ -60,7 +60,7 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
     if args.files == (args.b is not None):
         raise OptionsError("say either two sessions to compare, or one and --files for what it changed in files")
     if args.files:
-        return show_file_changes(store, find_session(store, args.a), as_json=args.json)
+        return show_file_changes(store, find_session(store, args.a), as_json=args.json, screen=Screen(sys.stdout))
     a, b = (map(shown, store.iter_events(find_session(store, text))) for text in (args.a, args.b))
     found = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
     screen = Screen(sys.stdout)

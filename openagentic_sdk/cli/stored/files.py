@@ -9,13 +9,13 @@ from dataclasses import asdict
 
 from ...errors import SessionError, ToolError
 from ...files import digest_file, read_snapshot
-from ...permissions.display import coloured, diff_lines
 from ...runtime.masking import known_here, mask_value
 from ...sessions.base import SessionStore
 from ...sessions.lifecycle import rewind_point, rewind_session
 from ...sessions.undo import ChangedFile, RestorePlan, file_changes, plan_restore, restore_files
 from ...text import on_one_line
 from ..exits import FAILED, OK
+from ..screen.diffs import shown_diff
 from ..screen.terminal import Screen
 from .stores import ActionList, add_id, find_session
 
@@ -108,11 +108,10 @@ def plan_lines(plan: RestorePlan) -> list[str]:
     return lines or ["no file was changed since then"]
 
 
-def show_file_changes(store: SessionStore, session_id: str, *, as_json: bool) -> int:
+def show_file_changes(store: SessionStore, session_id: str, *, as_json: bool, screen: Screen) -> int:
     """Print what the session changed in files, as diffs; exit code 1 when it changed any."""
     changes = file_changes(store, session_id)
     files = [known for _, known in sorted(changes.files.items()) if known.before != known.after]
-    screen = Screen(sys.stdout)
     if as_json:
         rows = [{"path": known.path, "before": known.before, "after": known.after} for known in files]
         calls = [{"seq": use.seq, "tool_use_id": use.tool_use_id, "name": use.name} for use in changes.uncovered]
@@ -132,8 +131,8 @@ def _file_diff(store: SessionStore, known: ChangedFile, screen: Screen) -> list[
     before, after = (_text(store, known, digest) for digest in (known.before, known.after))
     if before is None or after is None:
         return [f"{title} (its text cannot be shown: it is not kept, too big, or no longer as the session left it)"]
-    lines = diff_lines(*(mask_value(text, known_here()) for text in (before, after)))
-    return [title, *(coloured(lines) if screen.has_colours else lines)]
+    mask = known_here()
+    return [title, *shown_diff(mask_value(before, mask), mask_value(after, mask), screen)]
 
 
 def _text(store: SessionStore, known: ChangedFile, digest: str | None) -> str | None:

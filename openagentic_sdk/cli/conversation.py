@@ -1,0 +1,112 @@
+"""The conversation of `chat`, whoever types: which session goes on, under which options, and its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from ..assemble import end_conversation, newest_session
+from ..errors import OpenAgentSdkError
+from ..events import Event, UserMessage, UserQuestion
+from ..options import OpenAgenticOptions
+from ..permissions.gate import PermissionGate
+from ..runs.background import answer_question
+from ..runtime.prompt import OnePrompt
+from ..sessions.base import SessionStore
+from ..sessions.resume import load_view
+from ..sessions.seal import Seal
+from ..text import printable
+from .screen.render import EventPrinter
+from .screen.terminal import Screen
+from .screen.turn import Stopped, Turn
+
+Ask = Callable[[UserQuestion], Awaitable[str]]
+MakeTurn = Callable[[OpenAgenticOptions], Turn]
+
+
+class Conversation:
+    """`make_turn` gives the turn that shows a prompt's run on this screen, `ask` puts questions to the person."""
+
+    def __init__(self, options: OpenAgenticOptions, screen: Screen, ask: Ask, make_turn: MakeTurn) -> None:
+        self.options = replace(options, part="first")
+        self.screen = screen
+        self.ask = ask
+        self.session_id: str | None = options.resume
+        self.turn: Turn | None = None
+        self._make_turn = make_turn
+
+    @property
+    def store(self) -> SessionStore:
+        """Where its sessions are."""
+        store = self.options.session_store
+        assert isinstance(store, SessionStore), "build_options has opened it"
+        return store
+
+    @property
+    def gate(self) -> PermissionGate:
+        """The gate that the flags stand for."""
+        gate = self.options.permission_gate
+        assert isinstance(gate, PermissionGate), "build_options has made it"
+        return gate
+
+    def change(self, **options: object) -> None:
+        """Other options from the next turn on."""
+        self.options = replace(self.options, **options)  # type: ignore[arg-type]
+
+    async def go_to(self, session_id: str | None) -> None:
+        """Go on with another session, None for a new one; the one before ends as a conversation."""
+        await self.end("clear" if session_id is None else "resume")
+        self.session_id = session_id
+        self.change(resume=session_id, continue_last=False, part="first")
+
+    async def pick_up(self) -> None:
+        """Show where an old session stands; a question that waits there is answered before anything else is said."""
+        if self.options.resume is None and not self.options.continue_last:
+            return
+        session_id = self.options.resume or newest_session(self.store, str(self.options.cwd))
+        view, _ = load_view(self.store, session_id, seal=Seal(self.options.key_file))
+        prompts = [event.seq or 0 for event in view.events if isinstance(event, UserMessage) and event.origin == "user"]
+        printer = EventPrinter(self.screen, transcript=True)
+        for event in view.events:
+            if prompts and (event.seq or 0) >= prompts[-1] and not isinstance(event, UserQuestion):
+                printer.show(event)
+        waiting = {record.use.tool_use_id for record in view.open_calls()}
+        answered = False
+        for question in [question for question in view.open_questions() if question.tool_use_id in waiting]:
+            answer = await self.ask(question)
+            if not answer:
+                self.screen.line("The question stays open.")
+                return
+            await answer_question(self.store, session_id, question.question_id, answer, key_file=self.options.key_file)
+            answered = True
+        if answered:
+            await self.take_turn(None)
+
+    async def take_turn(self, prompt: OnePrompt | None) -> None:
+        """One prompt to its end, to Ctrl-C or to an error. Raises `Stopped` when a signal wants the command to end."""
+        turn = self.turn = self._make_turn(self.options)
+        try:
+            await turn.show_events(prompt)
+        except OpenAgentSdkError as error:
+            self.screen.line(printable(str(error)))
+        finally:
+            self.turn = None
+            self.session_id = turn.session_id or self.session_id
+            self.change(
+                resume=self.session_id,
+                continue_last=self.options.continue_last and self.session_id is None,
+                part="next" if turn.session_id else self.options.part,
+            )
+        if turn.stopped_by is not None:
+            raise Stopped(turn.stopped_by)
+
+    async def end(self, reason: str = "prompt_input_exit") -> list[Event]:
+        """Run the hooks that belong to its end."""
+        if self.session_id is None or self.options.part != "next":
+            return []
+        return await end_conversation(self.options, self.session_id, reason)
+
+    def say_how_to_go_on(self) -> None:
+        """The command that takes this conversation up again."""
+        if self.session_id:
+            self.screen.line(f"Go on with: openagentic-sdk chat --resume {printable(self.session_id)}")

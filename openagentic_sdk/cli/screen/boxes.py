@@ -1,0 +1,141 @@
+"""Questions in place: a box of rows below the text that takes keys until it knows the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Protocol
+
+from ...events import UserQuestion
+from ...text import on_one_line
+from ...tools.ask_user_question import SEVERAL_ANSWERS
+from .editor import LineEditor
+from .keys import Key
+
+Style = Callable[[str, str], str]
+
+# The key of each answer to a permission question, and what it is called below the question.
+_ANSWERS = (
+    ("y", "yes", "yes"),
+    ("n", "no", "no, because …"),
+    ("a", "always", "always"),
+    ("s", "always save", "always, saved"),
+)
+
+
+class Box(Protocol):
+    """`press` gives the answer when there is one; `rows` what to show meanwhile."""
+
+    def press(self, key: Key) -> str | None: ...
+
+    def rows(self, width: int, style: Style) -> list[str]: ...
+
+
+class PermissionBox:
+    """y, n, a, s and e: yes, no and why, always, always and saved, something else in its place."""
+
+    def __init__(self, question: UserQuestion) -> None:
+        self._answers = [answer for answer in _ANSWERS if answer[1] in question.choices or answer[0] in "yn"]
+        given = question.details.get("input")
+        known = given if isinstance(given, dict) else {}
+        is_command = question.details.get("tool_name") == "Bash"
+        self._command = str(known.get("command", "")) if is_command else json.dumps(known, ensure_ascii=False)
+        self._line: tuple[str, LineEditor] | None = None
+
+    def press(self, key: Key) -> str | None:
+        if self._line is not None:
+            return self._type(*self._line, key)
+        if key.name in ("escape", "eof"):
+            return "no"
+        letter = key.text.lower() if key.name == "text" else ""
+        if letter == "n":
+            self._line = "no because ", LineEditor()
+        elif letter == "e":
+            editor = LineEditor()
+            editor.press(Key("paste", self._command))
+            self._line = "edit ", editor
+        return next((answer for name, answer, _ in self._answers if name == letter and name != "n"), None)
+
+    def _type(self, before: str, editor: LineEditor, key: Key) -> str | None:
+        if key.name in ("escape", "eof"):
+            self._line = None
+            return None
+        text = editor.press(key)
+        if text is None:
+            return None
+        return before + text.strip() if text.strip() else "no"
+
+    def rows(self, width: int, style: Style) -> list[str]:
+        if self._line is not None:
+            before, editor = self._line
+            help_ = "enter says no" if before.startswith("no") else "enter runs this instead"
+            typed = editor.rows(style(before, "prompt"), width, lambda letter: style(letter, "cursor"))
+            return [*typed, style(f"{help_} · escape goes back", "dim")]
+        names = [*((name, label) for name, _, label in self._answers), ("e", "edit")]
+        return ["  ".join(f"{style(f'[{name}]', 'prompt')} {label}" for name, label in names)]
+
+
+class ChoiceBox:
+    """A list to choose from with arrows or numbers; with several answers, space marks. Anything typed is an own answer."""
+
+    def __init__(self, question: UserQuestion) -> None:
+        lines = question.prompt.split("\n")
+        self._several = bool(lines) and lines[-1] == SEVERAL_ANSWERS
+        self._choices = [
+            (choice, next((line[len(choice) + 2 :] for line in lines[1:] if line.startswith(f"{choice}: ")), ""))
+            for choice in question.choices
+        ]
+        self._at = 0
+        self._marked: set[int] = set()
+        self._editor = LineEditor()
+
+    def press(self, key: Key) -> str | None:
+        if self._editor.text or not self._choices:
+            if key.name == "escape":
+                self._editor.clear()
+            return self._editor.press(key) if key.name != "eof" else ""
+        number = int(key.text) if key.name == "text" and key.text.isascii() and key.text.isdigit() else 0
+        if key.name in ("up", "down", "tab", "shift-tab"):
+            self._at = (self._at + (1 if key.name in ("down", "tab") else -1)) % len(self._choices)
+        elif 0 < number <= len(self._choices):
+            self._at = number - 1
+            if not self._several:
+                return self._pick()
+            self._mark()
+        elif key.name == "text" and key.text == " ":
+            self._mark()
+        elif key.name == "enter":
+            return self._pick()
+        elif key.name in ("eof", "escape"):
+            return ""
+        else:
+            self._editor.press(key)
+        return None
+
+    def _mark(self) -> None:
+        if self._several:
+            self._marked ^= {self._at}
+
+    def _pick(self) -> str:
+        chosen = sorted(self._marked) or [self._at]
+        return ", ".join(self._choices[place][0] for place in chosen)
+
+    def rows(self, width: int, style: Style) -> list[str]:
+        rows = []
+        for place, (choice, about) in enumerate(self._choices):
+            box = ("☑ " if place in self._marked else "☐ ") if self._several else ""
+            pointer = style("❯ ", "prompt") if place == self._at and not self._editor.text else "  "
+            text = f"{pointer}{place + 1}. {box}{on_one_line(choice)}"
+            rows.append(text + (style(f"  {on_one_line(about)}", "dim") if about else ""))
+        if self._editor.text or not self._choices:
+            return [
+                *rows,
+                *self._editor.rows(style("answer: ", "prompt"), width, lambda letter: style(letter, "cursor")),
+            ]
+        keys = "space marks · enter answers" if self._several else "enter chooses"
+        return [*rows, style(f"  ↑ ↓ · {keys} · or type your own answer", "dim")]
+
+
+def box_for(question: UserQuestion) -> Box:
+    """The box that fits the question."""
+    return PermissionBox(question) if question.kind == "permission" else ChoiceBox(question)

@@ -1,0 +1,162 @@
+"""The person at a terminal whose keys are read one by one: lines while nothing is asked, answers while something is.
+
+Below the text stand what the run does and the line that is being typed. What is typed while a run goes on is steering: it
+is handed to `steer` at once. One question stands at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ...events import UserQuestion
+from ...permissions.interactive import question_text
+from ...text import on_one_line, visible
+from ...tools.ask_user_question import SEVERAL_ANSWERS
+from ...tools.edit import edited_text
+from .boxes import Box, box_for
+from .diffs import shown_diff
+from .editor import LineEditor
+from .keys import Key, Keyboard
+from .live import LivePrinter, text_of
+from .questions import show_question
+from .terminal import Screen, wrapped
+
+MAX_ASKED_ROWS = 2_000
+
+
+class Console:
+    """`steer` gets lines that are typed while a run goes on, `show_output` is called for Ctrl-O."""
+
+    def __init__(self, screen: Screen, printer: LivePrinter) -> None:
+        self.screen = screen
+        self.printer = printer
+        self.editor = LineEditor()
+        self.steer: Callable[[str], None] | None = None
+        self.show_output: Callable[[], None] = lambda: None
+        self._lines: asyncio.Queue[str | None] = asyncio.Queue()
+        self._box: tuple[Box, asyncio.Future[str]] | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Read keys while this is open."""
+        try:
+            with Keyboard(self._press).listening():
+                self.draw()
+                yield
+        finally:
+            self.printer.footer = []
+            self.printer.pause()
+
+    async def read_line(self) -> str | None:
+        """The next line that is submitted; None for the end of input."""
+        self.draw()
+        line = await self._lines.get()
+        if line:
+            self.screen.line(self.screen.styled("> ", "prompt") + on_one_line(line, 2000).replace("\\n", "\n  "))
+        return line
+
+    def put_back(self, line: str | None) -> None:
+        """Take this as a line that was submitted, or None as the end of input."""
+        self._lines.put_nowait(line)
+
+    async def __call__(self, question: UserQuestion) -> str:
+        """Put a question in place; the empty answer when the person turns away from it."""
+        async with self._one_at_a_time:
+            styled = self.screen.styled
+            for row in asked_rows(question, self.screen, self.printer.cwd):
+                self.screen.line(row)
+            answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._box = box_for(question), answer
+            self.draw()
+            try:
+                said = await answer
+            finally:
+                self._box = None
+                self.draw()
+            self.screen.line(styled(f"  → {on_one_line(said, 300) or '(no answer)'}", "dim"))
+            return said
+
+    def tell(self, text: str) -> None:
+        """Say something that needs no answer."""
+        self.screen.line(on_one_line(text, 300))
+
+    def clear_line(self) -> bool:
+        """Take away what is being typed; False when there was nothing."""
+        had = bool(self.editor.text)
+        self.editor.clear()
+        self.draw()
+        return had
+
+    def draw(self) -> None:
+        """Show the line or the box as it stands."""
+        styled, width = self.screen.styled, self.screen.width
+        if self._box is not None:
+            self.printer.footer = self._box[0].rows(width, styled)
+        else:
+            mark = "» " if self.steer is not None else "> "
+            self.printer.footer = self.editor.rows(
+                styled(mark, "prompt"), width, lambda letter: styled(letter, "cursor")
+            )
+        self.printer.tick()
+
+    def _press(self, key: Key) -> None:
+        if self._box is not None:
+            box, answer = self._box
+            said = box.press(key)
+            if said is not None and not answer.done():
+                answer.set_result(said)
+        elif key.name == "show":
+            self.show_output()
+        elif key.name == "clear":
+            self.screen.clear()
+        elif key.name == "eof" and not self.editor.text:
+            self._lines.put_nowait(None)
+        else:
+            self._take(self.editor.press(Key("delete") if key.name == "eof" else key))
+        self.draw()
+
+    def _take(self, text: str | None) -> None:
+        if text is None or not text.strip():
+            return
+        if self.steer is not None:
+            self.steer(text)
+        else:
+            self._lines.put_nowait(text)
+
+
+def asked_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
+    """The question and all that it is about: the whole command, or what would change in the real file."""
+    if question.kind == "permission":
+        diff = _change_rows(question, screen, cwd)
+        shown = replace(question, details={**question.details, "preview": []}) if diff else question
+        # The last line of the text are the choices, for those who type.
+        first, *lines = question_text(shown, colour=screen.has_colours).split("\n")[:-1]
+        asked = [first, *diff, *lines]
+    else:
+        text = show_question(question).partition("\n    1 ")[0].removeprefix("? ")
+        known = (SEVERAL_ANSWERS, *(f"{choice}: " for choice in question.choices))  # the box shows these
+        asked = [line for line in text.split("\n") if not line.strip().startswith(known)]
+    rows = [row for line in asked for row in wrapped(line, screen.width - 3)]
+    return [screen.styled("? ", "yellow") + rows[0], *(f"  {row}" for row in rows[1:])]
+
+
+def _change_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
+    """What Write or Edit would change in the file as it is now; nothing when that cannot be said."""
+    given, tool = question.details.get("input"), question.details.get("tool_name")
+    if not isinstance(given, dict) or tool not in ("Write", "Edit"):
+        return []
+    path = str(given.get("file_path", ""))
+    before = text_of(os.path.join(cwd, path))
+    if before is None:
+        return []
+    try:
+        after = str(given.get("content", "")) if tool == "Write" else edited_text(before, given)
+    except (ValueError, TypeError, AttributeError):  # the tool will say what is wrong with it
+        return []
+    rows = shown_diff(before, after, screen, indent="", max_rows=MAX_ASKED_ROWS)
+    return [f"{visible(path)} ({len(rows):,} rows)", *rows]

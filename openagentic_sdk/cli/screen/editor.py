@@ -1,0 +1,236 @@
+"""A line editor without a terminal: keys in, rows out.
+
+The text may have several lines. History is older texts; a completion is offered by a function from the word before the
+cursor to what it may become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...text import on_one_line
+from .keys import Key
+from .markdown import text_width
+from .terminal import plain_width
+
+Complete = Callable[[str, bool], Sequence[str]]
+MAX_ROWS = 12
+
+
+def no_completions(word: str, is_first: bool) -> Sequence[str]:
+    """Offers nothing."""
+    return ()
+
+
+class LineEditor:
+    """What is being typed. `press` gives the whole text when it is submitted, None otherwise."""
+
+    def __init__(self, *, history: Sequence[str] = (), complete: Complete = no_completions) -> None:
+        self.text = ""
+        self.cursor = 0
+        self.offers: Sequence[str] = ()
+        self._history = list(history)
+        self._place = len(self._history)
+        self._draft = ""
+        self._complete = complete
+        self._killed = ""
+
+    def press(self, key: Key) -> str | None:
+        """Take a key; the text when it was submitted. Keys that mean nothing here change nothing."""
+        if key.name == "enter":
+            return self._enter()
+        offers, self.offers = self.offers, ()
+        if key.name in ("text", "paste"):
+            self._insert(key.text)
+        elif key.name == "newline":
+            self._insert("\n")
+        elif key.name == "tab":
+            self._offer(offers)
+        else:
+            act = _KEYS.get(key.name)
+            if act is not None:
+                act(self)
+        return None
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.text, self.cursor, self.offers = "", 0, ()
+        self._place = len(self._history)
+
+    def _enter(self) -> str | None:
+        if self.text.endswith("\\") and self.cursor == len(self.text):
+            self.text = self.text[:-1]
+            self.cursor -= 1
+            self._insert("\n")
+            return None
+        text = self.text
+        if text.strip() and (not self._history or self._history[-1] != text):
+            self._history.append(text)
+        self.clear()
+        return text
+
+    def _insert(self, text: str) -> None:
+        self.text = self.text[: self.cursor] + text + self.text[self.cursor :]
+        self.cursor += len(text)
+
+    def _delete(self, start: int, end: int, *, keep: bool = False) -> None:
+        if keep:
+            self._killed = self.text[start:end]
+        self.text = self.text[:start] + self.text[end:]
+        self.cursor = start
+
+    def _offer(self, before: Sequence[str]) -> None:
+        start = max(self.text.rfind(blank, 0, self.cursor) for blank in " \n") + 1
+        word = self.text[start : self.cursor]
+        found = list(self._complete(word, start == 0))
+        common = _common_start(found)
+        if len(common) > len(word) or len(found) == 1:
+            self._delete(start, self.cursor)
+            self._insert(common + (" " if len(found) == 1 and not common.endswith("/") else ""))
+        elif len(found) > 1:
+            self.offers = found
+
+    # --- moving ------------------------------------------------------------------------------------------------------
+
+    def _left(self) -> None:
+        self.cursor = max(self.cursor - 1, 0)
+
+    def _right(self) -> None:
+        self.cursor = min(self.cursor + 1, len(self.text))
+
+    def _line_start(self) -> int:
+        return self.text.rfind("\n", 0, self.cursor) + 1
+
+    def _line_end(self) -> int:
+        end = self.text.find("\n", self.cursor)
+        return len(self.text) if end < 0 else end
+
+    def _home(self) -> None:
+        self.cursor = self._line_start()
+
+    def _end(self) -> None:
+        self.cursor = self._line_end()
+
+    def _word_left(self) -> None:
+        before = self.text[: self.cursor].rstrip()
+        self.cursor = max(before.rfind(" "), before.rfind("\n")) + 1
+
+    def _word_right(self) -> None:
+        rest = self.text[self.cursor :]
+        skipped = len(rest) - len(rest.lstrip())
+        end = next((at for at, letter in enumerate(rest) if at >= skipped and letter in " \n"), len(rest))
+        self.cursor += end
+
+    def _up(self) -> None:
+        start = self._line_start()
+        if start:
+            before = self.text.rfind("\n", 0, start - 1) + 1
+            self.cursor = min(before + self.cursor - start, start - 1)
+        elif self._place:
+            self._recall(self._place - 1)
+
+    def _down(self) -> None:
+        end = self._line_end()
+        if end < len(self.text):
+            after = self.text.find("\n", end + 1)
+            self.cursor = min(end + 1 + self.cursor - self._line_start(), len(self.text) if after < 0 else after)
+        elif self._place < len(self._history):
+            self._recall(self._place + 1)
+
+    def _recall(self, place: int) -> None:
+        if self._place == len(self._history):
+            self._draft = self.text
+        self._place = place
+        self.text = self._draft if place == len(self._history) else self._history[place]
+        self.cursor = len(self.text)
+
+    # --- deleting ----------------------------------------------------------------------------------------------------
+
+    def _backspace(self) -> None:
+        if self.cursor:
+            self._delete(self.cursor - 1, self.cursor)
+
+    def _delete_right(self) -> None:
+        self._delete(self.cursor, min(self.cursor + 1, len(self.text)))
+
+    def _kill_word(self) -> None:
+        end = self.cursor
+        self._word_left()
+        self._delete(self.cursor, end, keep=True)
+
+    def _kill_start(self) -> None:
+        self._delete(self._line_start(), self.cursor, keep=True)
+
+    def _kill_end(self) -> None:
+        self._delete(self.cursor, self._line_end(), keep=True)
+
+    def _yank(self) -> None:
+        self._insert(self._killed)
+
+    # --- showing -----------------------------------------------------------------------------------------------------
+
+    def rows(self, mark: str, width: int, cursor: Callable[[str], str]) -> list[str]:
+        """The rows to show: `mark` before the first, the letter under the cursor as `cursor` styles it.
+
+        Long lines are wrapped at the width; of a long text the rows around the cursor are shown.
+        """
+        indent, here = " " * plain_width(mark), 0
+        rows: list[str] = []
+        at = 0
+        for line in self.text.split("\n"):
+            for start, piece in _pieces(line, max(width - len(indent) - 2, 8)):
+                first, last = at + start, at + start + len(piece)
+                shown = on_one_line(piece)
+                is_last_piece = start + len(piece) == len(line)
+                if first <= self.cursor < last or (self.cursor == last and is_last_piece):
+                    here = len(rows)
+                    offset = self.cursor - first
+                    under = on_one_line(piece[offset : offset + 1]) or " "
+                    shown = on_one_line(piece[:offset]) + cursor(under) + on_one_line(piece[offset + 1 :])
+                rows.append((indent if rows else mark) + shown)
+            at += len(line) + 1
+        first_row = max(0, min(here - MAX_ROWS // 2, len(rows) - MAX_ROWS))
+        shown_rows = rows[first_row : first_row + MAX_ROWS]
+        if len(rows) > MAX_ROWS:
+            shown_rows.append(f"{indent}({len(rows)} rows, {len(self.text):,} characters)")
+        if self.offers:
+            shown_rows.append(indent + "  ".join(on_one_line(offer) for offer in self.offers[:20]))
+        return shown_rows
+
+
+def _pieces(line: str, columns: int) -> list[tuple[int, str]]:
+    """The line in pieces that fit, with where each begins."""
+    pieces, start, width = [], 0, 0
+    for at, letter in enumerate(line):
+        wide = max(text_width(on_one_line(letter)), 1)
+        if width + wide > columns:
+            pieces.append((start, line[start:at]))
+            start, width = at, 0
+        width += wide
+    return [*pieces, (start, line[start:])]
+
+
+def _common_start(words: Sequence[str]) -> str:
+    if not words:
+        return ""
+    first, last = min(words), max(words)
+    count = next((at for at, letter in enumerate(first) if at >= len(last) or letter != last[at]), len(first))
+    return first[:count]
+
+
+_KEYS: dict[str, Callable[[LineEditor], None]] = {
+    "left": LineEditor._left,
+    "right": LineEditor._right,
+    "home": LineEditor._home,
+    "end": LineEditor._end,
+    "word-left": LineEditor._word_left,
+    "word-right": LineEditor._word_right,
+    "up": LineEditor._up,
+    "down": LineEditor._down,
+    "backspace": LineEditor._backspace,
+    "delete": LineEditor._delete_right,
+    "kill-word": LineEditor._kill_word,
+    "kill-start": LineEditor._kill_start,
+    "kill-end": LineEditor._kill_end,
+    "yank": LineEditor._yank,
+}

@@ -1,0 +1,147 @@
+"""Keys as they are typed: bytes of a terminal become names and text, without a thread and without waiting.
+
+Sequences are those of ECMA-48 and xterm (CSI and SS3), and of bracketed paste, between whose marks everything is text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ...frozen import frozen
+from ...patterns import regex
+
+_SEQUENCES = {
+    "[A": "up", "[B": "down", "[C": "right", "[D": "left", "[H": "home", "[F": "end", "[1~": "home", "[4~": "end",
+    "[3~": "delete", "[5~": "page-up", "[6~": "page-down", "[Z": "shift-tab", "OA": "up", "OB": "down", "OC": "right",
+    "OD": "left", "OH": "home", "OF": "end", "[1;5C": "word-right", "[1;5D": "word-left", "[1;3C": "word-right",
+    "[1;3D": "word-left", "\r": "newline", "\n": "newline", "b": "word-left", "f": "word-right", "\x7f": "kill-word",
+    "[13;2u": "newline", "[27;2;13~": "newline",
+}  # fmt: skip
+_CONTROLS = {
+    "\r": "enter", "\n": "newline", "\t": "tab", "\x7f": "backspace", "\x08": "backspace", "\x01": "home", "\x02": "left",
+    "\x04": "eof", "\x05": "end", "\x06": "right", "\x0b": "kill-end", "\x0c": "clear", "\x0e": "down", "\x0f": "show",
+    "\x10": "up", "\x12": "search", "\x15": "kill-start", "\x17": "kill-word", "\x19": "yank", "\x1b": "escape",
+}  # fmt: skip
+_SEQUENCE = regex(r"\x1b(\[[0-9;?<=>]*[ -/]*[@-~]|O[@-~]|[^\[O])")
+_PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
+MAX_PASTE_CHARS = 1 << 20
+
+
+@frozen
+class Key:
+    """A key by its name, or text that was typed or pasted (`name` is `text` or `paste`)."""
+
+    name: str
+    text: str = ""
+
+
+class KeyParser:
+    """Bytes in, keys out; what is not whole yet waits for the next bytes."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def feed(self, data: bytes) -> list[Key]:
+        """The keys that are whole."""
+        self._rest += self._decoder.decode(data)
+        return list(self._take())
+
+    def flush(self) -> list[Key]:
+        """What waits, as nothing more comes: a lone escape is the key."""
+        if not self._rest or self._rest.startswith(_PASTE):
+            return []
+        rest, self._rest = self._rest[1:], ""
+        return [Key("escape"), *([Key("text", rest)] if rest and rest.isprintable() else [])]
+
+    def _take(self) -> Iterator[Key]:
+        while self._rest:
+            if self._rest.startswith(_PASTE):
+                end = self._rest.find(_PASTED)
+                if end < 0 and len(self._rest) < MAX_PASTE_CHARS:
+                    return
+                end = len(self._rest) if end < 0 else end
+                text = self._rest[len(_PASTE) : end].replace("\r\n", "\n").replace("\r", "\n")
+                self._rest = self._rest[end + len(_PASTED) :]
+                yield Key("paste", text)
+            elif self._rest[0] == "\x1b":
+                sequence = _SEQUENCE.match(self._rest)
+                if sequence is None:
+                    if len(self._rest) > 32:  # no terminal sends such a thing
+                        self._rest = self._rest[1:]
+                        continue
+                    return
+                self._rest = self._rest[sequence.end() :]
+                name = _SEQUENCES.get(sequence[1])
+                if name is not None:
+                    yield Key(name)
+            elif self._rest[0] in _CONTROLS:
+                yield Key(_CONTROLS[self._rest[0]])
+                self._rest = self._rest[1:]
+            else:
+                count = next((at for at, letter in enumerate(self._rest) if not _is_text(letter)), len(self._rest))
+                if count:
+                    yield Key("text", self._rest[:count])
+                self._rest = self._rest[max(count, 1) :]
+
+
+def _is_text(letter: str) -> bool:
+    return letter >= " " and letter != "\x7f"
+
+
+class Keyboard:
+    """The keys of the terminal, given to `on_key` one by one while the event loop runs.
+
+    Signals stay what they are: Ctrl-C, Ctrl-Z and Ctrl-\\ are not keys.
+    """
+
+    def __init__(self, on_key: Callable[[Key], None]) -> None:
+        self._on_key = on_key
+        self._parser = KeyParser()
+        self._flush: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the terminal out of its line mode, and put it back whatever happens."""
+        import termios
+
+        terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+        before = termios.tcgetattr(terminal)
+        raw = termios.tcgetattr(terminal)
+        raw[0] &= ~(termios.ICRNL | termios.IXON)
+        raw[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, raw)
+        sys.stdout.write("\x1b[?2004h\x1b[?25l")
+        sys.stdout.flush()
+        loop.add_reader(terminal, self._read, loop, terminal)
+        try:
+            yield
+        finally:
+            loop.remove_reader(terminal)
+            sys.stdout.write("\x1b[?2004l\x1b[?25h")
+            sys.stdout.flush()
+            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+    def _read(self, loop: asyncio.AbstractEventLoop, terminal: int) -> None:
+        if self._flush is not None:
+            self._flush.cancel()
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the terminal went away: SIGHUP says the rest
+            data = b""
+        if not data:
+            loop.remove_reader(terminal)
+            self._on_key(Key("eof"))
+            return
+        for key in self._parser.feed(data):
+            self._on_key(key)
+        self._flush = loop.call_later(0.05, self._end_sequence)
+
+    def _end_sequence(self) -> None:
+        for key in self._parser.flush():
+            self._on_key(key)

@@ -1,0 +1,391 @@
+"""A run as a person watches it: answers rendered as they come, calls that end in one line each, and a status below.
+
+What is over stands above and never changes; what goes on stands in the rows below: the calls that run, the to-do list, and
+how long it takes, how much it costs and how to stop it. Subagents are folded into the row of the call that started them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import field
+from typing import Any
+
+from ...events import (
+    AssistantDelta,
+    AssistantMessage,
+    Event,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    ReasoningDelta,
+    Result,
+    SystemInit,
+    TodoUpdated,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+    UserQuestion,
+)
+from ...frozen import mutable
+from ...runtime.masking import shown
+from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input
+from ...sessions.folds.usage import normalize_usage
+from ...text import on_one_line, printable
+from .diffs import shown_diff
+from .markdown import Markdown, text_width
+from .render import EventPrinter, closing_line, seconds
+from .terminal import Screen, wrapped
+
+TAIL_LINES = 5
+MAX_TODO_ROWS = 8
+MAX_KEPT_CALLS = 200
+MAX_KEPT_CHARS = 1 << 20
+MAX_DIFF_BYTES = 512 * 1024
+_MARKS = {"ok": ("✓", "green"), "error": ("✗", "red"), "denied": ("⊘", "yellow"), "cancelled": ("■", "yellow")}
+_BOXES = {"completed": "☑", "in_progress": "▶"}
+
+
+@mutable
+class _Call:
+    """A call that runs: its number for `/show`, and what its subagents did so far."""
+
+    number: int
+    use: ToolUse
+    began: float
+    before: str | None = None
+    calls: int = 0
+    doing: str = ""
+
+
+@mutable
+class _Status:
+    """What the row below says. `phase` is what the run waits for."""
+
+    began: float
+    phase: str = "starting"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    todos: list[dict[str, Any]] = field(default_factory=list)
+
+
+class LivePrinter(EventPrinter):
+    """Shows one turn. `tick` draws the rows below anew; call it once a second. `hint` says how to stop or steer the run.
+
+    `outputs` are the newest calls with their whole output, for `/show N`; they go on being counted from turn to turn.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        *,
+        outputs: CallOutputs | None = None,
+        hint: str = "ctrl-c interrupts",
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(screen)
+        self.outputs = outputs or CallOutputs()
+        self.footer: list[str] = []
+        self._hint = hint
+        self._now = now
+        self._markdown: Markdown | None = None
+        self._running: dict[str, _Call] = {}
+        self._roots: dict[str, str] = {}  # of a call in a subagent, the main agent's call that it belongs to
+        self._status: _Status | None = None
+        self._pending_newline = False
+
+    def show(self, event: Event) -> None:
+        """Print one event, or only count it when a subagent made it."""
+        event = shown(event)
+        act = _ACTS.get(event.type)
+        if event.parent_tool_use_id is not None:
+            self._fold(event)
+        elif act is not None:
+            act(self, event)
+        else:
+            super().show(event)
+        self.tick()
+
+    def tick(self) -> None:
+        """Draw what goes on."""
+        self._screen.show_below([*self._rows(), *self.footer])
+
+    @property
+    def cwd(self) -> str:
+        """The folder of the run that was shown last."""
+        return self._cwd
+
+    def pause(self) -> None:
+        """Take the rows away, as something else is about to write."""
+        self._screen.show_below([])
+
+    # --- what is over ------------------------------------------------------------------------------------------------
+
+    def _begin(self, event: SystemInit) -> None:
+        self._cwd = event.cwd
+        self._status = _Status(self._now())
+        if not self.outputs.has_greeted:
+            self.outputs.has_greeted = True
+            home = os.path.expanduser("~")
+            folder = (
+                "~" + event.cwd[len(home) :] if event.cwd == home or event.cwd.startswith(home + "/") else event.cwd
+            )
+            about = (event.model, folder, event.permission_mode, f"session {event.session_id[:8]}")
+            self._line(" · ".join(on_one_line(part) for part in about if part), "dim")
+
+    def _line(self, text: str, style: str | None = None, depth: int = 0) -> None:
+        for row in wrapped(text, self._screen.width - 1):
+            super()._line(row, style, depth)
+
+    def _said(self, event: UserMessage) -> None:
+        """What was typed stands on the screen already."""
+        if event.origin not in ("user", "steering"):
+            self._prompt(event)
+
+    def _stream(self, event: AssistantDelta) -> None:
+        if event.text_delta:
+            if self._markdown is None:
+                self._screen.end_line()
+                self._markdown = Markdown(self._screen.styled, lambda: self._screen.width)
+            self._phase("writing")
+            self._screen.write(self._markdown.feed(printable(event.text_delta)))
+
+    def _text(self, event: AssistantMessage) -> None:
+        markdown, self._markdown = self._markdown, None
+        if markdown is None and event.text:
+            self._screen.end_line()
+            markdown = Markdown(self._screen.styled, lambda: self._screen.width)
+            self._screen.write(markdown.feed(printable(event.text)))
+        if markdown is not None:
+            self._screen.write(markdown.close())
+            self._screen.end_line()
+        if event.incomplete:
+            self._line("(the answer was cut here)", "yellow")
+
+    def _call_begins(self, event: ToolStarted) -> None:
+        use = self._uses.get(event.tool_use_id)
+        if use is not None:
+            call = _Call(self.outputs.next_number(), use, self._now())
+            if use.name in ("Write", "Edit"):
+                call.before = text_of(self._path(use))
+            self._running[event.tool_use_id] = call
+
+    def _call_ends(self, event: ToolResult) -> None:
+        call = self._running.pop(event.tool_use_id, None)
+        use = self._uses.get(event.tool_use_id)
+        name = on_one_line(use.name) if use else f"call {on_one_line(event.tool_use_id)}"
+        about = describe_input(use.name, use.input, self._cwd) if use else ""
+        mark, style = _MARKS.get(event.outcome, ("?", "yellow"))
+        styled = self._screen.styled
+        took = f" {seconds(event.duration_s)}" if event.duration_s is not None and event.duration_s >= 0.1 else ""
+        folded = f" ({call.calls} calls)" if call is not None and call.calls else ""
+        number = self.outputs.keep(call.number if call else None, f"{name} {about}".strip(), event)
+        behind = f"{folded}{took} [{number}]"
+        room = self._screen.width - len(name) - text_width(behind) - 4
+        shown_about = on_one_line(about, max(room, 12))
+        self._line(f"{styled(mark, style)} {styled(name, 'bold')} {shown_about}{styled(behind, 'dim')}")
+        if event.error_message:
+            self._line(
+                f"    {on_one_line(event.error_message, MAX_ERROR_CHARS)}", "red" if style == "red" else "yellow"
+            )
+        for row in self._details(call, event, number):
+            self._line(row)
+
+    def _details(self, call: _Call | None, event: ToolResult, number: int) -> list[str]:
+        """Below a call: what a command printed last, or what changed in a file."""
+        if call is None or event.output is None:
+            return []
+        if call.use.name == "Bash":
+            return self._tail(self.outputs.text(number) or "", number)
+        if call.use.name in ("Write", "Edit") and not event.is_error:
+            after = text_of(self._path(call.use))
+            if after is not None and call.before is not None:
+                return shown_diff(call.before, after, self._screen)
+        return []
+
+    def _tail(self, text: str, number: int) -> list[str]:
+        lines = text.rstrip("\n").split("\n") if text.strip() else []
+        styled = self._screen.styled
+        rows = [styled(f"    {on_one_line(line, self._screen.width - 6)}", "dim") for line in lines[-TAIL_LINES:]]
+        if len(lines) > TAIL_LINES:
+            rows.insert(0, styled(f"    … {len(lines) - TAIL_LINES} lines above: /show {number}", "dim"))
+        return rows
+
+    def _path(self, use: ToolUse) -> str:
+        return os.path.join(self._cwd, str(use.input.get("file_path", "")))
+
+    def _finish(self, event: Result) -> None:
+        todos = self._status.todos if self._status else []
+        if any(todo.get("status") != "completed" for todo in todos):
+            for row in self._todo_rows(todos):
+                self._line(row)
+        self._status = None
+        self._running.clear()
+        self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
+
+    # --- what goes on ------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: str) -> None:
+        if self._status is not None:
+            self._status.phase = phase
+
+    def _fold(self, event: Event) -> None:
+        """Count what a subagent does for the row of the call that started it."""
+        parent = event.parent_tool_use_id or ""
+        root = self._roots.get(parent, parent)
+        call = self._running.get(root)
+        if isinstance(event, ToolUse):
+            self._uses[event.tool_use_id] = event
+            self._roots[event.tool_use_id] = root
+            if call is not None:
+                call.calls += 1
+                call.doing = f"{on_one_line(event.name)} {describe_input(event.name, event.input, self._cwd)}"
+        elif isinstance(event, ModelResponse):
+            self._spend(event)
+
+    def _spend(self, event: ModelResponse) -> None:
+        status, tokens = self._status, normalize_usage(event.usage)
+        if status is None:
+            return
+        if tokens:
+            status.input_tokens += tokens["input_tokens"]
+            status.output_tokens += tokens["output_tokens"]
+        known = status.cost_usd is not None and event.cost_usd is not None
+        status.cost_usd = (status.cost_usd or 0.0) + (event.cost_usd or 0.0) if known else None
+
+    def _rows(self) -> list[str]:
+        status, styled = self._status, self._screen.styled
+        if status is None:
+            return []
+        rows = []
+        for call in self._running.values():
+            about = describe_input(call.use.name, call.use.input, self._cwd)
+            what = f"{styled('●', 'cyan')} {styled(on_one_line(call.use.name), 'bold')} {about}"
+            inner = f" · {call.calls} calls · {call.doing}" if call.calls else ""
+            rows.append(f"{what}{styled(f'{inner} · {seconds(self._now() - call.began)}', 'dim')}")
+        rows += self._todo_rows(status.todos)
+        tokens = f"{status.input_tokens:,} + {status.output_tokens:,} tokens"
+        cost = f"${status.cost_usd:.4f}" if status.cost_usd else ""
+        phase = f"{len(self._running)} running" if self._running else status.phase
+        parts = (phase, _whole_seconds(self._now() - status.began), tokens, cost, self._hint)
+        return [*rows, styled("· " + " · ".join(part for part in parts if part), "dim")]
+
+    def _todo_rows(self, todos: list[dict[str, Any]]) -> list[str]:
+        done = sum(todo.get("status") == "completed" for todo in todos)
+        open_first = [todo for todo in todos if todo.get("status") != "completed"][:MAX_TODO_ROWS]
+        rows = []
+        for todo in open_first:
+            box = _BOXES.get(str(todo.get("status")), "☐")
+            rows.append(f"  {box} {on_one_line(str(todo.get('content', '')), 200)}")
+        return [f"  to do, {done} of {len(todos)} done", *rows] if todos else []
+
+    def _on_request(self, event: ModelRequest) -> None:
+        self._phase("waiting for the model" if event.purpose == "turn" else "summarising")
+
+    def _on_reasoning(self, event: ReasoningDelta) -> None:
+        self._phase("thinking")
+
+    def _on_retry(self, event: ModelRetry) -> None:
+        self._phase(f"trying again in {seconds(event.delay_s)}")
+        self._retry(event)
+
+    def _on_response(self, event: ModelResponse) -> None:
+        self._spend(event)
+        self._response(event)
+
+    def _on_todos(self, event: TodoUpdated) -> None:
+        if self._status is not None:
+            self._status.todos = [dict(todo) for todo in event.todos]
+
+    def _on_question(self, event: UserQuestion) -> None:
+        self._phase("waiting for your answer")
+
+
+class CallOutputs:
+    """The newest calls of a conversation, numbered, with what they gave."""
+
+    def __init__(self) -> None:
+        self.has_greeted = False
+        self._last = 0
+        self._kept: deque[tuple[int, str, str]] = deque(maxlen=MAX_KEPT_CALLS)
+
+    def next_number(self) -> int:
+        """The number of a call that begins."""
+        self._last += 1
+        return self._last
+
+    def keep(self, number: int | None, title: str, result: ToolResult) -> int:
+        """Remember what a call gave; returns its number."""
+        number = self.next_number() if number is None else number
+        self._kept.append((number, title, output_text(result)[:MAX_KEPT_CHARS]))
+        return number
+
+    def text(self, number: int) -> str | None:
+        """The whole output of a call, None when it is not kept."""
+        return next((text for known, _, text in self._kept if known == number), None)
+
+    def title(self, number: int) -> str:
+        """What the call was."""
+        return next((title for known, title, _ in self._kept if known == number), "")
+
+    @property
+    def newest(self) -> int | None:
+        """The number of the call that ended last."""
+        return self._kept[-1][0] if self._kept else None
+
+
+def output_text(result: ToolResult) -> str:
+    """What a call gave, as text: of a command both its streams."""
+    output = result.output
+    if isinstance(output, str):
+        return printable(output)
+    if isinstance(output, dict) and "exit_code" in output:
+        streams = (str(output.get("stdout") or ""), str(output.get("stderr") or ""))
+        ended = f"(exit code {output['exit_code']})" if output["exit_code"] else ""
+        return printable("\n".join(text.rstrip("\n") for text in (*streams, ended) if text))
+    if output is None:
+        return printable(result.error_message or "")
+    import json
+
+    return printable(json.dumps(output, ensure_ascii=False, indent=1))
+
+
+def text_of(path: str) -> str | None:
+    """The text of a small regular file, the empty text when there is none, None for anything else."""
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DIFF_BYTES:
+            return None
+        with open(path, "rb") as file:
+            data = file.read(MAX_DIFF_BYTES + 1)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return None
+    return None if b"\0" in data else data.decode("utf-8", "replace")
+
+
+def _whole_seconds(duration_s: float) -> str:
+    return f"{int(duration_s)} s" if duration_s < 60 else f"{int(duration_s // 60)} min {int(duration_s % 60)} s"
+
+
+_ACTS: dict[str, Callable[[LivePrinter, Any], None]] = {
+    SystemInit.type: LivePrinter._begin,
+    AssistantDelta.type: LivePrinter._stream,
+    AssistantMessage.type: LivePrinter._text,
+    ModelRequest.type: LivePrinter._on_request,
+    ModelResponse.type: LivePrinter._on_response,
+    ModelRetry.type: LivePrinter._on_retry,
+    ReasoningDelta.type: LivePrinter._on_reasoning,
+    ToolStarted.type: LivePrinter._call_begins,
+    ToolResult.type: LivePrinter._call_ends,
+    TodoUpdated.type: LivePrinter._on_todos,
+    UserMessage.type: LivePrinter._said,
+    UserQuestion.type: LivePrinter._on_question,
+    Result.type: LivePrinter._finish,
+}

@@ -1,0 +1,297 @@
+"""Markdown as a terminal shows it, word by word as it arrives, wrapped at the width.
+
+The text is safe already (`printable`); this only decides about styles, indents and ends of lines. Blocks are known by the
+beginning of a line (CommonMark 0.31, section 4: headings, fences, quotes, lists, tables as in GitHub's spec). A word is
+shown when it is whole and no span (`**`, `` ` ``, `[`) is open before it; lines of code, headings and tables when they end.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from ...patterns import regex
+
+Style = Callable[[str, str], str]
+
+# A span that is not closed within so many characters, or a line that goes on so long, is text.
+MAX_SPAN_CHARS = 300
+MAX_TABLE_ROWS = 500
+TAB = "    "
+
+_HEADING = regex(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\Z")
+_FENCE = regex(r"( {0,12})(`{3,}|~{3,})[ \t]*([^`]*)\Z")
+_RULE = regex(r" {0,3}([-*_])(?:[ \t]*\1){2,}[ \t]*\Z")
+_ITEM = regex(r"( *)([-*+]|\d{1,9}[.)])[ \t]+(?:\[([ xX])\][ \t]+)?")
+_QUOTE = regex(r" {0,3}((?:>[ \t]?)+)")
+_DIVIDER = regex(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*\Z")
+# What may still become another block than a paragraph, seen by the start of its line.
+_UNDECIDED = regex(r" *(?:#{0,6}|`{0,3}|~{0,3}|[-*+_][-*_ \t]*|\d{0,9}[.)]?|>*)[ \t]*(?:\[[ xX]?\]?)?[ \t]*\Z")
+_SPAN = regex(
+    r"(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
+    r"|\*\*(?=\S)(?P<bold>.+?)(?<=\S)\*\*"
+    r"|(?<!\w)__(?=\S)(?P<strong>.+?)(?<=\S)__(?!\w)"
+    r"|\*(?=[^\s*])(?P<italic>[^*]+?)(?<=[^\s*])\*(?!\*)"
+    r"|~~(?=\S)(?P<struck>.+?)(?<=\S)~~"
+    r"|\[(?P<label>[^\[\]]+)\]\((?P<url>[^()\s]+)\)"
+    r"|\\(?P<escaped>[!-/:-@\[-`{-~])"
+)
+_OPENERS = regex(r"`+|\*\*|__|\*(?=\S)|~~|\[|\\\Z")
+_WORDS = regex(r"[ ]+|[^ ]+")
+_CELL_END = regex(r"(?<!\\)\|")
+
+
+@lru_cache(maxsize=4096)
+def _letter_width(letter: str) -> int:
+    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def text_width(text: str) -> int:
+    """How many columns a terminal gives the text: two for wide letters (Unicode Standard Annex 11), none for marks."""
+    return len(text) if text.isascii() else sum(map(_letter_width, text))
+
+
+class Markdown:
+    """One text. `feed` takes it as it comes and gives what is to be written now; `close` gives what is left.
+
+    `style(text, name)` gives the text in a style of the screen; `width` is asked anew for each row.
+    """
+
+    def __init__(self, style: Style, width: Callable[[], int]) -> None:
+        self._style = style
+        self._width = width
+        self._line = ""  # of the line that is still coming, what is not written yet
+        self._begun = False  # its beginning is written: it is a paragraph's, an item's or a quote's
+        self._indent, self._indent_width = "", 0  # what the rows below it begin with
+        self._column = 0
+        self._gap = ""  # blanks that are written when a word follows on the same row
+        self._fence: tuple[str, int] | None = None
+        self._table: list[str] = []
+
+    def feed(self, text: str) -> str:
+        """What is to be written now."""
+        *whole, rest = text.replace("\t", TAB).split("\n")
+        out = []
+        for line in whole:
+            self._line += line
+            out.append(self._end_line())
+        self._line += rest
+        if self._line and self._fence is None and (self._begun or not self._may_be_a_block()):
+            out.append(self._end_table() + self._go_on(_ready(self._line)))
+        return "".join(out)
+
+    def close(self) -> str:
+        """What is left, up to the end of its line."""
+        left = self._end_line() if self._line or self._begun else ""
+        return left + self._end_table()
+
+    # --- lines -------------------------------------------------------------------------------------------------------
+
+    def _may_be_a_block(self) -> bool:
+        """Whether the start of a line is, or may still become, a block that is shown as a whole."""
+        line = self._line
+        if line.lstrip().startswith(("|", "#")) or _UNDECIDED.match(line):
+            return True
+        return _FENCE.match(line) is not None or _RULE.match(line) is not None
+
+    def _end_line(self) -> str:
+        if self._begun:
+            return self._go_on(len(self._line)) + self._end_row()
+        if self._fence is not None:
+            return self._code(*self._fence)
+        if self._line.lstrip().startswith("|") and len(self._table) < MAX_TABLE_ROWS:
+            self._table.append(self._line)
+            self._line = ""
+            return ""
+        return self._end_table() + self._block()
+
+    def _block(self) -> str:
+        """A line that is shown as a whole."""
+        line, self._line = self._line, ""
+        if fence := _FENCE.match(line):
+            self._fence = fence[2], len(fence[1])
+            return self._style(f"  {fence[3]}", "dim") + "\n" if fence[3] else ""
+        if heading := _HEADING.match(line):
+            return "".join(self._words(heading[2], "heading")) + self._end_row()
+        if _RULE.match(line):
+            return self._style("─" * min(self._width() - 1, 40), "dim") + "\n"
+        self._line = line
+        return (self._go_on(len(line)) if line.strip() else "") + self._end_row()
+
+    def _end_row(self) -> str:
+        self._line, self._begun, self._gap = "", False, ""
+        self._indent, self._indent_width, self._column = "", 0, 0
+        return "\n"
+
+    def _code(self, fence: str, indent: int) -> str:
+        line, self._line = self._line, ""
+        end = _FENCE.match(line)
+        if end and not end[3] and end[2].startswith(fence):
+            self._fence = None
+            return ""
+        kept = line[min(indent, len(line) - len(line.lstrip(" "))) :]
+        return f"{self._style('  │', 'dim')} {self._style(kept, 'code')}\n"
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def _go_on(self, ready: int) -> str:
+        """Write the first letters of the line that is coming, whose words and spans are whole."""
+        out = ""
+        if not self._begun:
+            out, taken = self._begin()
+            self._line, ready = self._line[taken:], max(ready - taken, 0)
+        text, self._line = self._line[:ready], self._line[ready:]
+        return out + "".join(self._words(text, ""))
+
+    def _begin(self) -> tuple[str, int]:
+        """The mark of an item or a quote, and how many letters of the line it stands for."""
+        self._begun, line = True, self._line
+        if quote := _QUOTE.match(line):
+            bar = "▌ " * quote[1].count(">")
+            self._indent, self._indent_width, self._column = self._style(bar, "dim"), len(bar), len(bar)
+            return self._indent, quote.end()
+        item = _ITEM.match(line)
+        lead = item[1] if item else line[: len(line) - len(line.lstrip(" "))]
+        if item is None:
+            mark, shown, taken = lead, lead, len(lead)
+        else:
+            sign, box = "•" if item[2] in "-*+" else item[2], {None: "", " ": "☐ "}.get(item[3], "☑ ")
+            mark, shown = f"{lead}{sign} {box}", f"{lead}{self._style(sign, 'bullet')} {box}"
+            taken = item.end()
+        self._indent_width = self._column = text_width(mark)
+        self._indent = " " * self._column
+        return shown, taken
+
+    def _words(self, text: str, style: str) -> Iterator[str]:
+        for piece, name in _spans(text, style):
+            for word in _WORDS.findall(piece):
+                if word[0] == " ":
+                    self._gap += word
+                else:
+                    yield self._place(word, name)
+
+    def _place(self, word: str, style: str) -> str:
+        """A word behind what is written, or on the next row; one that is longer than a row is cut."""
+        gap, self._gap = self._gap, ""
+        room = self._width() - 1 - self._column - len(gap)
+        width = text_width(word)
+        out = gap
+        if width > room and self._column > self._indent_width:
+            out, room = "\n" + self._indent, self._width() - 1 - self._indent_width
+            self._column, gap = self._indent_width, ""
+        while width > room > 0:
+            cut = _fitting(word, room)
+            out += self._style(word[:cut], style) + "\n" + self._indent
+            word, self._column, gap = word[cut:], self._indent_width, ""
+            width, room = text_width(word), max(self._width() - 1 - self._indent_width, 4)
+        self._column += len(gap) + width
+        return out + self._style(word, style)
+
+    # --- tables ------------------------------------------------------------------------------------------------------
+
+    def _end_table(self) -> str:
+        rows, self._table = self._table, []
+        if len(rows) < 2 or not _DIVIDER.match(rows[1]):
+            return "".join(f"{row}\n" for row in rows)
+        cells = [_cells(row) for row in (rows[0], *rows[2:])]
+        count = len(cells[0])
+        cells = [[*row, *[""] * count][:count] for row in cells]
+        widths = _column_widths(cells, self._width() - 1)
+        if widths is None:
+            return "".join(f"{row}\n" for row in rows)
+        out = [self._table_row(cells[0], widths, "bold")]
+        out.append(self._style("─┼─".join("─" * width for width in widths), "dim") + "\n")
+        out += [self._table_row(row, widths, "") for row in cells[1:]]
+        return "".join(out)
+
+    def _table_row(self, row: list[str], widths: list[int], style: str) -> str:
+        parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        bar = self._style(" │ ", "dim")
+        lines = []
+        for number in range(max(map(len, parts))):
+            texts = [part[number] if number < len(part) else "" for part in parts]
+            padded = [
+                self._style(text, style) + " " * (width - text_width(text))
+                for text, width in zip(texts, widths, strict=True)
+            ]
+            lines.append(bar.join(padded).rstrip() + "\n")
+        return "".join(lines)
+
+
+def _ready(text: str) -> int:
+    """How many letters of a line that is still coming can be written: to its last blank with no span open before it."""
+    at = ready = 0
+    while opener := _OPENERS.search(text, at):
+        ready = max(ready, text.rfind(" ", at, opener.start()) + 1)
+        span = _SPAN.match(text, opener.start())
+        if span is None and len(text) - opener.start() <= MAX_SPAN_CHARS:
+            return ready
+        at = opener.end() if span is None else span.end()
+    return max(ready, text.rfind(" ", at) + 1)
+
+
+def _spans(text: str, style: str) -> Iterator[tuple[str, str]]:
+    """The text in pieces of one style, without the marks."""
+    at = 0
+    for span in _SPAN.finditer(text):
+        if span.start() > at:
+            yield text[at : span.start()], style
+        at = span.end()
+        kind = span.lastgroup or ""
+        if kind == "url":
+            yield span["label"], "link"
+            if span["url"] != span["label"]:
+                yield f" ({span['url']})", "dim"
+        elif kind == "code":
+            yield span["code"], "code"
+        elif kind == "escaped":
+            yield span["escaped"], style
+        else:
+            yield from _spans(span[kind], {"strong": "bold", "struck": "dim"}.get(kind, kind))
+    if at < len(text):
+        yield text[at:], style
+
+
+def _fitting(word: str, columns: int) -> int:
+    """How many letters fit, one at least."""
+    width = 0
+    for count, letter in enumerate(word):
+        width += _letter_width(letter)
+        if width > columns:
+            return max(count, 1)
+    return len(word)
+
+
+def _cells(row: str) -> list[str]:
+    inner = row.strip().removeprefix("|")
+    inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
+    return ["".join(piece for piece, _ in _spans(cell.strip(), "")) for cell in _CELL_END.split(inner)]
+
+
+def _column_widths(rows: list[list[str]], columns: int) -> list[int] | None:
+    """As wide as their texts, the widest narrower until all fit; None when there is no room for a word in each."""
+    widths = [max(map(text_width, column)) or 1 for column in zip(*rows, strict=True)]
+    room = columns - 3 * (len(widths) - 1)
+    if room < 6 * len(widths) and sum(widths) > room:
+        return None
+    while sum(widths) > room:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    rows = [""]
+    for word in text.split():
+        while text_width(word) > columns:
+            cut = _fitting(word, columns)
+            rows.append(word[:cut])
+            word = word[cut:]
+        gap = " " if rows[-1] else ""
+        if text_width(rows[-1]) + len(gap) + text_width(word) <= columns:
+            rows[-1] += gap + word
+        else:
+            rows.append(word)
+    return [row for row in rows if row] or [""]

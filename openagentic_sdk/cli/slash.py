@@ -1,0 +1,201 @@
+"""What a person says to `chat` itself: `/help`, `/model`, `/undo` and the like. What else has a slash is the project's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..api import compact_session
+from ..assemble import build_agent
+from ..disk import write_for_one
+from ..errors import OpenAgentSdkError
+from ..events import UserQuestion
+from ..runtime.masking import known_here
+from ..sessions.folds.export import to_markdown
+from ..sessions.lifecycle import fork_session, rewind_point, rewind_session
+from ..sessions.undo import plan_restore
+from ..text import on_one_line
+from .conversation import Conversation
+from .screen.live import CallOutputs
+from .stored.files import plan_lines, show_file_changes
+from .stored.stores import find_session
+
+
+class Leave(Exception):
+    """The person wants to leave."""
+
+
+class SlashCommands:
+    """The commands of one conversation. `run` says whether a line was one of them."""
+
+    def __init__(self, conversation: Conversation, outputs: CallOutputs) -> None:
+        self._conversation = conversation
+        self._outputs = outputs
+
+    async def run(self, line: str) -> bool:
+        """Do what the line says; False when it is a prompt. Raises `Leave`."""
+        name, _, rest = line.strip().partition(" ")
+        if name == "/exit":
+            name = "/quit"
+        known = COMMANDS.get(name)
+        if known is None:
+            return False
+        try:
+            await known[0](self, rest.strip())
+        except (OpenAgentSdkError, OSError) as error:
+            self._say(str(error))
+        return True
+
+    def _say(self, *lines: str) -> None:
+        for line in lines:
+            self._conversation.screen.line(on_one_line(line))
+
+    def _session(self) -> str | None:
+        if self._conversation.session_id is None:
+            self._say("there is no session yet: say something first")
+        return self._conversation.session_id
+
+    async def _help(self, rest: str) -> None:
+        self._say(*(f"{name:<14} {about}" for name, (_, about) in COMMANDS.items()))
+        self._say(
+            "ctrl-c        interrupts the run, twice leaves; alt-enter or \\ at the end begins a new line; tab completes; "
+            "ctrl-o shows the last output; what is typed while a run goes on is read before its next step"
+        )
+
+    async def _clear(self, rest: str) -> None:
+        await self._conversation.go_to(None)
+        self._say("a new session begins with the next prompt")
+
+    async def _compact(self, rest: str) -> None:
+        if self._session() is not None:
+            done = await compact_session(options=replace(self._conversation.options, part="whole"))
+            self._say("the older part is summarised" if done else "there is nothing to summarise yet")
+
+    async def _model(self, rest: str) -> None:
+        if rest:
+            self._conversation.change(model=rest)
+        self._say(f"model: {build_agent(self._conversation.options).model}")
+
+    async def _mode(self, rest: str) -> None:
+        conversation = self._conversation
+        if rest:
+            conversation.change(permission_gate=conversation.gate.with_mode(rest))
+        self._say(f"permission mode: {build_agent(conversation.options).gate.mode}")
+
+    async def _permissions(self, rest: str) -> None:
+        gate = build_agent(self._conversation.options).gate
+        self._say(*gate.policy_text.split("\n"))
+
+    async def _cost(self, rest: str) -> None:
+        session_id = self._session()
+        if session_id is not None:
+            row = self._conversation.store.read_summary(session_id)
+            cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
+            self._say(f"{row.turns} turns, {row.tokens:,} tokens, {cost}")
+
+    async def _diff(self, rest: str) -> None:
+        session_id = self._session()
+        if session_id is not None:
+            show_file_changes(self._conversation.store, session_id, as_json=False, screen=self._conversation.screen)
+
+    async def _undo(self, rest: str) -> None:
+        """Take the newest turns back, and their files after showing what would change."""
+        conversation, session_id = self._conversation, self._session()
+        if session_id is None:
+            return
+        to_seq = rewind_point(conversation.store, session_id, turns=int(rest) if rest.isdecimal() else 1)
+        plan = plan_restore(conversation.store, session_id, to_seq=to_seq)
+        self._say(*plan_lines(plan))
+        choices = ["conversation and files", "only the conversation", "neither"]
+        if any(file.action == "refuse" for file in plan.files):
+            choices[0] = "conversation, and the files that nothing else changed"
+        if not any(file.action != "keep" for file in plan.files):
+            choices = choices[1:]
+        said = await conversation.ask(UserQuestion(os.urandom(16).hex(), "Take this turn back?", tuple(choices)))
+        if said not in choices[:-1]:
+            self._say("nothing was taken back")
+            return
+        files = said == choices[0] and len(choices) == 3
+        rewind_session(conversation.store, session_id, to_seq=to_seq, files=files, conflicts="skip")
+        self._say(f"taken back to event {to_seq}" + (", files too" if files else ""))
+
+    async def _resume(self, rest: str) -> None:
+        conversation = self._conversation
+        rows = conversation.store.list_session_summaries(cwd=str(conversation.options.cwd), limit=9)
+        if not rest and rows:
+            labels = [f"{row.id[:8]} {on_one_line(row.label, 60)}" for row in rows]
+            question = UserQuestion(os.urandom(16).hex(), "Which session?", tuple(labels))
+            rest = (await conversation.ask(question)).partition(" ")[0]
+        if rest:
+            await conversation.go_to(find_session(conversation.store, rest))
+            await conversation.pick_up()
+
+    async def _fork(self, rest: str) -> None:
+        session_id = self._session()
+        if session_id is not None:
+            await self._conversation.go_to(fork_session(self._conversation.store, session_id))
+            self._say(f"this goes on in a copy, {self._conversation.session_id}; the original stays as it is")
+
+    async def _show(self, rest: str) -> None:
+        self.show(rest)
+
+    def show(self, rest: str = "") -> None:
+        """Print the whole output of a call, by its number; the newest without one."""
+        number = int(rest) if rest.isdecimal() else self._outputs.newest
+        text = None if number is None else self._outputs.text(number)
+        if number is None or text is None:
+            self._say(f"there is no output {rest or 'yet'}: the numbers stand behind the calls, as [3]")
+            return
+        screen = self._conversation.screen
+        screen.line(screen.styled(f"[{number}] {on_one_line(self._outputs.title(number))}", "bold"))
+        screen.line(text)
+
+    async def _export(self, rest: str) -> None:
+        session_id = self._session()
+        if session_id is not None:
+            path = Path(str(self._conversation.options.cwd), rest or f"{session_id}.md")
+            write_for_one(path, to_markdown(self._conversation.store.read_events(session_id), known_here()))
+            self._say(f"wrote {path}")
+
+    async def _quit(self, rest: str) -> None:
+        raise Leave
+
+
+COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]] = {
+    "/help": (SlashCommands._help, "this list"),
+    "/clear": (SlashCommands._clear, "begin a new session"),
+    "/compact": (SlashCommands._compact, "summarise the older part of the conversation"),
+    "/model": (SlashCommands._model, "show the model, or go on with another: /model NAME"),
+    "/mode": (SlashCommands._mode, "show the permission mode, or change it: /mode acceptEdits"),
+    "/permissions": (SlashCommands._permissions, "the mode and the rules that hold"),
+    "/cost": (SlashCommands._cost, "turns, tokens and cost of this session"),
+    "/diff": (SlashCommands._diff, "what this session changed in files"),
+    "/undo": (SlashCommands._undo, "take the newest turn back, with its files: /undo 2 for two turns"),
+    "/resume": (SlashCommands._resume, "go on with another session of this folder"),
+    "/fork": (SlashCommands._fork, "go on in a copy of this session"),
+    "/show": (SlashCommands._show, "the whole output of a call: /show 3"),
+    "/export": (SlashCommands._export, "write the conversation as Markdown: /export FILE"),
+    "/quit": (SlashCommands._quit, "leave; the session stays"),
+}
+
+
+def completions(word: str, is_first: bool, *, cwd: str, names: Sequence[str], models: Sequence[str] = ()) -> list[str]:
+    """What a word may become: a command at the start of a line, `@` and a file of the folder, a model's name."""
+    if is_first and word.startswith("/"):
+        return sorted(name for name in {*COMMANDS, *names} if name.startswith(word))
+    if word.startswith("@"):
+        return _files(word[1:], cwd)
+    return sorted(name for name in models if word and name.startswith(word))
+
+
+def _files(start: str, cwd: str) -> list[str]:
+    folder, _, name = start.rpartition("/")
+    try:
+        entries = sorted(os.scandir(os.path.join(cwd, folder)), key=lambda entry: entry.name)[:5_000]
+    except OSError:
+        return []
+    prefix = f"@{folder}/" if folder else "@"
+    found = [entry for entry in entries if entry.name.startswith(name) and (name or not entry.name.startswith("."))]
+    return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in found[:200]]

@@ -1,0 +1,167 @@
+"""`chat` on a real terminal: keys go in through tmux, and the screen is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+TMUX = shutil.which("tmux")
+
+TURNS = [
+    {
+        "text": "I will **change** it.",
+        "tool_calls": [{"name": "Edit", "arguments": {"file_path": "app.py", "old": "hello", "new": "good day"}}],
+    },
+    {"tool_calls": [{"name": "Bash", "arguments": {"command": "printf '%s\\n' 1 2 3 4 5 6 7; read -r x < go"}}]},
+    {"text": "# Done\n\x1b[2J\x1b]0;evil\x07 and \u202eevil", "deltas": 3},
+    {"tool_calls": [{"name": "Bash", "arguments": {"command": "read -r x < go"}}]},
+    {"text": "never"},
+]
+
+
+@unittest.skipUnless(TMUX, "there is no tmux here, through which keys are typed")
+class Typed(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = Path(folder.name)
+        self.cwd = self.home / "work"
+        self.cwd.mkdir()
+        (self.cwd / "app.py").write_text("import sys\n\nprint('hello')\n")
+        os.mkfifo(self.cwd / "go")
+        self.tmux("kill-server", check=False)
+        self.addCleanup(self.tmux, "kill-server", check=False)
+
+    def tmux(self, *words: str, check: bool = True) -> str:
+        command = [str(TMUX), "-S", str(self.home / "tmux"), "-f", os.devnull, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if check:
+            self.assertEqual(done.returncode, 0, (words, done.stderr))
+        return done.stdout
+
+    def start(self, turns: object, *flags: str, width: int = 80) -> None:
+        script = self.home / "script.json"
+        script.write_text(json.dumps({"turns": turns}))
+        words = [
+            sys.executable,
+            "-m",
+            "openagentic_sdk",
+            "chat",
+            "--script",
+            str(script),
+            "--store",
+            str(self.home / "store"),
+        ]
+        environ = {"PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": str(self.home / "sdk"), "HOME": str(self.home)}
+        assigned = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
+        command = f"{' '.join(assigned)} {shlex.join([*words, *flags])}"
+        line = f"cd {shlex.quote(str(self.cwd))} && {command}; echo left with $?; read x"
+        self.tmux("new-session", "-d", "-x", str(width), "-y", "40", line)
+        self.until("\n>")
+
+    def keys(self, *keys: str) -> None:
+        self.tmux("send-keys", *keys)
+
+    def type(self, text: str) -> None:
+        self.tmux("send-keys", "-l", text)
+
+    def screen(self) -> str:
+        return self.tmux("capture-pane", "-p")
+
+    def until(self, wanted: str) -> str:
+        """The screen once it shows this."""
+        deadline = time.monotonic() + PATIENCE_S
+        while wanted not in (seen := self.screen()):
+            self.assertLess(time.monotonic(), deadline, f"{wanted!r} never came; the screen is\n{seen}")
+            time.sleep(0.03)
+        return seen
+
+    def let_go(self) -> None:
+        with open(self.cwd / "go", "w") as gate:
+            gate.write("\n")
+
+    def test_a_conversation_with_questions_steering_hostile_text_undo_and_leaving(self) -> None:
+        self.start(TURNS)
+        self.type("/hel")
+        self.keys("Tab", "Enter")
+        self.until("/undo")
+        self.type("Change")
+        self.keys("M-Enter")
+        self.type("it")
+        self.keys("Enter")
+        seen = self.until("[y] yes")
+        self.assertIn("print('hello')", seen)
+        self.assertIn("print('good day')", seen)
+        self.keys("y")
+        seen = self.until("$ printf")
+        self.assertIn("I will change it.", seen)
+        self.assertIn("✓ Edit app.py", seen)
+        self.keys("n")
+        self.type("too slow")
+        self.until("no because too slow")
+        self.keys("Escape")
+        self.until("[y] yes")
+        self.keys("y")
+        self.until("● Bash")
+        self.type("hurry up")
+        self.keys("Enter")
+        self.until("» hurry up")
+        self.let_go()
+        seen = self.until("Ended:")
+        self.assertIn("2 lines above: /show 2", seen)
+        self.assertIn("\\x1b[2J\\x1b]0;evil\\x07 and \\u202eevil", seen)
+        self.type("/undo")
+        self.keys("Enter")
+        self.until("1. conversation and files")
+        self.keys("1")
+        self.until("files too")
+        self.assertEqual((self.cwd / "app.py").read_text(), "import sys\n\nprint('hello')\n")
+        self.type("again")
+        self.keys("Enter")
+        self.until("[y] yes")
+        self.keys("y")
+        self.until("● Bash")
+        self.tmux("resize-window", "-x", "50")
+        self.keys("C-c")
+        self.until("Stopped (interrupted)")
+        self.keys("Up")
+        self.until("> again")
+        self.keys("C-c")
+        self.keys("C-c")
+        self.until("ctrl-c again")
+        self.keys("C-c")
+        self.until("left with 0")
+
+    def test_a_long_paste_is_kept_whole_and_shown_in_part(self) -> None:
+        self.start([{"text": "read it", "expect": {"last": "row 1499"}}])
+        text = "\n".join(f"row {number}" for number in range(1_500))
+        (self.home / "paste").write_text(text)
+        self.tmux("load-buffer", str(self.home / "paste"))
+        self.tmux("paste-buffer", "-p")
+        self.until("(1500 rows, 12,389 characters)")
+        self.keys("Enter")
+        self.until("read it")
+
+    def test_plain_is_line_by_line(self) -> None:
+        self.start(["**hello**"], "--plain")
+        self.type("hi")
+        self.keys("Enter")
+        seen = self.until("Ended:")
+        self.assertIn("**hello**", seen)
+        self.type("/quit")
+        self.keys("Enter")
+        self.until("left with 0")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,223 @@
+"""Keys, the line editor and the boxes of questions, without a terminal."""
+
+from __future__ import annotations
+
+import io
+import unittest
+from collections.abc import Sequence
+
+from openagentic_sdk.cli.screen.boxes import ChoiceBox, PermissionBox, box_for
+from openagentic_sdk.cli.screen.editor import LineEditor
+from openagentic_sdk.cli.screen.keys import Key, KeyParser
+from openagentic_sdk.cli.screen.palette import TRUE_COLOUR, codes, colour_depth
+from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.events import UserQuestion
+from openagentic_sdk.tools.ask_user_question import SEVERAL_ANSWERS
+
+TYPED = "a\x1b[A漢\r\x1b\r\x1b[200~x\r\ny\x1b[31m\x1b[201~\x1b[1;5C\x03\x1bOD\x7f"
+KEYS = [
+    Key("text", "a"),
+    Key("up"),
+    Key("text", "漢"),
+    Key("enter"),
+    Key("newline"),
+    Key("paste", "x\ny\x1b[31m"),
+    Key("word-right"),
+    Key("left"),
+    Key("backspace"),
+]
+
+
+def typed(editor: LineEditor, *keys: str) -> list[str]:
+    """Press keys: names in brackets are keys, everything else is text; gives what was submitted."""
+    submitted = []
+    for key in keys:
+        said = editor.press(Key(key[1:-1]) if key.startswith("[") else Key("text", key))
+        submitted += [said] if said is not None else []
+    return submitted
+
+
+class Keys(unittest.TestCase):
+    def test_sequences_letters_and_pastes_are_told_apart_at_every_cut(self) -> None:
+        data = TYPED.encode()
+        for size in range(1, len(data) + 1):
+            parser, keys = KeyParser(), []
+            for at in range(0, len(data), size):
+                keys += parser.feed(data[at : at + size])
+            text = "".join(key.text for key in keys)
+            self.assertEqual(text, "a漢x\ny\x1b[31m", size)
+            self.assertEqual(
+                [key for key in keys if key.name != "text"], [key for key in KEYS if key.name != "text"], size
+            )
+
+    def test_a_lone_escape_is_a_key_once_nothing_follows(self) -> None:
+        parser = KeyParser()
+        self.assertEqual(parser.feed(b"\x1b"), [])
+        self.assertEqual(parser.flush(), [Key("escape")])
+
+    def test_what_no_terminal_sends_is_dropped_and_nothing_behind_it_is_lost(self) -> None:
+        parser = KeyParser()
+        keys = parser.feed(b"\x1b[" + b"1;" * 100 + b"\xff\xfeq") + parser.flush()
+        self.assertTrue("".join(key.text for key in keys).endswith("q"))
+
+
+class Editing(unittest.TestCase):
+    def test_text_is_typed_changed_and_submitted(self) -> None:
+        editor = LineEditor()
+        said = typed(editor, "helo world", "[word-left]", "[left]", "[left]", "l", "[end]", "!", "[enter]")
+        self.assertEqual(said, ["hello world!"])
+        self.assertEqual(editor.text, "")
+
+    def test_lines_are_added_by_a_backslash_and_by_alt_enter_and_a_paste_stays_whole(self) -> None:
+        editor = LineEditor()
+        self.assertEqual(typed(editor, "one\\", "[enter]", "two", "[newline]"), [])
+        editor.press(Key("paste", "three\nfour"))
+        self.assertEqual(typed(editor, "[enter]"), ["one\ntwo\nthree\nfour"])
+
+    def test_history_is_walked_and_the_draft_comes_back(self) -> None:
+        editor = LineEditor(history=["first", "second"])
+        typed(editor, "draft", "[up]")
+        self.assertEqual(editor.text, "second")
+        typed(editor, "[up]", "[up]")
+        self.assertEqual(editor.text, "first")
+        typed(editor, "[down]", "[down]")
+        self.assertEqual(editor.text, "draft")
+
+    def test_up_and_down_move_within_several_lines_first(self) -> None:
+        editor = LineEditor(history=["old"])
+        editor.press(Key("paste", "abc\nde"))
+        typed(editor, "[up]")
+        self.assertEqual((editor.text, editor.cursor), ("abc\nde", 2))
+        typed(editor, "[down]", "[kill-start]", "[yank]", "[yank]")
+        self.assertEqual(editor.text, "abc\ndede")
+
+    def test_tab_completes_as_far_as_it_is_clear_and_then_offers(self) -> None:
+        names = ("/help", "/helm", "@src/")
+
+        def complete(word: str, is_first: bool) -> Sequence[str]:
+            return [name for name in names if name.startswith(word) and (is_first or name[0] == "@")]
+
+        editor = LineEditor(complete=complete)
+        typed(editor, "/h", "[tab]")
+        self.assertEqual((editor.text, editor.offers), ("/hel", ()))
+        typed(editor, "[tab]")
+        self.assertEqual(editor.offers, ["/help", "/helm"])
+        typed(editor, "p", "[tab]", "@s", "[tab]")
+        self.assertEqual(editor.text, "/help @src/")
+
+    def test_ten_thousand_pasted_letters_show_the_rows_around_the_cursor(self) -> None:
+        editor = LineEditor()
+        editor.press(Key("paste", "\n".join(f"line {number}" for number in range(1_500))))
+        rows = editor.rows("> ", 40, lambda letter: f"[{letter}]")
+        self.assertLessEqual(len(rows), 14)
+        self.assertIn("line 1499[ ]", rows[-2])
+        self.assertIn("1500 rows", rows[-1])
+
+    def test_letters_that_could_command_the_terminal_are_shown_as_escapes(self) -> None:
+        editor = LineEditor()
+        editor.press(Key("paste", "a\x1b[2Jb\u202e"))
+        self.assertEqual(editor.rows("> ", 40, str), ["> a\\x1b[2Jb\\u202e "])
+
+
+class Boxes(unittest.TestCase):
+    def pressed(self, question: UserQuestion, *keys: str) -> list[str]:
+        box = box_for(question)
+        said = []
+        for key in keys:
+            answer = box.press(Key(key[1:-1]) if key.startswith("[") else Key("text", key))
+            self.assertTrue(box.rows(60, lambda text, style: text))
+            said += [answer] if answer is not None else []
+        return said
+
+    def permission(self, **details: object) -> UserQuestion:
+        return UserQuestion("q", "Allow Bash?", ("yes", "no", "always"), "permission", details=details)
+
+    def test_single_keys_answer_a_permission_question(self) -> None:
+        question = self.permission(tool_name="Bash", input={"command": "ls"})
+        self.assertEqual(self.pressed(question, "y"), ["yes"])
+        self.assertEqual(self.pressed(question, "a"), ["always"])
+        self.assertEqual(self.pressed(question, "s", "x", "[enter]", "[up]"), [])
+        self.assertEqual(self.pressed(question, "[escape]"), ["no"])
+        self.assertEqual(self.pressed(question, "n", "[enter]"), ["no"])
+        self.assertEqual(self.pressed(question, "n", "too early", "[enter]"), ["no because too early"])
+        self.assertEqual(self.pressed(question, "n", "[escape]", "y"), ["yes"])
+        self.assertEqual(self.pressed(question, "e", " -l", "[enter]"), ["edit ls -l"])
+        self.assertIsInstance(box_for(question), PermissionBox)
+
+    def test_pasted_text_never_answers_a_permission_question(self) -> None:
+        box = box_for(self.permission())
+        self.assertIsNone(box.press(Key("paste", "y")))
+
+    def test_choices_are_picked_with_arrows_and_numbers_or_an_own_answer(self) -> None:
+        question = UserQuestion("q", "Which?\nred: like a rose", ("red", "blue"))
+        self.assertIsInstance(box_for(question), ChoiceBox)
+        self.assertIn("like a rose", box_for(question).rows(60, lambda text, style: text)[0])
+        self.assertEqual(self.pressed(question, "[down]", "[enter]"), ["blue"])
+        self.assertEqual(self.pressed(question, "1"), ["red"])
+        self.assertEqual(self.pressed(question, "green", "[enter]"), ["green"])
+        self.assertEqual(self.pressed(question, "[escape]"), [""])
+
+    def test_several_answers_are_marked(self) -> None:
+        question = UserQuestion("q", f"Which?\n{SEVERAL_ANSWERS}", ("red", "blue", "green"))
+        self.assertEqual(self.pressed(question, " ", "[down]", "[down]", " ", "[enter]"), ["red, green"])
+        self.assertEqual(self.pressed(question, "1", "2", "1", "[enter]"), ["blue"])
+
+    def test_a_question_without_choices_is_a_line(self) -> None:
+        self.assertEqual(self.pressed(UserQuestion("q", "Why?"), "because", "[enter]"), ["because"])
+
+
+class Rows(unittest.TestCase):
+    def screen(self) -> tuple[Screen, io.StringIO]:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        out = Terminal()
+        return Screen(out, environ={"TERM": "xterm", "COLORTERM": "truecolor"}), out
+
+    def test_colours_are_those_that_the_terminal_has(self) -> None:
+        for environ, depth in (
+            ({"TERM": "xterm"}, 16),
+            ({"TERM": "xterm-256color"}, 256),
+            ({"TERM": "x", "COLORTERM": "24bit"}, TRUE_COLOUR),
+            ({"TERM": "dumb"}, 0),
+            ({"TERM": "xterm", "NO_COLOR": "1"}, 0),
+        ):
+            self.assertEqual(colour_depth(environ), depth)
+        self.assertEqual(len({codes("added", depth) for depth in (16, 256, TRUE_COLOUR)}), 3)
+
+    def test_rows_below_are_taken_away_before_text_and_drawn_behind_it_in_one_write(self) -> None:
+        screen, out = self.screen()
+        screen.show_below(["status"])
+        out.truncate(0)
+        out.seek(0)
+        screen.write("text")
+        written = out.getvalue()
+        self.assertLess(written.index("\x1b[J"), written.index("text"))
+        self.assertLess(written.index("text"), written.index("status"))
+        self.assertTrue(written.startswith("\x1b[?2026h") and written.endswith("\x1b[?2026l"))
+
+    def test_an_open_line_is_gone_on_with_where_it_ended(self) -> None:
+        screen, out = self.screen()
+        screen.show_below(["status"])
+        screen.write("some ")
+        out.truncate(0)
+        out.seek(0)
+        screen.write("text")
+        self.assertIn("\r\x1b[1A\x1b[5C\x1b[Jtext\nstatus", out.getvalue())
+
+    def test_no_code_but_those_of_styles_passes_even_where_somebody_forgot_to_make_it_safe(self) -> None:
+        screen, out = self.screen()
+        screen.show_below(["\x1b[2Jevil\x1b[8m"])
+        screen.write("\x1b]0;title\x07")
+        self.assertNotIn("\x1b[2J", out.getvalue())
+        self.assertNotIn("\x1b[8m", out.getvalue())
+        self.assertNotIn("\x07", out.getvalue())
+
+    def test_plain_rewrites_nothing_and_has_no_colours(self) -> None:
+        screen = Screen(self.screen()[1], plain=True, environ={"TERM": "xterm", "COLORTERM": "truecolor"})
+        self.assertEqual((screen.can_rewrite, screen.has_colours), (False, False))
+
+
+if __name__ == "__main__":
+    unittest.main()
