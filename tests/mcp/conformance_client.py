@@ -9,16 +9,20 @@ The suite appends the URL of its server, and says in MCP_CONFORMANCE_SCENARIO an
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from openagentic_sdk.errors import ToolError
+from openagentic_sdk.mcp.oauth.login import OAuth
 from openagentic_sdk.mcp.server_config import McpServer
 from openagentic_sdk.mcp.servers import Servers
 from openagentic_sdk.mcp.tools import RemoteTool
@@ -28,6 +32,7 @@ SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 # What a tool is called with when the scenario does not say.
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
 FOCAL, ECHO = "json_schema_2020_12_tool", "json_schema_echo"
 
 
@@ -63,8 +68,34 @@ async def use(servers: Servers) -> None:
         await call(tool, ARGUMENTS.get(name, {}))
 
 
+class Person:
+    """A browser whose owner agrees at once: it asks for the authorize page, and reads where that leads."""
+
+    redirect_uri = "http://127.0.0.1:3000/callback"
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, port: int | None, wish: int | None) -> AsyncIterator[Person]:
+        yield self
+
+    async def go(self, url: str, state: str) -> Mapping[str, list[str]]:
+        parts = urlsplit(url)
+        page = http.client.HTTPConnection(parts.netloc, timeout=20)
+        page.request("GET", f"{parts.path}?{parts.query}")
+        location = page.getresponse().headers["Location"]
+        page.close()
+        return parse_qs(urlsplit(location).query)
+
+
+def log_in(name: str, server: McpServer) -> OAuth | None:
+    """Who logs in at the suite's server, as the scenario knows us."""
+    known = {"clientId": CONTEXT.get("client_id"), "clientSecret": CONTEXT.get("client_secret")}
+    assert server.url is not None
+    return OAuth(name, server.url, {**known, "clientMetadataUrl": DOCUMENT}, browser=Person())
+
+
 async def main() -> None:
-    servers = Servers({"suite": McpServer(url=sys.argv[-1])}, cwd=os.getcwd())
+    suite = {"suite": McpServer(url=sys.argv[-1])}
+    servers = Servers(suite, cwd=os.getcwd(), auth_for=log_in if SCENARIO.startswith("auth/") else lambda *_: None)
     servers.hold()
     try:
         await use(servers)
