@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import shutil
 import sys
@@ -31,12 +32,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write_bundle(target: Path) -> int:
-    """Write the zipapp; returns its size in bytes. Raises `OptionsError` when this package is inside a zip itself."""
+    """Write the zipapp; returns its size in bytes. Raises `OptionsError` when this package is inside a zip itself.
+
+    It holds no docstrings, a fifth of its size; lines keep their numbers, so tracebacks name the right ones.
+    """
     package = Path(__file__).resolve().parent.parent
     if not package.is_dir():
         raise OptionsError("a bundle cannot bundle itself: copy the file")
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(package, Path(folder, "files", package.name), ignore=_left_out)
+        for path in Path(folder, "files").rglob("*.py"):
+            path.write_text(without_docstrings(path.read_text(encoding="utf-8")), encoding="utf-8")
         unfinished = Path(folder, "bundle.pyz")
         zipapp.create_archive(
             Path(folder, "files"), unfinished, interpreter="/usr/bin/env python3", main=_MAIN, compressed=True
@@ -45,6 +51,22 @@ def write_bundle(target: Path) -> int:
     target.write_bytes(data)
     os.chmod(target, 0o755)
     return len(data)
+
+
+def without_docstrings(source: str) -> str:
+    """The same program, each line where it was."""
+    lines = source.splitlines(keepends=True)
+    holders: list[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef] = [ast.parse(source)]
+    for holder in holders:
+        holders += [
+            part for part in holder.body if isinstance(part, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        if ast.get_docstring(holder, clean=False):
+            docstring = holder.body[0]
+            first, last = docstring.lineno - 1, docstring.end_lineno or docstring.lineno
+            indent = lines[first].encode()[: docstring.col_offset].decode()
+            lines[first:last] = [indent + '""\n', *["\n"] * (last - first - 1)]
+    return "".join(lines)
 
 
 def _left_out(folder: str, names: list[str]) -> list[str]:

@@ -1,13 +1,16 @@
 """The whole library as one file, on a bare Python, in an empty directory, without a network."""
 
+import ast
 import json
 import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 from openagentic_sdk.cli.bundle import write_bundle
+from tests.size import LARGE
 
 ROOT = Path(__file__).resolve().parents[2]
 # Runs the bundle as its file does, once for each list of arguments, in a process that cannot open a socket to anywhere.
@@ -26,6 +29,15 @@ for arguments in commands:
         if end.code:
             sys.exit(f"{arguments}: {end.code}")
 """
+
+
+def places(source):
+    """What the program is made of and where, but for its docstrings."""
+    return [
+        (type(node).__name__, node.lineno)
+        for node in ast.walk(ast.parse(source))
+        if hasattr(node, "lineno") and not isinstance(node, ast.Expr | ast.Constant)
+    ]
 
 
 class BundleTest(unittest.TestCase):
@@ -57,6 +69,14 @@ class BundleTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("Not ready.", done.stdout)
         self.assertIn('id="list"', page.read_text())
+
+    def test_each_line_of_its_program_stands_where_it_stood(self):
+        with zipfile.ZipFile(self.bundle) as bundle:
+            names = [name for name in bundle.namelist() if name.endswith(".py") and name != "__main__.py"]
+            for name in names if LARGE else names[::20]:
+                with self.subTest(name):
+                    source = (ROOT / name).read_text(encoding="utf-8")
+                    self.assertEqual(places(bundle.read(name).decode()), places(source))
 
     def test_its_help_teaches(self):
         done = self.call(["--help"])

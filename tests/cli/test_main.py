@@ -292,7 +292,7 @@ class Complaints(CommandCase):
         self.assert_complains(USAGE, "Bash(", argv=("run", "--script", self.script("x"), "--allow", "Bash(", "hi"))
 
     def test_an_unreachable_endpoint_is_named_in_the_closing_lines(self) -> None:
-        argv = ("run", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--timeout", "20", "hi")
+        argv = ("run", "--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--timeout", "120", "hi")
         code, out, _ = self.command(*argv)
         self.assertEqual(code, FAILED)
         self.assertIn("127.0.0.1:9", out)
