@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
+from itertools import islice
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -133,7 +134,8 @@ class Follower:
 
     def _take(self) -> list[Event]:
         """What is at hand: events behind the one that was seen last, then the deltas behind those."""
-        events = [event for event in self._feed.recent if (event.seq or 0) > self.after_seq]
+        recent = self._feed.recent
+        events = list(islice(recent, max(0, len(recent) - (self._feed.last_seq - self.after_seq)), None))
         if events:
             self._stand_at(events)
         if self._wants_deltas and self._feed.last_seq == self.after_seq:
@@ -185,6 +187,7 @@ class Feed:
 
     def add(self, events: Sequence[Event]) -> None:
         """Events that were just stored, or shown; what is known already is left out."""
+        is_new = False
         for event in events:
             if event.seq is None:
                 self.deltas.append(event)
@@ -194,6 +197,19 @@ class Feed:
                 self.recent.append(event)
                 self.last_seq = event.seq
                 self.deltas.clear()
+            else:
+                continue
+            is_new = True
+        if is_new:
+            self.tell()
+
+    def fail(self, error: Exception) -> None:
+        """The session cannot be followed any more."""
+        self.error = error
+        self.tell()
+
+    def tell(self) -> None:
+        """Let all who follow look what there is."""
         for follower in self.followers:
             follower.notice()
 
@@ -269,8 +285,7 @@ class Watch:
                 if feed is not None and isinstance(found, Exception):
                     # Those who follow now are told; who comes later looks for himself.
                     del self._feeds[session_id]
-                    feed.error = found
-                    feed.add(())
+                    feed.fail(found)
                 elif feed is not None and not isinstance(found, Exception):
                     feed.add(found)
         self._looked_for = {}
