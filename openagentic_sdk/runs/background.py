@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import field, replace
 from typing import Any, Literal
@@ -76,26 +76,40 @@ async def answer_question(
     `answered_by` names who gave it, `key_file` is as in the options. Raises `OptionsError` when the session does not wait
     for it, and `SessionLockedError` while a run holds the session; of two who answer at once, one is refused.
     """
-    answered = UserAnswer(question_id, answer, answered_by=answered_by)
-    await off_loop(True, _append_answer, store, session_id, answered, Seal(key_file))
+    await answer_questions(store, session_id, {question_id: answer}, answered_by=answered_by, key_file=key_file)
 
 
-def _append_answer(store: SessionStore, session_id: str, answered: UserAnswer, seal: Seal) -> None:
+async def answer_questions(
+    store: SessionStore,
+    session_id: str,
+    answers: Mapping[str, str],
+    *,
+    answered_by: str = "user",
+    key_file: str | None = None,
+) -> None:
+    """`answer_question` for several, all or none."""
+    given = [UserAnswer(question_id, answer, answered_by=answered_by) for question_id, answer in answers.items()]
+    await off_loop(True, _append_answers, store, session_id, given, Seal(key_file))
+
+
+def _append_answers(store: SessionStore, session_id: str, answers: Sequence[UserAnswer], seal: Seal) -> None:
     with store.open_writer(session_id) as writer:
         view, _ = load_view(store, session_id, seal=seal)
         waiting = {question.question_id: question for question in view.open_questions()}
-        if answered.question_id not in waiting:
-            raise OptionsError(
-                f"session {session_id!r} does not wait for question {answered.question_id!r}: "
-                f"it waits for {', '.join(waiting) or 'none'}"
-            )
-        child_id = waiting[answered.question_id].details.get("child_session_id")
-        if isinstance(child_id, str):
-            # The subagent's own log decides; it has the answer already when the process died between the two.
-            with suppress(OptionsError):
-                _append_answer(store, child_id, answered, seal)
+        for answer in answers:
+            if answer.question_id not in waiting:
+                raise OptionsError(
+                    f"session {session_id!r} does not wait for question {answer.question_id!r}: "
+                    f"it waits for {', '.join(waiting) or 'none'}"
+                )
+        for answer in answers:
+            child_id = waiting[answer.question_id].details.get("child_session_id")
+            if isinstance(child_id, str):
+                # The subagent's own log decides; it has the answer already when the process died between the two.
+                with suppress(OptionsError):
+                    _append_answers(store, child_id, [answer], seal)
         assert view.authority is not None, "a view with a seal has one"
-        writer.append(view.authority.sign([answered], writer.last_seq))
+        writer.append(view.authority.sign(answers, writer.last_seq))
 
 
 class BackgroundRun:

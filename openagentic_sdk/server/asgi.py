@@ -23,9 +23,11 @@ from .call import MAX_BODY_BYTES, PROTECTION, Call
 from .connection import Receive, Scope, Send
 from .desk import GRACE_S, MAX_RUNS, Desk
 from .guard import Auth, Guard, read_token
-from .routes import OPEN, REFUSALS, ROUTES, Office, cursor_of, find_routes, post, refusal_of
+from .projections import PROJECTED
+from .routes import NATIVE, OPEN, REFUSALS, Office, cursor_of, error_body, find_routes, post, refusal_of
 from .streams import NO_TOKEN, Lines, Socket
 
+ROUTES = (*NATIVE, *PROJECTED)
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -59,7 +61,7 @@ class Application:
                 return
             status, message, headers = refusal_of(error)
             more = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
-            await call.reply(status, {"error": message}, {**headers, **more})
+            await call.reply(status, error_body(status, message), {**headers, **more})
         except (OSError, TimeoutError):
             # The client has left, or does not read: it goes on later where it stopped.
             return
@@ -80,9 +82,11 @@ class Application:
             call.principal = principal
         handler = routes.get("GET" if call.method == "HEAD" else call.method)
         if handler is None and routes:
-            return await call.reply(405, {"error": "not by this method"}, {"Allow": ", ".join(routes)})
+            return await call.reply(405, error_body(405, "not by this method"), {"Allow": ", ".join(routes)})
         if handler is None:
             raise RequestRefusedError(404, "there is nothing under this path")
+        if call.method == "POST":
+            call.check_kind()
         await handler(call, self._office)
 
     # --- WebSocket -----------------------------------------------------------------------------------------------------

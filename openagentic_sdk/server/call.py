@@ -60,15 +60,20 @@ class Call:
             raise RequestRefusedError(400, f"the header {name} stands there twice")
         return found[0] if found else None
 
-    async def json(self) -> Any:
-        """The body as JSON. Raises `RequestRefusedError`: 413 for too much, 415 for another kind, 400 for no JSON."""
+    def check_kind(self) -> None:
+        """Raise `RequestRefusedError` 415 for a body that is not plain JSON: pages elsewhere may send any other unasked."""
         kind = (self.header("content-type") or "").lower().replace(" ", "")
         if kind not in ("application/json", "application/json;charset=utf-8"):
             raise RequestRefusedError(415, "the body must be application/json")
         if (self.header("content-encoding") or "identity").lower() != "identity":
             raise RequestRefusedError(415, "the body must not be compressed")
+
+    async def json(self, *, may_be_empty: bool = False) -> Any:
+        """The body as JSON. Raises `RequestRefusedError`: 413 for too much, 400 for no JSON."""
         length = self.header("content-length")
-        if length is not None and int(length) > self._max_body_bytes:
+        if length is not None and not (length.isascii() and length.isdigit()):
+            raise RequestRefusedError(400, "Content-Length is no number")
+        if length is not None and (len(length) > 15 or int(length) > self._max_body_bytes):
             raise self._too_big()
         pieces, size, more = [], 0, True
         while more:
@@ -79,6 +84,8 @@ class Call:
             size, more = size + len(pieces[-1]), message.get("more_body", False)
             if size > self._max_body_bytes:
                 raise self._too_big()
+        if may_be_empty and not size:
+            return {}
         try:
             return loads_json(b"".join(pieces))
         except InvalidEventError as error:

@@ -21,7 +21,7 @@ from ..events import Event
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..patterns import regex
-from ..runs.background import BackgroundRun, answer_question, submit
+from ..runs.background import BackgroundRun, answer_questions, submit
 from ..runtime.prompt import OnePrompt, Said, read_prompt
 from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
@@ -39,6 +39,8 @@ MAX_ROWS = 200
 GRACE_S = 10.0
 # Visible ASCII but `~`, which stands between a key and the digest of what came with it.
 _KEY = regex(r"[!-}]{1,200}")
+# What every store can keep as the id of a session, and every path can hold.
+_PLAIN_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @frozen
@@ -103,7 +105,7 @@ class Desk:
         may_be_known = key is not None or request_id is not None
         request_id = request_id or _request_id(key, [agent, prompt, wishes])
         if session_id is None:
-            target, is_there = await self._place(who, name, key)
+            target, is_there = await self.place(who, name, key)
         else:
             target, is_there = session_id, True
         known = await self._metadata(who, target) if is_there else {}
@@ -125,10 +127,10 @@ class Desk:
         await self._submit(target, said, options, is_stored=earlier is not None)
         return earlier or Started(target, request_id, after_seq)
 
-    async def answer(self, who: Principal, session_id: str, question_id: str, answer: str) -> None:
-        """Answer a question that the session is parked on, as `who`; the run goes on here.
+    async def answer(self, who: Principal, session_id: str, answers: Mapping[str, str]) -> None:
+        """Answer questions (by their ids) that the session is parked on, as `who`; the run goes on here.
 
-        Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when this question is not open (any more).
+        Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when one of them is not open (any more).
         """
         self._check_open()
         known = await self._metadata(who, session_id)
@@ -136,12 +138,11 @@ class Desk:
             raise RequestRefusedError(403, "you may not answer questions")
         agent = known.get(AGENT_KEY) or self.agents.default
         options = self.agents.options(agent, known.get(WISHES_KEY), session_store=self.store, resume=session_id)
-        key_file = options.key_file
         try:
-            await answer_question(self.store, session_id, question_id, answer, answered_by=who.name, key_file=key_file)
+            await answer_questions(self.store, session_id, answers, answered_by=who.name, key_file=options.key_file)
         except OptionsError as error:
             raise RequestRefusedError(409, str(error)) from None
-        # The answer is in the log: whoever holds the session by now goes on with it.
+        # The answers are in the log: whoever holds the session by now goes on with them.
         with suppress(SessionLockedError):
             await self._submit(session_id, None, options)
 
@@ -192,6 +193,10 @@ class Desk:
         return event
 
     # --- read ----------------------------------------------------------------------------------------------------------
+
+    async def agent_of(self, who: Principal, session_id: str) -> str:
+        """The agent that a session had last, else the default one."""
+        return (await self._metadata(who, session_id)).get(AGENT_KEY) or self.agents.default
 
     async def row(self, who: Principal, session_id: str) -> SessionSummary:
         """The row of a session; its `events` is the `seq` of the log's last one."""
@@ -285,13 +290,13 @@ class Desk:
         _check_tenant(who, session_id, known)
         return known
 
-    async def _place(self, who: Principal, name: str | None, key: str | None) -> tuple[str, bool]:
-        """The id that a client's name or key stands for, and whether there is such a session already."""
+    async def place(self, who: Principal, name: str | None, key: str | None = None) -> tuple[str, bool]:
+        """The id of the session that a client's name or key stands for, and whether there is one already."""
         if name is None and key is None:
             return os.urandom(16).hex(), False
         # The owner's names are ids, as far as those are free for him; a tenant's names are his alone.
         ids = [_hashed(who.tenant, *(("key", _checked_key(key)) if name is None else ("name", name)))]
-        if name is not None and not who.tenant:
+        if name is not None and not who.tenant and _PLAIN_ID.fullmatch(name):
             ids.insert(0, name)
         for session_id in ids:
             if not await off_loop(True, self.store.session_exists, session_id):

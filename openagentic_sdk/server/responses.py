@@ -9,7 +9,7 @@ that it answers. So it follows from the log alone, and a stream that was cut goe
 
 from __future__ import annotations
 
-import os
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
@@ -34,9 +34,9 @@ _REASONS = {"max_steps": "max_messages", "budget": "max_output_tokens", "timeout
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
-def new_id(session_id: str) -> str:
-    """An id for a response of this session, which names its prompt too (`request_id`)."""
-    return f"resp_{session_id}_{os.urandom(6).hex()}"
+def response_id(session_id: str, request_id: str) -> str:
+    """The id of the response to a request (the `request_id` of its prompt): it names the session, and a digest of that."""
+    return f"resp_{session_id}_{hashlib.sha256(request_id.encode()).hexdigest()[:12]}"
 
 
 def session_of(response_id: str) -> str | None:

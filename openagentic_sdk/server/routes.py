@@ -73,7 +73,7 @@ async def post_answer(office: Office, who: Principal, session_id: str, body: Any
     given = _fields(body, question_id=str, answer=str)
     if len(given) < 2:
         raise RequestRefusedError(400, "an answer needs question_id and answer")
-    await office.desk.answer(who, session_id, given["question_id"], given["answer"])
+    await office.desk.answer(who, session_id, {given["question_id"]: given["answer"]})
     return 202, {"session_id": session_id}
 
 
@@ -124,7 +124,7 @@ async def post(
         return await POSTS[action](office, who, session_id, body, key)
     except REFUSALS as error:
         status, message, _ = refusal_of(error)
-        return status, {"error": message}
+        return status, error_body(status, message)
 
 
 def _fields(body: Any, **known: type | tuple[type, ...]) -> dict[str, Any]:
@@ -154,6 +154,11 @@ _STATUS: tuple[tuple[type[Exception], int], ...] = (
     (StorageError, 503),
 )
 REFUSALS: tuple[type[Exception], ...] = (RequestRefusedError, *(kind for kind, _ in _STATUS))
+
+
+def error_body(status: int, message: str) -> dict[str, Any]:
+    """What a client reads of an error."""
+    return {"error": {"status": status, "message": message}}
 
 
 def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
@@ -309,7 +314,7 @@ OPEN: tuple[Route, ...] = (
     ("GET", ("healthz",), tell_health),
     ("GET", ("signin", None), sign_in),
 )
-ROUTES: tuple[Route, ...] = (
+NATIVE: tuple[Route, ...] = (
     ("GET", ("v1", "agents"), list_agents),
     ("GET", ("v1", "sessions"), list_sessions),
     ("POST", ("v1", "sessions"), create_session),

@@ -12,7 +12,7 @@ from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import Event
 from openagentic_sdk.runs.background import answer_question
 from openagentic_sdk.serialization import dumps_json
-from openagentic_sdk.server.responses import ResponseEvents, after, error, new_id, read_request, session_of
+from openagentic_sdk.server.responses import ResponseEvents, after, error, read_request, response_id, session_of
 
 from .recorded import RUNS, begin, fixture_logs, live_events, record, stored
 
@@ -155,7 +155,7 @@ class Requests(unittest.TestCase):
 
     def test_an_id_names_its_session(self) -> None:
         for session in ("abc", "a_b", "resp_x_000000000000", "ü"):
-            self.assertEqual(session_of(new_id(session)), session)
+            self.assertEqual(session_of(response_id(session, "a request")), session)
         for text in ("", "resp_", "resp_a", "resp_a_123", "x" * 500, "resp__000000000000"):
             self.assertIsNone(session_of(text))
 
