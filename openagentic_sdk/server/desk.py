@@ -127,7 +127,11 @@ class Desk:
         await self._submit(target, said, options, is_stored=earlier is not None)
         return earlier or Started(target, request_id, after_seq)
 
-    async def answer(self, who: Principal, session_id: str, answers: Mapping[str, str]) -> None:
+    async def answer(self, who: Principal, session_id: str, question_id: str, answer: str) -> None:
+        """`answer_all` for one question."""
+        await self.answer_all(who, session_id, {question_id: answer})
+
+    async def answer_all(self, who: Principal, session_id: str, answers: Mapping[str, str]) -> None:
         """Answer questions (by their ids) that the session is parked on, as `who`; the run goes on here.
 
         Raises `RequestRefusedError`: 403 for somebody who may not answer, 409 when one of them is not open (any more).

@@ -40,7 +40,7 @@ async def run_for_ag_ui(call: Call, office: Office) -> None:
             fold = agui.RunEvents(run.thread_id, run.run_id, snapshot=snapshot, left_out=left_out)
             fresh = {name: answer for name, answer in run.answers.items() if name not in answered}
             if fresh:
-                await desk.answer(who, session_id, fresh)
+                await desk.answer_all(who, session_id, fresh)
             elif run.answers:  # told again: the run that went on with them is told again
                 after_seq = max(answered[name] for name in run.answers)
                 if not any(isinstance(event, SystemInit) for event in before[after_seq:]):

@@ -73,7 +73,7 @@ async def post_answer(office: Office, who: Principal, session_id: str, body: Any
     given = _fields(body, question_id=str, answer=str)
     if len(given) < 2:
         raise RequestRefusedError(400, "an answer needs question_id and answer")
-    await office.desk.answer(who, session_id, {given["question_id"]: given["answer"]})
+    await office.desk.answer(who, session_id, given["question_id"], given["answer"])
     return 202, {"session_id": session_id}
 
 

@@ -36,7 +36,7 @@ from ..events import (
     UserMessage,
 )
 from ..frozen import frozen
-from .authority import sign_fork
+from .authority import Authority, sign_fork
 from .base import SessionStore
 from .folds.compaction import standing_events
 from .folds.summary import SessionSummary, plain_line
@@ -165,6 +165,20 @@ def get_messages(
     return rebuild_messages(
         event for event in standing if (event.seq or 0) >= first and (end is None or (event.seq or 0) < end)
     )
+
+
+def append_signed(
+    store: SessionStore, session_id: str, events: Sequence[Event], seal: Seal | None = None
+) -> list[Event]:
+    """Append outside of a run what a person decided, as this installation's; `append_events` only adds to the history.
+
+    Raises like `append_events`.
+    """
+    with store.open_writer(session_id) as writer:
+        authority = Authority(session_id, seal or Seal())
+        for event in store.iter_events(session_id):
+            authority.apply(event)
+        return writer.append(authority.sign(events, writer.last_seq))
 
 
 # --- change ----------------------------------------------------------------------------------------------------------
