@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
@@ -36,6 +36,7 @@ from .folds.summary import (
     summary_matches,
 )
 from .folds.view import KeptView
+from .inbox import InboxMessage, refuse_message
 from .log.line import EncodedEvents, encode_event, encode_events, stamp_event
 
 MAX_ID_CHARS = 200
@@ -106,6 +107,8 @@ class SessionStore(ABC):
     """Where sessions live. The abstract methods are the whole contract; a backend may override the others to be faster."""
 
     is_remote: ClassVar[bool] = False
+    # Whether messages to a run reach it from every process that has the store: `put_message`.
+    has_inbox: ClassVar[bool] = False
     durability: str = "memory"
 
     # --- the core ----------------------------------------------------------------------------------------------------
@@ -225,6 +228,27 @@ class SessionStore(ABC):
         except SessionError:
             return True
 
+    # --- messages to who runs a session --------------------------------------------------------------------------------
+
+    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        """Leave a message, an object of JSON, for whoever runs the session; returns its number. It is durable then.
+
+        Wakes `wait_for_news`. Raises `SessionNotFoundError`, `InvalidEventError` for what is no JSON or has more than 256
+        KiB, `StorageError` when too many wait, and `OptionsError` where the store has no inbox.
+        """
+        raise refuse_message()
+
+    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        """The messages that wait for these sessions with a number above `after`, oldest first; none for unknown ones.
+
+        Numbers rise in the order in which messages can be read: none below one that was read comes later.
+        """
+        raise refuse_message()
+
+    def remove_messages(self, numbers: Collection[int]) -> None:
+        """Take messages out, once what they say is in the log. Those that are not there are no error."""
+        raise refuse_message()
+
     # --- lists, derived ----------------------------------------------------------------------------------------------
 
     def read_summary(self, session_id: str) -> SessionSummary:
@@ -245,14 +269,16 @@ class SessionStore(ABC):
         offset: int = 0,
         query: str | None = None,
         include_children: bool = False,
+        tenant: str | None = None,
     ) -> list[SessionSummary]:
         """A page of rows, the session last written to first; a session that cannot be read is a row with an `error`.
 
         `query` filters by words in title, prompts, tags, model and id. The sessions of subagents are left out unless
-        `include_children`.
+        `include_children`. `tenant` shows the sessions of one tenant, "" those without one, None all.
         """
         rows = (self._row(session_id) for session_id in self.list_sessions())
-        wanted = (row for row in rows if summary_matches(row, cwd=cwd, query=query, include_children=include_children))
+        asked = partial(summary_matches, cwd=cwd, query=query, include_children=include_children, tenant=tenant)
+        wanted = filter(asked, rows)
         return page_of(wanted, limit=limit, offset=offset)
 
     def _row(self, session_id: str) -> SessionSummary:
@@ -269,12 +295,14 @@ class SessionStore(ABC):
             if row.is_child and row.parent == session_id
         ]
 
-    def search(self, query: str, *, limit: int = 50) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first. A plain scan of all logs."""
+    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
+        """Events that hold every word of `query`, newest session first, of one tenant as in lists. A scan of all logs."""
         words = search_words(query)
         hits: list[SearchHit] = []
         for session_id in self.list_sessions() if words else ():
             try:
+                if tenant is not None and not self._is_of(session_id, tenant):
+                    continue
                 hits.extend(scan_events(session_id, self.iter_events(session_id), words, limit - len(hits)))
             except SessionError as error:
                 # A damaged log hides what it holds, not what others hold; checking it is another command. A server that
@@ -284,6 +312,10 @@ class SessionStore(ABC):
             if len(hits) >= limit:
                 break
         return hits
+
+    def _is_of(self, session_id: str, tenant: str) -> bool:
+        metadata = self.read_metadata(session_id)["metadata"]
+        return (start_summary(session_id, 0.0, metadata).tenant or "") == tenant
 
     # --- whole sessions, derived -------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -36,6 +36,7 @@ from .base import (
     stamp_events,
 )
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
+from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
 from .stores.per_process import check_open
 
 
@@ -55,12 +56,14 @@ class MemorySessionStore(SessionStore):
     """Sessions that end with the process."""
 
     durability = "memory"
+    has_inbox = True
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._sessions: dict[str, _Session] = {}
         self._guard = threading.RLock()
         self._writes = 0
+        self._messages: list[tuple[int, _Session, str, str]] = []
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         return self._add(
@@ -110,7 +113,8 @@ class MemorySessionStore(SessionStore):
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         with self._guard, self.open_writer(session_id) as writer:
             check_expected_seq(session_id, expected_seq, writer.last_seq)
-            del self._sessions[session_id]
+            session = self._sessions.pop(session_id)
+            self._messages = [kept for kept in self._messages if kept[1] is not session]
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()
@@ -125,6 +129,25 @@ class MemorySessionStore(SessionStore):
 
     def list_blobs(self, session_id: str) -> list[str]:
         return sorted(self._session(session_id).blobs)
+
+    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        text = dumps_message(message)
+        with self._guard:
+            session = self._session(session_id)
+            if sum(kept[1] is session for kept in self._messages) >= MAX_WAITING:
+                raise full_inbox(session_id)
+            self._messages.append((self._tick(), session, session_id, text))
+            return self._messages[-1][0]
+
+    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        with self._guard:
+            mine = {name: self._sessions.get(name) for name in session_ids}
+            kept = [entry for entry in self._messages if entry[0] > after and mine.get(entry[2]) is entry[1]]
+        return [loads_message(number, name, text) for number, _, name, text in kept]
+
+    def remove_messages(self, numbers: Collection[int]) -> None:
+        with self._guard:
+            self._messages = [kept for kept in self._messages if kept[0] not in set(numbers)]
 
     def import_session(
         self,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
+from uuid import uuid4
 
 from ..clock import Clock, SystemClock
 from ..errors import SessionExistsError, SessionNotFoundError, StorageError
@@ -20,10 +21,12 @@ from ..serialization import dumps_json
 from .base import check_copied_part, check_sequence, check_session_id, stamp_events
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, start_summary
+from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
 from .stores.postgres_link import PostgresServer, driver, join_server, leave_server
+from .stores.postgres_schema import LOCK_SPACE
 from .stores.postgres_search import has_index, search_index
 from .stores.remote import Batch, RemoteStore
 
@@ -35,7 +38,7 @@ _ROW = """
            id, created_at, metadata, summary, last_seq, updated
     FROM openagentic_sessions WHERE id = %s
 """
-_COLUMNS = ("last_seq", "updated", "cwd", "parent", "is_child", "summary")
+_COLUMNS = ("last_seq", "updated", "cwd", "parent", "tenant", "is_child", "summary")
 _SET_COLUMNS = ", ".join(f"{name} = %s" for name in _COLUMNS)
 # A batch travels as two texts: a driver makes arrays slowly, and JSON in ASCII has no line ends.
 _PACKED = "unnest(string_to_array(%s, ' ')::float8[], string_to_array(%s, E'\\n')) WITH ORDINALITY"
@@ -69,9 +72,33 @@ _COPY_BLOBS = (
 _CLAIM = "UPDATE openagentic_sessions SET epoch = epoch + 1, holder = %s WHERE key = %s AND epoch = %s"
 _ADD = (
     f"INSERT INTO openagentic_sessions (id, created_at, metadata, {', '.join(_COLUMNS)}) "
-    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key"
+    "VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (id) DO NOTHING RETURNING key"
 )
 _DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND holder = %s AND last_seq = %s"
+
+# One after the other, over the whole schema: a number is drawn when all below it can be read.
+_PUT = f"""
+    WITH gate AS MATERIALIZED (SELECT pg_advisory_xact_lock({LOCK_SPACE}, 1)), target AS (
+        SELECT key FROM openagentic_sessions, gate WHERE id = %s FOR KEY SHARE OF openagentic_sessions
+    ), added AS (
+        INSERT INTO openagentic_messages (session, token, data)
+        SELECT key, %s, %s FROM target
+        WHERE {MAX_WAITING} > (SELECT count(*) FROM openagentic_messages WHERE session = key AND removed IS NULL)
+        ON CONFLICT (token) DO NOTHING RETURNING number
+    )
+    SELECT (SELECT number FROM added),
+           ARRAY(SELECT channel FROM openagentic_follows WHERE session = target.key AND until > now())
+    FROM target
+"""
+_READ_MESSAGES = """
+    SELECT number, id, data FROM openagentic_messages JOIN openagentic_sessions ON key = session
+    WHERE id = ANY(%s) AND number > %s AND removed IS NULL ORDER BY number
+"""
+# What was taken out is remembered for a while: whoever put it and heard no answer does not put it again.
+_REMOVE_MESSAGES = """
+    WITH forgotten AS (DELETE FROM openagentic_messages WHERE removed < now() - interval '10 minutes')
+    UPDATE openagentic_messages SET removed = now(), data = '' WHERE number = ANY(%s::bigint[]) AND removed IS NULL
+"""
 
 
 class PostgresSessionStore(RemoteStore):
@@ -85,6 +112,7 @@ class PostgresSessionStore(RemoteStore):
 
     durability = "fsync"
     page_events = PAGE_EVENTS
+    has_inbox = True
 
     def __init__(self, url: str, *, patience_s: float = 30.0, clock: Clock | None = None) -> None:
         driver()
@@ -166,15 +194,43 @@ class PostgresSessionStore(RemoteStore):
         command = "SELECT id FROM openagentic_sessions WHERE parent = %s AND is_child ORDER BY key"
         return self._call(session_id, lambda db: [row[0] for row in db.execute(command, (_text_key(session_id),))])
 
-    def search(self, query: str, *, limit: int = 50) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first.
+    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
+        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
 
         Asks a trigram index that is brought up to date first, in small steps, so appends cost nothing. Where the extension
         pg_trgm is not to be had, and on a standby, every log is read.
         """
         words = search_words(query)
-        found = search_index(self, self._call, words, limit) if words else []
-        return super().search(query, limit=limit) if found is None else found
+        key = tenant and _text_key(tenant)
+        found = search_index(self, self._call, words, limit, key) if words else []
+        return super().search(query, limit=limit, tenant=tenant) if found is None else found
+
+    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        values = (session_id, uuid4(), dumps_message(message))
+
+        def attempt(db: Any) -> int:
+            row = db.execute(_PUT, values).fetchone()
+            if row is None:
+                raise SessionNotFoundError(session_id, self._server.where)
+            number, channels = row
+            if number is None:
+                # It is there already when the answer to an earlier attempt was lost.
+                row = db.execute("SELECT number FROM openagentic_messages WHERE token = %s", values[1:2]).fetchone()
+                if row is None:
+                    raise full_inbox(session_id)
+                (number,) = row
+            self._server.notifier.tell(channels, session_id)
+            return int(number)
+
+        return self._call(session_id, attempt)
+
+    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        names = list(filter(is_sendable, session_ids))
+        rows = self._call(None, lambda db: db.execute(_READ_MESSAGES, (names, after)).fetchall())
+        return [loads_message(*row) for row in rows]
+
+    def remove_messages(self, numbers: Collection[int]) -> None:
+        self._call(None, lambda db: db.execute(_REMOVE_MESSAGES, (list(numbers),)))
 
     def migrate(self) -> None:
         self._server.migrate()
@@ -238,13 +294,22 @@ class PostgresSessionStore(RemoteStore):
 
         return self._make_once(target_id, self._clock.now(), metadata, fill)
 
-    def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
+    def _heads(
+        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+    ) -> Iterator[Head]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
+        values = [] if cwd is None else [_text_key(cwd)]
+        if tenant is not None:
+            # The index is of those that have one, which the server must be told.
+            conditions.append("tenant = %s AND tenant <> ''" if tenant else "tenant = %s")
+            values.append(_text_key(tenant) if tenant else "")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        values = (*([] if cwd is None else [_text_key(cwd)]), limit, offset)
         command = f"{_HEAD}{where} ORDER BY touched DESC LIMIT %s OFFSET %s"
-        return (read_head(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
+        return (
+            read_head(*row)
+            for row in self._call(None, lambda db: db.execute(command, (*values, limit, offset)).fetchall())
+        )
 
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
         at = self._position(session_id)
@@ -299,7 +364,8 @@ def _text_key(text: str | None) -> str:
 def _columns(head: Head) -> tuple[Any, ...]:
     """What of a head stands in columns of its own."""
     summary = head.summary
-    parts = (_text_key(summary.cwd), _text_key(summary.parent), summary.is_child, head.to_json())
+    tenant = _text_key(summary.tenant) if summary.tenant else ""
+    parts = (_text_key(summary.cwd), _text_key(summary.parent), tenant, summary.is_child, head.to_json())
     return (head.last_seq, summary.updated, *parts)
 
 

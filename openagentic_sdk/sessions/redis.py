@@ -315,8 +315,15 @@ class RedisSessionStore(RemoteStore):
         wanted = self._key("by", index)
         return [head.summary.id for head in heads if wanted in self._indexes(head)]
 
-    def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
+    def _heads(
+        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+    ) -> Iterator[Head]:
         index = "all" if include_children else "top"
+        if tenant is not None:
+            heads = self._heads(cwd=cwd, tenant=None, include_children=include_children, limit=None, offset=0)
+            wanted = (head for head in heads if (head.summary.tenant or "") == tenant)
+            yield from islice(wanted, offset, None if limit is None else offset + limit)
+            return
         ids = self._ids(index if cwd is None else f"{index}:{_digest(cwd)}", offset, limit)
         for start in range(0, len(ids), PAGE_ROWS):
             yield from self._heads_of(ids[start : start + PAGE_ROWS])

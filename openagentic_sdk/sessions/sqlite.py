@@ -11,7 +11,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -40,6 +40,7 @@ from .base import (
 )
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
+from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .log.line import is_barrier
 from .stores.database import DatabaseStore, Position, changed_metadata
 from .stores.lease_file import LeaseFile, living_holder
@@ -52,7 +53,7 @@ from .stores.sqlite_search import SearchFile
 if TYPE_CHECKING:
     import sqlite3
 
-PAGE_EVENTS = 256
+PAGE_EVENTS, PAGE_IDS = 256, 500
 DURABILITIES = ("flush", "barrier", "fsync")
 _UPDATED = LAST_EVENT.format(column="updated")
 _ROW = f"SELECT key, epoch, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
@@ -79,6 +80,7 @@ class SqliteSessionStore(DatabaseStore):
     """
 
     page_events = PAGE_EVENTS
+    has_inbox = True
 
     def __init__(
         self, path: str | os.PathLike[str], *, durability: str = "barrier", clock: Clock | None = None
@@ -154,6 +156,32 @@ class SqliteSessionStore(DatabaseStore):
             raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
         return bytes(row[0])
 
+    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        text = dumps_message(message)
+        with self._file.transaction(session_id, durable=self.durability != "flush") as db:
+            key = self._position_in(db, session_id).key
+            (waiting,) = db.execute("SELECT count(*) FROM messages WHERE session = ?", (key,)).fetchone()
+            if waiting >= MAX_WAITING:
+                raise full_inbox(session_id)
+            return int(db.execute("INSERT INTO messages (session, data) VALUES (?, ?)", (key, text)).lastrowid or 0)
+
+    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        # As many at a time as every SQLite takes.
+        names, found = [name for name in session_ids if is_sendable(name)], []
+        with self._file.reading() as db:
+            for start in range(0, len(names), PAGE_IDS):
+                some = names[start : start + PAGE_IDS]
+                command = (
+                    "SELECT number, id, data FROM messages JOIN sessions ON key = session "
+                    f"WHERE number > ? AND id IN ({', '.join('?' * len(some))})"
+                )
+                found += [loads_message(*row) for row in db.execute(command, (after, *some))]
+        return sorted(found, key=lambda message: message.number)
+
+    def remove_messages(self, numbers: Collection[int]) -> None:
+        with self._file.transaction() as db:
+            db.executemany("DELETE FROM messages WHERE number = ?", [(number,) for number in numbers])
+
     def close(self) -> None:
         self._file.close()
         if self._beside is not None:
@@ -180,19 +208,19 @@ class SqliteSessionStore(DatabaseStore):
             )
             return [row[0] for row in rows]
 
-    def search(self, query: str, *, limit: int = 50) -> list[SearchHit]:
-        """Events that hold every word of `query`, newest session first.
+    def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
+        """Events that hold every word of `query`, newest session first, of one tenant as in lists.
 
         Asks a full text index in a file beside the database, which is brought up to date first: the first search reads every
         log, and appends cost nothing and never wait for it. An SQLite without FTS5 reads every log each time.
         """
         words = search_words(query)
         if self._file.is_memory or not words:
-            return super().search(query, limit=limit)
+            return super().search(query, limit=limit, tenant=tenant)
         with self._file.reading():
             pass  # the database is made before it is searched
-        found = self._index.search(words, limit)
-        return super().search(query, limit=limit) if found is None else found
+        found = self._index.search(words, limit, None if tenant is None else dumps_json(tenant or None))
+        return super().search(query, limit=limit, tenant=tenant) if found is None else found
 
     def import_session(
         self,
@@ -275,8 +303,8 @@ class SqliteSessionStore(DatabaseStore):
     def _keep_summary(self, db: sqlite3.Connection, key: int, head: Head) -> None:
         summary = head.summary
         db.execute(
-            "UPDATE sessions SET summary = ?, cwd = ?, parent = ?, is_child = ? WHERE key = ?",
-            (head.to_json(), dumps_json(summary.cwd), dumps_json(summary.parent), summary.is_child, key),
+            "UPDATE sessions SET summary = ?, cwd = ?, parent = ?, tenant = ?, is_child = ? WHERE key = ?",
+            (head.to_json(), *map(dumps_json, (summary.cwd, summary.parent, summary.tenant)), summary.is_child, key),
         )
 
     def _position(self, session_id: str) -> Position:
@@ -300,11 +328,17 @@ class SqliteSessionStore(DatabaseStore):
             if at.head.last_seq == folded.events:
                 self._keep_summary(db, at.key, Head(folded))
 
-    def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
+    def _heads(
+        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+    ) -> Iterator[Head]:
         conditions = [] if include_children else ["is_child = 0"]
         conditions += [] if cwd is None else ["cwd = ?"]
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         values = [] if cwd is None else [dumps_json(cwd)]
+        if tenant is not None:
+            # The index is of those that have one, which SQLite must be told.
+            conditions.append("tenant = ? AND tenant != 'null'" if tenant else "tenant = ?")
+            values.append(dumps_json(tenant or None))
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         command = f"{_ROW}{where} ORDER BY touched DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:
             rows = db.execute(command, (*values, -1 if limit is None else limit, offset)).fetchall()

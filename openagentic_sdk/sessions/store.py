@@ -247,9 +247,11 @@ class FileSessionStore(SessionStore):
         offset: int = 0,
         query: str | None = None,
         include_children: bool = False,
+        tenant: str | None = None,
     ) -> list[SessionSummary]:
         rows = map(self._row, self._newest_first())
-        wanted = (row for row in rows if summary_matches(row, cwd=cwd, query=query, include_children=include_children))
+        asked = partial(summary_matches, cwd=cwd, query=query, include_children=include_children, tenant=tenant)
+        wanted = filter(asked, rows)
         return page_of(wanted, limit=limit, offset=offset)
 
     def _newest_first(self) -> Iterator[str]:

@@ -31,6 +31,7 @@ _DELEGATED = (
     *("delete_session", "put_blob", "read_blob", "last_seq", "append_events", "take_over", "session_exists"),
     *("wait_for_events", "read_summary", "list_session_summaries", "list_children", "search", "list_blobs"),
     *("import_session", "copy_session", "durability_notice", "close"),
+    *("put_message", "read_messages", "remove_messages"),
 )
 FAULTS: dict[str, tuple[str, type[SessionStore]]] = {}
 
@@ -47,6 +48,10 @@ class _Named:
 
     def __init__(self, inner: SessionStore) -> None:
         self.inner = inner
+
+    @property
+    def has_inbox(self) -> bool:
+        return self.inner.has_inbox
 
 
 Wrapped: Any = type(
@@ -910,19 +915,19 @@ class ACopyOfADeletedSessionIsShort(Wrapped):
 
 @caught_by("words_are_found_with_session_seq_and_context")
 class SearchFindsOneOfEachSession(Wrapped):
-    def search(self, query, *, limit=50):
+    def search(self, query, *, limit=50, tenant=None):
         return list({hit.session_id: hit for hit in self.inner.search(query, limit=limit)}.values())
 
 
 @caught_by("words_are_found_with_session_seq_and_context")
 class SearchRemembers(Caching):
-    def search(self, query, *, limit=50):
+    def search(self, query, *, limit=50, tenant=None):
         return self.remembered("search", query, limit=limit)
 
 
 @caught_by("words_are_found_with_session_seq_and_context")
 class SearchFindsPartsOfWords(Wrapped):
-    def search(self, query, *, limit=50):
+    def search(self, query, *, limit=50, tenant=None):
         hits = self.inner.search(query, limit=limit)
         return hits or (self.inner.search(f"z{query}", limit=limit) if query.isalpha() else [])
 
@@ -946,3 +951,85 @@ class AFollowerIsAlwaysTold(Wrapped):
 class AFollowerKnowsOneProcessOnly(Caching):
     def wait_for_events(self, session_id, *, after_seq, timeout_s):
         return self.remembered("last_seq", session_id) > after_seq
+
+
+@caught_by("a_tenant_lists_and_finds_its_own_sessions_only")
+class SearchFindsWhatOthersSaid(Wrapped):
+    def search(self, query, *, limit=50, tenant=None):
+        return self.inner.search(query, limit=limit)
+
+
+@caught_by("a_tenant_lists_and_finds_its_own_sessions_only")
+class ThePageIsCutBeforeTheTenant(Wrapped):
+    def list_session_summaries(self, **how):
+        tenant = how.pop("tenant", None)
+        rows = self.inner.list_session_summaries(**how)
+        return [row for row in rows if tenant is None or (row.tenant or "") == tenant]
+
+
+@caught_by("a_tenant_lists_and_finds_its_own_sessions_only")
+class SessionsWithoutATenantAreEveryones(Wrapped):
+    def list_session_summaries(self, **how):
+        return self.inner.list_session_summaries(**{**how, "tenant": how.get("tenant") or None})
+
+
+@caught_by("a_message_waits_until_it_is_removed_whoever_put_it_while_a_run_holds_the_session")
+class ReadingTakesMessagesOut(Wrapped):
+    def read_messages(self, session_ids, *, after=0):
+        found = self.inner.read_messages(session_ids, after=after)
+        self.inner.remove_messages([message.number for message in found])
+        return found
+
+
+@caught_by("a_message_waits_until_it_is_removed_whoever_put_it_while_a_run_holds_the_session")
+class MessagesNeedTheRightToWrite(Wrapped):
+    def put_message(self, session_id, message):
+        with self.inner.open_writer(session_id):
+            return self.inner.put_message(session_id, message)
+
+
+@caught_by("messages_go_with_their_session_and_no_copy_has_them")
+class MessagesOutliveTheirSession(Wrapped):
+    def delete_session(self, session_id, *, expected_seq=None):
+        self.__dict__.setdefault("old", []).extend(self.inner.read_messages([session_id]))
+        self.inner.delete_session(session_id, expected_seq=expected_seq)
+
+    def read_messages(self, session_ids, *, after=0):
+        return [*self.__dict__.get("old", ()), *self.inner.read_messages(session_ids, after=after)]
+
+
+@caught_by("messages_of_many_sessions_are_read_together_and_of_no_other")
+class MessagesComeSessionAfterSession(Wrapped):
+    def read_messages(self, session_ids, *, after=0):
+        return sorted(self.inner.read_messages(session_ids, after=after), key=lambda each: each.session_id)
+
+
+@caught_by("a_message_comes_back_as_it_was_put_or_is_refused_whole")
+class MessagesAreCut(Wrapped):
+    def put_message(self, session_id, message):
+        if isinstance(message, dict):
+            message = {key: value[:1000] if isinstance(value, str) else value for key, value in message.items()}
+        return self.inner.put_message(session_id, message)
+
+
+@caught_by("a_reader_with_a_cursor_misses_no_message_of_many_who_put_at_once")
+class ALaterMessageIsSeenEarlier(Wrapped):
+    def read_messages(self, session_ids, *, after=0):
+        found = self.inner.read_messages(session_ids, after=after)
+        return found[1:] if len(found) > 1 else found
+
+
+@caught_by("a_message_of_another_process_is_there_although_it_was_killed")
+class MessagesStayInTheirProcess(Wrapped):
+    def put_message(self, session_id, message):
+        self.__dict__.setdefault("kept", []).append(message)
+        return len(self.kept)
+
+
+@caught_by("a_session_that_nobody_reads_takes_no_endless_number_of_messages")
+class TheOldestMessageMakesRoom(Wrapped):
+    def put_message(self, session_id, message):
+        with contextlib.suppress(StorageError):
+            return self.inner.put_message(session_id, message)
+        self.inner.remove_messages([self.inner.read_messages([session_id])[0].number])
+        return self.inner.put_message(session_id, message)

@@ -89,6 +89,8 @@ class SqliteTest(unittest.TestCase):
                 self.store.read_events(name)[1], UserMessage("a prompt \x00 \ud800", seq=2, ts=1760000000.25)
             )
             self.assertEqual(self.store.append_event(name, UserMessage("more")).seq, 9)
+            messages = [each.message for each in self.store.read_messages([name])]
+            self.assertEqual((messages, row.tenant), ([{"text": "steer \0 \ud800"}], "x") if number > 3 else ([], None))
             self.store.delete_session(name)
             self.store.close()
             self.path.unlink()

@@ -30,7 +30,7 @@ from ...text import is_plain
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
-SUMMARY_VERSION = 1
+SUMMARY_VERSION = 2
 MAX_TEXT_CHARS = 200
 STATES = ("idle", "running", "waiting", "failed")
 # Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
@@ -45,8 +45,9 @@ class SessionSummary:
 
     `state` is `idle`, `running`, `waiting` (a person is asked) or `failed`; a run whose process died still says `running`.
     `events` is the `seq` of the last event that is folded in. `updated` rises with every event, in epoch seconds.
-    `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `cost_usd` is
-    None when unknown. `error` says why a row could not be read; everything else of such a row is empty.
+    `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `tenant` is
+    whose session it is, None without one. `cost_usd` is None when unknown. `error` says why a row could not be read;
+    everything else of such a row is empty.
     """
 
     id: str = ""
@@ -64,6 +65,7 @@ class SessionSummary:
     tags: tuple[str, ...] = ()
     parent: str | None = None
     is_child: bool = False
+    tenant: str | None = None
     state: str = "idle"
     open_questions: tuple[str, ...] = ()
     error: str | None = None
@@ -84,6 +86,7 @@ def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any
         updated=created_at,
         parent=_text_or_none(metadata.get("parent_session_id")),
         is_child=isinstance(metadata.get("parent_tool_use_id"), str),
+        tenant=_text_or_none(metadata.get("tenant")),
     )
 
 
@@ -181,9 +184,19 @@ def failed_summary(session_id: str, error: Exception) -> SessionSummary:
 
 
 def summary_matches(
-    summary: SessionSummary, *, cwd: str | None = None, query: str | None = None, include_children: bool = False
+    summary: SessionSummary,
+    *,
+    cwd: str | None = None,
+    query: str | None = None,
+    include_children: bool = False,
+    tenant: str | None = None,
 ) -> bool:
-    """Whether a list asked for this row: folder equal, every word of `query` in its title, prompts, tags, model or id."""
+    """Whether a list asked for this row: folder, tenant equal, every word of `query` in title, prompts, tags, model or id.
+
+    The tenant "" is that of sessions without one.
+    """
+    if tenant is not None and (summary.tenant or "") != tenant:
+        return False
     if summary.is_child and not include_children:
         return False
     if cwd is not None and summary.cwd != cwd:

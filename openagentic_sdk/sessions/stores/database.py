@@ -59,7 +59,9 @@ class DatabaseStore(SessionStore):
         """Keep a summary that was folded anew, if nobody wrote meanwhile."""
 
     @abstractmethod
-    def _heads(self, *, cwd: str | None, include_children: bool, limit: int | None, offset: int) -> Iterator[Head]:
+    def _heads(
+        self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
+    ) -> Iterator[Head]:
         """The heads of the sessions in the order of lists."""
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
@@ -110,9 +112,10 @@ class DatabaseStore(SessionStore):
         offset: int = 0,
         query: str | None = None,
         include_children: bool = False,
+        tenant: str | None = None,
     ) -> list[SessionSummary]:
         first, some = (0, None) if query else (offset, limit)
-        heads = self._heads(cwd=cwd, include_children=include_children, limit=some, offset=first)
+        heads = self._heads(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
         rows = (row for row in map(self._shown, heads) if row is not None)
         if not query:
             return list(rows)

@@ -68,4 +68,5 @@ def copied_head(source: Head, start: SessionSummary, at_seq: int, updated: float
     begins_alike = start.cwd in (None, shown.cwd) and start.model in (None, shown.model)
     if not source.is_kept or source.last_seq != at_seq or not begins_alike:
         return Head(replace(start, events=at_seq, updated=updated or start.updated), False)
-    return Head(replace(shown, id=start.id, created=start.created, parent=start.parent, is_child=start.is_child))
+    mine = {name: getattr(start, name) for name in ("id", "created", "parent", "is_child", "tenant")}
+    return Head(replace(shown, **mine))

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...errors import StorageError
 
-# One entry per version of the schema: what turns a database of the version before into this one. `cwd` and `parent` are
-# digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by byte.
+# One entry per version of the schema: what turns a database of the version before into this one. `cwd`, `parent` and `tenant`
+# are digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by byte.
 MIGRATIONS: Sequence[Sequence[str]] = (
     (
         "CREATE SEQUENCE openagentic_touches",
@@ -60,6 +60,23 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             until timestamptz NOT NULL,
             PRIMARY KEY (session, channel)
         )""",
+    ),
+    # Whose session it is, and what waits for whoever runs it; each append moves `touched`, so fewer indexes hold it.
+    (
+        """ALTER TABLE openagentic_sessions ADD COLUMN tenant text COLLATE "C" NOT NULL DEFAULT ''""",
+        "CREATE INDEX ON openagentic_sessions (touched, is_child)",
+        "CREATE INDEX ON openagentic_sessions (tenant, touched) WHERE tenant <> ''",
+        "DROP INDEX IF EXISTS openagentic_sessions_is_child_touched_idx",
+        "DROP INDEX IF EXISTS openagentic_sessions_touched_idx",
+        """CREATE TABLE openagentic_messages (
+            number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            session integer NOT NULL REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
+            token uuid NOT NULL UNIQUE,
+            data text NOT NULL,
+            removed timestamptz
+        )""",
+        "CREATE INDEX ON openagentic_messages (session, number)",
+        "CREATE INDEX ON openagentic_messages (removed) WHERE removed IS NOT NULL",
     ),
 )
 # The index that search asks; made where the extension is to be had.

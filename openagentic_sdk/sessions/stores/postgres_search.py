@@ -45,9 +45,16 @@ def has_index(db: Any) -> bool:
 
 
 def search_index(
-    store: SessionStore, call: Callable[[None, Callable[[Any], Any]], Any], words: Sequence[str], limit: int
+    store: SessionStore,
+    call: Callable[[None, Callable[[Any], Any]], Any],
+    words: Sequence[str],
+    limit: int,
+    tenant: str | None,
 ) -> list[SearchHit] | None:
-    """The events that hold every one of the words, newest session first; None when there is no index."""
+    """The events that hold every one of the words, newest session first; None when there is no index.
+
+    `tenant` is as the table has it; None searches all sessions.
+    """
     if not call(None, has_index):
         return None
     for key, session_id, indexed_seq in call(None, lambda db: db.execute(_BEHIND).fetchall()):
@@ -61,11 +68,13 @@ def search_index(
         "SELECT openagentic_sessions.id, found.seq, openagentic_events.data FROM openagentic_words AS found "
         "JOIN openagentic_sessions ON openagentic_sessions.key = found.session "
         "JOIN openagentic_events ON openagentic_events.session = found.session AND openagentic_events.seq = found.seq "
-        f"WHERE {matches} ORDER BY touched DESC, found.seq LIMIT %s"
+        f"WHERE {matches} AND tenant = coalesce(%s, tenant) ORDER BY touched DESC, found.seq LIMIT %s"
     )
     wanted = [f"% {word}%" for word in words]
     hits: list[SearchHit] = []
-    for session_id, seq, data in call(None, lambda db: db.execute(command, (*wanted, max(0, limit))).fetchall()):
+    for session_id, seq, data in call(
+        None, lambda db: db.execute(command, (*wanted, tenant, max(0, limit))).fetchall()
+    ):
         with suppress(LogCorruptError):
             event = loads_stored(session_id, seq, data)
             hits.append(SearchHit(session_id, seq, event.type, context_of(event_text(event), words)))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 # One entry per version of the schema: what turns a database of the version before into this one. What may hold any text
-# (`cwd`, `parent`) is kept as JSON, in ASCII.
+# (`cwd`, `parent`, `tenant`) is kept as JSON, in ASCII.
 MIGRATIONS: Sequence[Sequence[str]] = (
     (
         """CREATE TABLE sessions (
@@ -66,6 +66,22 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE key = new.session);
         END""",
         "CREATE TRIGGER sessions_blobs AFTER DELETE ON sessions BEGIN DELETE FROM blobs WHERE session = old.key; END",
+    ),
+    # Whose session it is, as JSON, and what waits for whoever runs it.
+    (
+        "ALTER TABLE sessions ADD COLUMN tenant TEXT NOT NULL DEFAULT 'null'",
+        "CREATE INDEX sessions_tenant ON sessions (tenant, is_child, touched) WHERE tenant != 'null'",
+        """CREATE TABLE messages (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,
+            session INTEGER NOT NULL REFERENCES sessions (key) ON DELETE CASCADE,
+            data TEXT NOT NULL
+        )""",
+        "CREATE INDEX messages_session ON messages (session, number)",
+        """CREATE TRIGGER messages_sessions BEFORE INSERT ON messages BEGIN
+            SELECT RAISE (ABORT, 'FOREIGN KEY constraint failed: there is no such session')
+            WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE key = new.session);
+        END""",
+        "CREATE TRIGGER sessions_messages AFTER DELETE ON sessions BEGIN DELETE FROM messages WHERE session = old.key; END",
     ),
 )
 # The full text index of before stood in the database itself; now it has a file beside it.

@@ -36,7 +36,8 @@ _ORPHANS = "SELECT 1 FROM upto LEFT JOIN sessions ON key = session AND sessions.
 _NEXT = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place <= ? ORDER BY place LIMIT ?"
 _FIND = (
     "SELECT sessions.id, place & 4294967295, data FROM found JOIN events ON place = found.rowid "
-    "JOIN sessions ON key = found.rowid >> 32 WHERE found MATCH ? ORDER BY touched DESC, found.rowid LIMIT ?"
+    "JOIN sessions ON key = found.rowid >> 32 WHERE found MATCH ? AND tenant = coalesce(?, tenant) "
+    "ORDER BY touched DESC, found.rowid LIMIT ?"
 )
 
 
@@ -48,15 +49,19 @@ class SearchFile:
         self._path = path.with_name(path.name + "-search")
         self._lock = PerProcess(threading.RLock)
 
-    def search(self, words: Sequence[str], limit: int) -> list[SearchHit] | None:
-        """The events that hold every one of the words, newest session first; None when there can be no index."""
+    def search(self, words: Sequence[str], limit: int, tenant: str | None = None) -> list[SearchHit] | None:
+        """The events that hold every one of the words, newest session first; None when there can be no index.
+
+        `tenant` is JSON, of one tenant or of null; None searches all sessions.
+        """
         import sqlite3
 
         for _ in range(2):
             try:
                 with self._opened() as db:
                     self._catch_up(db)
-                    rows = db.execute(_FIND, (" ".join(f'"{word}"*' for word in words), max(0, limit))).fetchall()
+                    asked = " ".join(f'"{word}"*' for word in words)
+                    rows = db.execute(_FIND, (asked, tenant, max(0, limit))).fetchall()
             except sqlite3.OperationalError:
                 # Built without full text search, or the store's folder cannot be written.
                 return None

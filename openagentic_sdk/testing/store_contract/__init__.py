@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from .appending import Appending
 from .base import StoreTest
+from .inbox import Inbox
 from .listing import EVERY_SUMMARY_EVENT, Listing
 from .sessions import Sessions
 from .whole import WholeSessions
@@ -20,7 +21,7 @@ from .writers import Writers
 __all__ = ["EVERY_SUMMARY_EVENT", "StoreContract"]
 
 
-class StoreContract(Sessions, Appending, Writers, Listing, WholeSessions, StoreTest):
+class StoreContract(Sessions, Appending, Writers, Listing, WholeSessions, Inbox, StoreTest):
     """The whole contract. A subclass gives `make_store`, and says in the attributes what its backend cannot do.
 
     `place` is a folder of the test's own. `make_store` is called again within a test to look at the same sessions from a

@@ -45,6 +45,34 @@ class Listing(StoreTest):
                 writer.append([ToolResult("c")])
                 self.assertEqual(self.store.list_sessions()[0], writer.session_id)
 
+    def test_a_tenant_lists_and_finds_its_own_sessions_only(self) -> None:
+        tenants = {"a": "x", "b": None, "c": "X", "d": "x", "e": "", "f": 'q"\u00fc\ud800', "g": 5, "h": "null"}
+        for name, tenant in tenants.items():
+            self.store.create_session(session_id=name, metadata={"cwd": "/w", "tenant": tenant})
+            self.store.append_event(name, UserMessage("a word"))
+            self.distinct_time()
+        for tenant, expected in (
+            ("x", "da"),
+            ("X", "c"),
+            ("", "geb"),
+            ('q"\u00fc\ud800', "f"),
+            ("null", "h"),
+            ("y", ""),
+        ):
+            rows = self.store.list_session_summaries(tenant=tenant)
+            self.assertEqual([row.id for row in rows], list(expected), tenant)
+            self.assertEqual({row.tenant or "" for row in rows} - {tenant}, set())
+            self.assertEqual([hit.session_id for hit in self.store.search("word", tenant=tenant)], list(expected))
+            page = self.store.list_session_summaries(tenant=tenant, cwd="/w", limit=1, offset=1, query="word")
+            self.assertEqual([row.id for row in page], list(expected)[1:2])
+        self.assertEqual([hit.session_id for hit in self.store.search("word", tenant="x", limit=1)], ["d"])
+        self.assertEqual(len(self.store.list_session_summaries()), len(tenants))
+        self.store.update_metadata("a", {"tenant": "y"})
+        self.store.copy_session("d", "copy", at_seq=1, tail=[], metadata={"tenant": "z"})
+        self.assertEqual([self.row(name).tenant for name in ("a", "copy")], ["y", "z"])
+        for tenant, name in (("y", "a"), ("x", "d"), ("z", "copy")):
+            self.assertEqual([row.id for row in self.store.list_session_summaries(tenant=tenant)], [name])
+
     def test_the_summary_is_the_fold_of_the_log_however_it_was_split(self) -> None:
         chance = random.Random(3)
         for _ in range(5):

@@ -65,6 +65,12 @@ for line in sys.stdin:
     except (ConcurrencyError, SessionLockedError):
         print("lost", flush=True)
 """
+PUTTING_MESSAGES = """
+import sys
+for line in sys.stdin:
+    store.put_message(sys.argv[1], {"n": int(line)})
+    print("done", flush=True)
+"""
 CHANGING_METADATA = """
 import sys
 for line in sys.stdin:

@@ -1,0 +1,63 @@
+"""What any process may say to the one that runs a session: cancel, steer, answer. It waits in the store until it is taken.
+
+A message is no event: it becomes one when the run takes it up, and is removed then. Whoever puts one needs no right to write
+the session, which a run holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import InvalidEventError, OptionsError, StorageError
+from ..frozen import frozen
+from ..serialization import dumps_json, loads_json
+
+MAX_MESSAGE_BYTES = 256 * 1024
+# So many messages of one session wait at most: more would be somebody's mistake, and fill memories.
+MAX_WAITING = 256
+
+
+@frozen
+class InboxMessage:
+    """A message that waits; numbers rise in the order in which messages can be read, over all sessions of a store."""
+
+    number: int
+    session_id: str
+    message: Mapping[str, Any]
+
+
+def dumps_message(message: Mapping[str, Any]) -> str:
+    """The message as it is kept, JSON in ASCII. Raises `InvalidEventError`."""
+    if not isinstance(message, Mapping):
+        raise InvalidEventError(f"a message to a session is an object of JSON, not {type(message).__name__}")
+    text = dumps_json(dict(message))
+    if len(text) > MAX_MESSAGE_BYTES:
+        raise InvalidEventError(f"a message to a session has at most {MAX_MESSAGE_BYTES} bytes, not {len(text)}")
+    return text
+
+
+def loads_message(number: int, session_id: str, text: str) -> InboxMessage:
+    """The message that was kept."""
+    return InboxMessage(number, session_id, loads_json(text))
+
+
+def is_sendable(session_id: str) -> bool:
+    """Whether a database can be asked for the id; no session has another one."""
+    return "\0" not in session_id and session_id.encode("utf-8", "replace").decode() == session_id
+
+
+def refuse_message() -> OptionsError:
+    """The error of a store without an inbox."""
+    return OptionsError(
+        "this store has no inbox: only the process that runs a session can steer and cancel it. Several processes need "
+        "sessions in SQLite or Postgres"
+    )
+
+
+def full_inbox(session_id: str) -> StorageError:
+    """The error of a session that nobody reads the messages of."""
+    return StorageError(
+        f"{MAX_WAITING} messages wait for session {session_id!r} and nobody takes them: is it running?",
+        session_id=session_id,
+    )

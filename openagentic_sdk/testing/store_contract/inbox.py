@@ -1,0 +1,133 @@
+"""What is said to the one that runs a session arrives once, in order, and only as long as it is not taken."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ...errors import InvalidEventError, OptionsError, SessionNotFoundError, StorageError
+from ...events import UserMessage
+from ...sessions.inbox import MAX_MESSAGE_BYTES, MAX_WAITING
+from .base import StoreTest
+from .processes import PUTTING_MESSAGES
+
+MESSAGES = 40
+
+
+class Inbox(StoreTest):
+    """What is said to the one that runs a session arrives once, in order, and only as long as it is not taken."""
+
+    def needs_inbox(self) -> None:
+        if not self.store.has_inbox:
+            self.skipTest("this store has no inbox")
+
+    def said(self, *session_ids: str, after: int = 0) -> list[Any]:
+        return [message.message for message in self.store.read_messages(session_ids, after=after)]
+
+    def test_a_store_without_an_inbox_says_so(self) -> None:
+        if self.store.has_inbox:
+            self.skipTest("this store has an inbox")
+        session_id = self.store.create_session()
+        for call in (
+            lambda: self.store.put_message(session_id, {}),
+            lambda: self.store.read_messages([session_id]),
+            lambda: self.store.remove_messages([1]),
+        ):
+            with self.assertRaisesRegex(OptionsError, "inbox"):
+                call()
+
+    def test_a_message_waits_until_it_is_removed_whoever_put_it_while_a_run_holds_the_session(self) -> None:
+        self.needs_inbox()
+        session_id, other = self.filled(1), self.open_or_same()
+        with self.store.open_writer(session_id) as writer:
+            numbers = [other.put_message(session_id, {"text": text}) for text in ("one", "two", "three")]
+            self.assertEqual(numbers, sorted(set(numbers)))
+            found = self.store.read_messages([session_id])
+            self.assertEqual([(each.number, each.session_id) for each in found], [(n, session_id) for n in numbers])
+            self.assertEqual(self.store.read_messages([session_id]), found)
+            writer.append([UserMessage("one")])
+            self.store.remove_messages([numbers[0], numbers[0], 10**9])
+            self.store.remove_messages([])
+        self.assertEqual(self.said(session_id), [{"text": "two"}, {"text": "three"}])
+        self.assertEqual(self.said(session_id, after=numbers[1]), [{"text": "three"}])
+        self.assertEqual([event.seq for event in self.store.read_events(session_id)], [1, 2])
+        self.store.remove_messages(numbers)
+        self.assertEqual(self.said(session_id), [])
+        self.assertGreater(self.store.put_message(session_id, {}), numbers[-1])
+
+    def test_messages_of_many_sessions_are_read_together_and_of_no_other(self) -> None:
+        self.needs_inbox()
+        names = [self.store.create_session(session_id=name) for name in ("a", "b", "c")]
+        for number in range(6):
+            self.store.put_message(names[number % 3], {"n": number})
+        self.assertEqual([each["n"] for each in self.said("c", "a", "never", "lone \ud800", "nul \0")], [0, 2, 3, 5])
+        self.assertEqual((self.said(), self.said("never")), ([], []))
+        many = [f"never-{number}" for number in range(1200)]
+        self.assertEqual([each["n"] for each in self.said(*many, "b")], [1, 4])
+
+    def test_a_message_comes_back_as_it_was_put_or_is_refused_whole(self) -> None:
+        self.needs_inbox()
+        session_id = self.store.create_session()
+        kept: list[Any] = [{"text": "a\0b \ud800 \u2028 日本", "deep": [{"n": 2**63 + 1, "f": 0.1}], "none": None}, {}]
+        kept.append({"text": "x" * (MAX_MESSAGE_BYTES - 20)})
+        for message in kept:
+            self.store.put_message(session_id, message)
+        refused: list[Any] = [{"f": float("nan")}, {"o": object()}, ["list"], "text", {"text": "x" * MAX_MESSAGE_BYTES}]
+        for message in refused:
+            with self.assertRaises(InvalidEventError):
+                self.store.put_message(session_id, message)
+        self.assertEqual(self.said(session_id), kept)
+        with self.assertRaises(SessionNotFoundError):
+            self.store.put_message("never", {})
+
+    def test_messages_go_with_their_session_and_no_copy_has_them(self) -> None:
+        self.needs_inbox()
+        session_id = self.filled(1)
+        self.store.put_message(session_id, {"for": "the old one"})
+        self.store.copy_session(session_id, "copy", at_seq=1, tail=[], metadata={})
+        self.assertEqual(self.said("copy"), [])
+        self.store.delete_session(session_id)
+        self.assertEqual(self.said(session_id), [])
+        self.store.create_session(session_id=session_id)
+        self.assertEqual(self.said(session_id), [])
+
+    def test_a_session_that_nobody_reads_takes_no_endless_number_of_messages(self) -> None:
+        self.needs_inbox()
+        session_id, other = self.store.create_session(), self.store.create_session()
+        numbers = [self.store.put_message(session_id, {"n": number}) for number in range(MAX_WAITING)]
+        with self.assertRaises(StorageError):
+            self.store.put_message(session_id, {"n": "too many"})
+        self.store.put_message(other, {})
+        self.store.remove_messages(numbers[:1])
+        self.store.put_message(session_id, {"n": "last"})
+        self.assertEqual([each["n"] for each in self.said(session_id)], [*range(1, MAX_WAITING), "last"])
+
+    def test_a_reader_with_a_cursor_misses_no_message_of_many_who_put_at_once(self) -> None:
+        self.needs_inbox()
+        names = [self.store.create_session(session_id=name) for name in ("a", "b", "c")]
+        stores = [self.open_or_same() for _ in names]
+
+        def put(number: int) -> None:
+            for count in range(MESSAGES):
+                stores[number].put_message(names[number], {"n": count})
+
+        failures: list[BaseException] = []
+        putting = threading.Thread(target=lambda: failures.extend(self.at_once(len(names), put)))
+        putting.start()
+        found: dict[str, list[int]] = {name: [] for name in names}
+        after, is_over = 0, False
+        while not is_over:
+            is_over = not putting.is_alive()
+            for each in self.store.read_messages(names, after=after):
+                after = each.number
+                found[each.session_id].append(each.message["n"])
+        putting.join()
+        self.assertEqual((failures, found), ([], {name: list(range(MESSAGES)) for name in names}))
+
+    def test_a_message_of_another_process_is_there_although_it_was_killed(self) -> None:
+        self.needs_inbox()
+        session_id = self.store.create_session()
+        process = self.started(PUTTING_MESSAGES, session_id)
+        self.assertEqual(self.tell(process, "7"), "done")
+        process.kill()
+        self.assertEqual(self.said(session_id), [{"n": 7}])
