@@ -8,8 +8,9 @@ from typing import Any
 
 from ...errors import StorageError
 
-# One entry per version of the schema: what turns a database of the version before into this one. `cwd`, `parent` and `tenant`
-# are digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by byte.
+# One entry per version of the schema: what turns a database of the version before into this one. `cwd`, `parent` and
+# `tenant` are digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by
+# byte.
 MIGRATIONS: Sequence[Sequence[str]] = (
     (
         "CREATE SEQUENCE openagentic_touches",
