@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar
@@ -36,12 +36,10 @@ from .folds.summary import (
     summary_matches,
 )
 from .folds.view import KeptView
-from .inbox import InboxMessage, refuse_message
 from .log.line import EncodedEvents, encode_event, encode_events, stamp_event
+from .waiting import Waiting
 
 MAX_ID_CHARS = 200
-# A follower without a better way looks this often: soon after news, then ever less often.
-FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
 _DIGEST = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -103,12 +101,10 @@ class SessionWriter(ABC):
         self.close()
 
 
-class SessionStore(ABC):
+class SessionStore(Waiting, ABC):
     """Where sessions live. The abstract methods are the whole contract; a backend may override the others to be faster."""
 
     is_remote: ClassVar[bool] = False
-    # Whether messages to a run reach it from every process that has the store: `put_message`.
-    has_inbox: ClassVar[bool] = False
     durability: str = "memory"
 
     # --- the core ----------------------------------------------------------------------------------------------------
@@ -194,61 +190,6 @@ class SessionStore(ABC):
         """Whether there is such a session."""
         return session_id in self.list_sessions()
 
-    def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
-        """Block until the log has an event after `after_seq` or the time is over; says whether it has."""
-        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
-        while True:
-            if any(True for _ in self.iter_events(session_id, after_seq=after_seq, limit=1)):
-                return True
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
-                return False
-            time.sleep(min(poll_s, left_s))
-            poll_s = min(poll_s * 2, LAST_POLL_S)
-
-    def wait_for_news(self, known: Mapping[str, int], *, timeout_s: float) -> set[str]:
-        """Block until one of the sessions in `known` has an event behind the `seq` that stands there, or the time is over.
-
-        Returns the ids of those that have one, and of those that cannot be read, whose reading says why.
-        """
-        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
-        while True:
-            wait_s, began = timeout_s if len(known) == 1 else 0.0, time.monotonic()
-            news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, wait_s)}
-            now = time.monotonic()
-            if news or now >= deadline:
-                return news
-            # Looking at many costs those who write: it may take a twentieth of the time.
-            time.sleep(min(max(poll_s, 20 * (now - began)), deadline - now))
-            poll_s = min(poll_s * 2, LAST_POLL_S)
-
-    def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
-        try:
-            return self.wait_for_events(session_id, after_seq=after_seq, timeout_s=timeout_s)
-        except SessionError:
-            return True
-
-    # --- messages to who runs a session --------------------------------------------------------------------------------
-
-    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
-        """Leave a message, an object of JSON, for whoever runs the session; returns its number. It is durable then.
-
-        Wakes `wait_for_news`. Raises `SessionNotFoundError`, `InvalidEventError` for what is no JSON or has more than 256
-        KiB, `StorageError` when too many wait, and `OptionsError` where the store has no inbox.
-        """
-        raise refuse_message()
-
-    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
-        """The messages that wait for these sessions with a number above `after`, oldest first; none for unknown ones.
-
-        Numbers rise in the order in which messages can be read: none below one that was read comes later.
-        """
-        raise refuse_message()
-
-    def remove_messages(self, numbers: Collection[int]) -> None:
-        """Take messages out, once what they say is in the log. Those that are not there are no error."""
-        raise refuse_message()
-
     # --- lists, derived ----------------------------------------------------------------------------------------------
 
     def read_summary(self, session_id: str) -> SessionSummary:
@@ -301,7 +242,8 @@ class SessionStore(ABC):
         hits: list[SearchHit] = []
         for session_id in self.list_sessions() if words else ():
             try:
-                if tenant is not None and not self._is_of(session_id, tenant):
+                known = self.read_metadata(session_id) if tenant is not None else None
+                if known and (start_summary(session_id, 0.0, known["metadata"]).tenant or "") != tenant:
                     continue
                 hits.extend(scan_events(session_id, self.iter_events(session_id), words, limit - len(hits)))
             except SessionError as error:
@@ -312,10 +254,6 @@ class SessionStore(ABC):
             if len(hits) >= limit:
                 break
         return hits
-
-    def _is_of(self, session_id: str, tenant: str) -> bool:
-        metadata = self.read_metadata(session_id)["metadata"]
-        return (start_summary(session_id, 0.0, metadata).tenant or "") == tenant
 
     # --- whole sessions, derived -------------------------------------------------------------------------------------
 

@@ -1,0 +1,81 @@
+"""How a process learns what others do with a session: events that are new, and messages to whoever runs it."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, ClassVar
+
+from ..errors import SessionError
+from ..events import Event
+from .inbox import InboxMessage, refuse_message
+
+# A follower without a better way looks this often: soon after news, then ever less often.
+FIRST_POLL_S, LAST_POLL_S = 0.002, 0.03
+
+
+class Waiting(ABC):
+    """What every store can do for those who wait; a backend that is told of news overrides it."""
+
+    # Whether messages to a run reach it from every process that has the store: `put_message`.
+    has_inbox: ClassVar[bool] = False
+
+    @abstractmethod
+    def iter_events(self, session_id: str, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Event]:
+        """As in `SessionStore`."""
+
+    def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
+        """Block until the log has an event after `after_seq` or the time is over; says whether it has."""
+        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
+        while True:
+            if any(True for _ in self.iter_events(session_id, after_seq=after_seq, limit=1)):
+                return True
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            time.sleep(min(poll_s, left_s))
+            poll_s = min(poll_s * 2, LAST_POLL_S)
+
+    def wait_for_news(self, known: Mapping[str, int], *, timeout_s: float) -> set[str]:
+        """Block until one of the sessions in `known` has an event behind the `seq` that stands there, or the time is over.
+
+        Returns the ids of those that have one, and of those that cannot be read, whose reading says why.
+        """
+        deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
+        while True:
+            wait_s, began = timeout_s if len(known) == 1 else 0.0, time.monotonic()
+            news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, wait_s)}
+            now = time.monotonic()
+            if news or now >= deadline:
+                return news
+            # Looking at many costs those who write: it may take a twentieth of the time.
+            time.sleep(min(max(poll_s, 20 * (now - began)), deadline - now))
+            poll_s = min(poll_s * 2, LAST_POLL_S)
+
+    def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
+        try:
+            return self.wait_for_events(session_id, after_seq=after_seq, timeout_s=timeout_s)
+        except SessionError:
+            return True
+
+    # --- messages to who runs a session --------------------------------------------------------------------------------
+
+    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
+        """Leave a message, an object of JSON, for whoever runs the session; returns its number. It is durable then.
+
+        Wakes `wait_for_news`. Raises `SessionNotFoundError`, `InvalidEventError` for what is no JSON or has more than 256
+        KiB, `StorageError` when too many wait, and `OptionsError` where the store has no inbox.
+        """
+        raise refuse_message()
+
+    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
+        """The messages that wait for these sessions with a number above `after`, oldest first; none for unknown ones.
+
+        Numbers rise in the order in which messages can be read: none below one that was read comes later.
+        """
+        raise refuse_message()
+
+    def remove_messages(self, numbers: Collection[int]) -> None:
+        """Take messages out, once what they say is in the log. Those that are not there are no error."""
+        raise refuse_message()
