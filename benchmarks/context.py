@@ -11,6 +11,7 @@ model's reasoning to what stood before it.
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ WINDOW_TOKENS = 38_000
 
 
 def rows() -> list[Row]:
-    return [row for protocol in ("messages", "responses", "chat") for row in _session_rows(protocol)]
+    return [
+        *(row for protocol in ("messages", "responses", "chat") for row in _session_rows(protocol)),
+        _many_tools_row(),
+    ]
 
 
 def _session_rows(protocol: str) -> list[Row]:
@@ -42,6 +46,36 @@ def _session_rows(protocol: str) -> list[Row]:
         Row(f"{protocol}: requests that found nothing in the cache", missed, ""),
         Row(f"{protocol}: requests refused for reasoning that did not fit", refused, "", bar="value <= 0"),
     ]
+
+
+def _many_tools_row() -> Row:
+    """A request with five hundred tools of an MCP server beside one with twenty."""
+    sizes = {count: _request_bytes(count) for count in (20, 500)}
+    name = "a request with 500 MCP-like tools"
+    return Row(name, sizes[500], "bytes", sizes[500] / sizes[20], "one with 20", "ratio <= 1.3")
+
+
+def _request_bytes(count: int) -> int:
+    from openagentic_sdk import McpServer, MemorySessionStore, OpenAgenticOptions, run, tool
+    from openagentic_sdk.testing import ScriptedProvider
+
+    def make(number: int) -> Any:
+        @tool(name=f"handle_document_{number}", effect="read")
+        def handle(title: str, body: str, priority: int = 0) -> str:
+            """Handle one document of the workspace: it is stored, indexed, and told to everybody who watches its folder."""
+            return title
+
+        return handle
+
+    provider = ScriptedProvider(["Done."])
+    options = OpenAgenticOptions(
+        provider=provider,
+        model="m",
+        session_store=MemorySessionStore(),
+        mcp_servers={"office": McpServer(tools=[make(number) for number in range(count)])},
+    )
+    asyncio.run(run(prompt="Go.", options=options))
+    return len(json.dumps(provider.requests[0], default=str))
 
 
 def _script() -> Any:

@@ -42,7 +42,7 @@ from .runtime.session_hooks import end_session
 from .runtime.skill_apart import GENERAL_AGENT
 from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
-from .sessions.folds.compaction import ContextLimits
+from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
 from .sessions.seal import Seal, key_path, sdk_home
 from .sessions.store import FileSessionStore
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 TASK = "Task"
 _GENERAL = AgentDefinition("", DEFAULT_BASE)
+
+_USUAL_WINDOW_TOKENS = 200_000
 
 
 def build_agent(options: OpenAgenticOptions, *, servers: Servers | None = None) -> Agent:
@@ -278,6 +280,7 @@ class _Assembly:
             max_answer_bytes=options.max_answer_bytes,
             on_storage_error=options.on_storage_error,
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
+            defer_bytes=_defer_bytes(options),
             redact=_redact(options.redact),
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
@@ -409,6 +412,14 @@ def _guarded(options: OpenAgenticOptions, clock: Clock) -> Provider:
     if options.retry is None and not options.fallback and not isinstance(provider, EndpointProvider):
         return provider
     return guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
+
+
+def _defer_bytes(options: OpenAgenticOptions) -> int | None:
+    """What the definitions of all tools may weigh: a tenth of the model's window, or of that of most models today."""
+    window = ContextLimits(options.max_context_tokens, options.max_context_bytes)
+    usual = ContextLimits(_USUAL_WINDOW_TOKENS)
+    share = window.budget_bytes(0.1, BYTES_PER_TOKEN) or usual.budget_bytes(0.1, BYTES_PER_TOKEN)
+    return share if options.defer_tools == "auto" else None
 
 
 def _redact(redact: Callable[[str], str] | bool) -> Callable[[str], str] | None:

@@ -399,6 +399,19 @@ class ToolProgress(Event):
     message: str = ""
 
 
+@frozen
+class ToolsLoaded(Event):
+    """From now on the model is told about these tools: ToolSearch found them for `query`, or it called them by their names.
+
+    The definitions stand in the `model.context` that follows.
+    """
+
+    type: ClassVar[str] = "tools.loaded"
+    names: Sequence[str]
+    query: str | None = None
+    tool_use_id: str | None = None
+
+
 # --- what tools and subagents leave behind ---------------------------------------------------------------------------
 
 
@@ -755,6 +768,7 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         ToolResult,
         ToolStarted,
         ToolUse,
+        ToolsLoaded,
         UserAnswer,
         UserMessage,
         UserQuestion,

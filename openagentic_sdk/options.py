@@ -133,6 +133,8 @@ class OpenAgenticOptions:
         max_cost_usd        the same in US dollars; needs prices for every model that is used
         max_answer_bytes    what one answer of a model may weigh, text, reasoning and calls together
         max_subagent_depth  how deep subagents may start subagents
+        defer_tools         "auto" tells the model about tools of servers and of the caller only once ToolSearch has found
+                            them, when the definitions of all tools take more than a tenth of its window; "off" never
         max_context_tokens, max_context_bytes    the model's window: the conversation is summarised when a request comes
                             near it; None is only when the endpoint refuses a prompt as too long
     """
@@ -189,6 +191,7 @@ class OpenAgenticOptions:
     max_cost_usd: float | None = None
     max_answer_bytes: int = MAX_ANSWER_BYTES
     max_subagent_depth: int = MAX_SUBAGENT_DEPTH
+    defer_tools: Literal["auto", "off"] = "auto"
     max_context_tokens: int | None = None
     max_context_bytes: int | None = None
     clock: Clock | None = None
@@ -351,6 +354,7 @@ _CHECKS: Mapping[str, Check] = {
     "max_cost_usd": _or_none(_number(0)),
     "max_answer_bytes": _number(1, whole=True),
     "max_subagent_depth": _COUNT,
+    "defer_tools": _one_of("auto", "off"),
     "max_context_tokens": _or_none(_number(1, whole=True)),
     "max_context_bytes": _or_none(_number(1, whole=True)),
     "clock": _or_none(_is_a(Clock, "a clock, as in `clock.Clock`")),

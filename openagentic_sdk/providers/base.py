@@ -189,6 +189,20 @@ def for_session(provider: Provider, state: SessionState) -> Provider:
     return provider.for_session(state) if isinstance(provider, SessionProvider) else provider
 
 
+@runtime_checkable
+class LoadingProvider(Protocol):
+    """A provider of which some models take a tool's definition where it was found, and not among those at the beginning."""
+
+    def loads_tools(self, model: str) -> bool:
+        """Whether this model does. Such a definition is marked with `defer_loading`."""
+        ...
+
+
+def can_load_tools(provider: Provider, model: str) -> bool:
+    """Whether this model takes definitions of tools where they were found."""
+    return isinstance(provider, LoadingProvider) and provider.loads_tools(model)
+
+
 def read_stream_event(item: Any) -> StreamEvent | None:
     """The typed form of what a provider's stream yielded, a dict or an object; None for an unknown type."""
     if isinstance(item, TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done):

@@ -26,6 +26,7 @@ from .base import (
     ToolCall,
     ToolCallReady,
     ToolSpec,
+    can_load_tools,
     for_session,
     read_stream_event,
 )
@@ -62,6 +63,10 @@ class AroundProvider(ABC):
         other = copy(self)
         other.provider = for_session(self.provider, state)
         return other
+
+    def loads_tools(self, model: str) -> bool:
+        """Whether this model takes definitions of tools where they were found."""
+        return can_load_tools(self.provider, model)
 
     def with_response_format(self, response_format: Mapping[str, Any]) -> Self | None:
         """The same around a provider that asks for this format, or None when the other one cannot."""

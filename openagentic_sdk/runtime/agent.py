@@ -27,7 +27,7 @@ from ..sessions.seal import Seal
 from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.text_commands import Draft
 from ..threads import call_guest
-from ..tools.base import SubagentResult
+from ..tools.base import SubagentResult, Tool
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
 from .guidance import Guidance
@@ -57,6 +57,7 @@ class Agent:
     for a name that is not known. `cost` prices the usage of one call, None when the price is not known. `before_step` is
     called before each model call; None makes room when it is needed. `seal` marks what this installation wrote. `servers`
     bring more tools, which may come and go between two steps; `offers` picks the names of those that this agent may have.
+    When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found; None is never.
     """
 
     provider: Provider
@@ -74,6 +75,7 @@ class Agent:
     name: str | None = None
     servers: Servers | None = None
     offers: Callable[[Iterable[str]], Iterable[str]] = tuple
+    defer_bytes: int | None = None
     api_key: str | None = field(default=None, repr=False)
     agent_names: tuple[str, ...] = ()
     workspace_roots: tuple[str, ...] = ()
@@ -160,8 +162,9 @@ class Run:
     that a person sent while the run was going on, `notes` what hooks and rules want the model to know. `answer` is the
     final answer of the turn that runs. `parked` holds the questions that stay open when the run ends, by the call that
     asks them; `parked_children` the sessions of subagents that go on, by the call that started them. `children` counts
-    the subagents at work, `left` names what did not end when it was told to. `served` are the tools that servers brought,
-    `servers_seen` what of them is in the log, `instructions` what the system prompt says of them.
+    the subagents at work, `left` names what did not end when it was told to. `servers_seen` is what of the servers is in the
+    log, `instructions` what the system prompt says of them. `own_tools` are the tools without those of servers, `facts` what
+    the model has to know about tools that it is not told, by what each is about.
     """
 
     agent: Agent
@@ -195,9 +198,11 @@ class Run:
     children: int = 0
     left: list[str] = field(default_factory=list)
     asked: tuple[tuple[str, SystemPrompt, Sequence[Any], ModelContext | None], ModelContext] | None = None
-    told: tuple[ModelContext, SystemPrompt, int, int] | None = None
+    told: tuple[ModelContext, SystemPrompt, Mapping[str, str], int, int] | None = None
     read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
-    served: dict[str, None] = field(default_factory=dict)
+    own_tools: tuple[Tool, ...] | None = None
+    tools_seen: tuple[tuple[Tool, ...], Any] | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
     servers_seen: dict[str, int] = field(default_factory=dict)
     instructions: tuple[tuple[str, str], ...] | None = None
     kept_files: set[str] = field(default_factory=set)

@@ -46,10 +46,10 @@ async def update_context(run: Run) -> ModelContext:
 
 async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> None:
     """Append what the model has to know and does not see, or sees in an older form."""
-    state = (context, fresh, run.view.skill_changes, run.view.conversation.shown)
+    state = (context, fresh, run.facts, run.view.skill_changes, run.view.conversation.shown)
     if run.told is not None and all(map(is_, run.told, state)):
         return
-    now = {**fresh.facts(), **run.agent.guidance.skill_facts(run.view.skill_events)}
+    now = {**fresh.facts(), **run.facts, **run.agent.guidance.skill_facts(run.view.skill_events)}
     seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
     for about, text in now.items():
         known = seen.get(about)
@@ -64,7 +64,7 @@ async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> No
             kind, _, name = about.partition(":")
             name = name.rpartition("@")[0] if kind == "skill" else name
             await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
-    run.told = (context, fresh, run.view.skill_changes, run.view.conversation.shown)
+    run.told = (context, fresh, run.facts, run.view.skill_changes, run.view.conversation.shown)
 
 
 def _prompt_of(context: ModelContext | None) -> SystemPrompt:

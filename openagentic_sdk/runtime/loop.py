@@ -25,7 +25,7 @@ from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls
 from .text_commands import fill_prompt
 from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, run_calls
-from .toolset import update_tools
+from .toolset import load_called, update_tools
 
 # How long closing what a tool left open may take: background subagents and shells end here.
 RESOURCE_MOMENT_S = 35.0
@@ -242,6 +242,7 @@ async def run_turn(run: Run) -> None:
             reply = await ask_model(run)
         run.steps += 1
         if reply.calls:
+            await load_called(run, reply.calls)
             await run_calls(run, reply.calls)
             if run.answer.is_accepted:
                 return

@@ -10,13 +10,17 @@ from .base import Tool
 
 
 class ToolRegistry:
-    """Tools by name, in the order in which they were registered, which is the order in which a model sees them."""
+    """Tools by name, in the order in which they were registered.
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    `specs`, when it is given, is what a model is told instead of about these tools in this order.
+    """
+
+    def __init__(self, tools: Iterable[Tool] = (), specs: list[dict[str, Any]] | None = None) -> None:
         self._tools: dict[str, Tool] = {}
         self._specs: list[dict[str, Any]] | None = None
         for tool in tools:
             self.register(tool)
+        self._specs = specs
 
     def register(self, tool: Tool) -> None:
         """Add a tool. Raises `OptionsError` when its name is taken."""
@@ -43,17 +47,7 @@ class ToolRegistry:
     def specs(self) -> list[dict[str, Any]]:
         """What a model is told about the tools, as chat-completions entries; the same list until a tool is added."""
         if self._specs is None:
-            self._specs = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool.name,
-                        "description": tool.description,
-                        "parameters": dict(tool.input_schema),
-                    },
-                }
-                for tool in self._tools.values()
-            ]
+            self._specs = [tool_spec(tool) for tool in self._tools.values()]
         return self._specs
 
     def __iter__(self) -> Iterator[Tool]:
@@ -64,3 +58,9 @@ class ToolRegistry:
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
+
+
+def tool_spec(tool: Tool) -> dict[str, Any]:
+    """What a model is told about a tool, as a chat-completions entry."""
+    function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)}
+    return {"type": "function", "function": function}

@@ -75,7 +75,8 @@ def _old_outputs(outputs: Sequence[tuple[ToolUse, ToolResult]]) -> list[OldOutpu
             kept_files.remove(path)  # this is the last time that it was read
             continue
         text = result_text(result)
-        if not result.is_error and not result.attachments and len(text) >= LEAST_BYTES:
+        # What ToolSearch found is where the model, or its vendor, looks for the definitions.
+        if use.name != "ToolSearch" and not result.is_error and not result.attachments and len(text) >= LEAST_BYTES:
             blob = result.output.get("blob") if isinstance(result.output, dict) else None
             found.append(OldOutput(use.tool_use_id, text, blob if isinstance(blob, str) else None))
     newest = {use.tool_use_id for use, _ in outputs[-KEPT_RESULTS:]}

@@ -38,6 +38,7 @@ from ...events import (
     TextCommandStarted,
     TodoUpdated,
     ToolResult,
+    ToolsLoaded,
     ToolStarted,
     ToolUse,
     UserAnswer,
@@ -119,6 +120,7 @@ class SessionView:
         self.conversation = Conversation(provider=provider)
         self.calls: dict[str, CallRecord] = {}
         self.context: ModelContext | None = None
+        self.loaded_tools: dict[str, None] = {}  # that the model is told about since they were found, in that order
         self.controls: set[str] = set()  # how requests are written since endpoints refused some
         self.steps = 0
         self.usage: Usage | None = None
@@ -225,6 +227,8 @@ class SessionView:
                     yield seq
                 case ModelRetry() if event.control is not None:
                     yield seq
+                case ToolsLoaded():
+                    yield seq
                 case UserMessage() | TodoUpdated() if seq in (prompt, todo):
                     yield seq
         yield from (event.seq or 0 for event in _without_idle_turns(self.skill_events))
@@ -311,6 +315,8 @@ class SessionView:
                 self.context = event
             case ModelRetry(control=str(control)):
                 self.controls.add(control)
+            case ToolsLoaded():
+                self.loaded_tools.update(dict.fromkeys(event.names))
             case ModelRequest():
                 self.steps = max(self.steps, event.step)
             case AssistantMessage():
@@ -425,6 +431,7 @@ _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {
     ModelContext.type: SessionView._turn,
     ModelRequest.type: SessionView._turn,
     ModelRetry.type: SessionView._turn,
+    ToolsLoaded.type: SessionView._turn,
     ModelResponse.type: SessionView._response,
     AssistantMessage.type: SessionView._turn,
     ToolUse.type: SessionView._use,

@@ -1,0 +1,188 @@
+"""Hundreds of tools: a model is told about those that it found."""
+
+from __future__ import annotations
+
+import json
+import random
+import unittest
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from openagentic_sdk import McpServer
+from openagentic_sdk.api import run
+from openagentic_sdk.events import ModelContext, ToolResult, ToolsLoaded, UserMessage
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.runs.replay import replay_events
+from openagentic_sdk.sessions.folds.audit import find_mismatches
+from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.base import Tool, ToolContext
+from openagentic_sdk.tools.tool_search import MAX_FOUND, rank_tools
+
+from .support import options_for
+
+VERBS = ("create", "list", "delete", "update", "find", "archive", "rename", "export")
+THINGS = ("invoice", "pull request", "calendar event", "customer", "deployment", "ticket", "mail", "report")
+
+
+class Thing(Tool):
+    """A tool like those of MCP servers: a name, two sentences and a few parameters."""
+
+    effect = "read"
+
+    def __init__(self, number: int) -> None:
+        verb, thing = VERBS[number % 8], THINGS[number // 8 % 8]
+        self.name = f"{verb}_{thing.replace(' ', '_')}_{number}"
+        self.description = (
+            f"{verb.title()} one {thing} of the workspace. Takes what the {thing} is about, and answers with it."
+        )
+        self.input_schema: Mapping[str, Any] = {
+            "type": "object",
+            "properties": {"title": {"type": "string", "description": f"The title of the {thing}."}},
+        }
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> str:
+        return f"{self.name} did it"
+
+
+def call(name: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+def told(provider: ScriptedProvider) -> list[list[str]]:
+    """The names of the tools that each request told."""
+    return [[tool["function"]["name"] for tool in request["tools"]] for request in provider.requests]
+
+
+class DeferredTest(unittest.IsolatedAsyncioTestCase):
+    def options(self, *turns: Any, count: int = 500, served: bool = False, **changes: Any) -> Any:
+        things = [Thing(number) for number in range(count)]
+        tools = {"tools": [], "mcp_servers": {"desk": McpServer(tools=things)}} if served else {"tools": things}
+        return options_for(ScriptedProvider(turns), **{**tools, **changes})
+
+    async def test_a_request_with_five_hundred_tools_is_hardly_larger_than_one_with_twenty(self) -> None:
+        for served in (False, True):
+            sizes = []
+            for count in (20, 500):
+                options = self.options("done", count=count, served=served)
+                await run(prompt="Go.", options=options)
+                sizes.append(len(json.dumps(options.provider.requests[0], default=str)))
+            self.assertLess(sizes[1], 1.3 * sizes[0], f"served: {served}")
+
+    async def test_what_was_found_is_told_behind_the_others_and_can_be_called(self) -> None:
+        name = Thing(11).name
+        for served in (False, True):
+            shown = f"mcp__desk__{name}" if served else name
+            turns = (call("ToolSearch", query="update a pull request"), call(shown, title="x"), "Done.")
+            options = self.options(*turns, count=100, served=served, max_context_tokens=40_000)
+            result = await run(prompt="Go.", options=options)
+            first, second, third = told(options.provider)
+            self.assertEqual(first, ["ToolSearch"])
+            self.assertEqual((second[0], shown in second, third), ("ToolSearch", True, second))
+            (loaded,) = [event for event in result.events if isinstance(event, ToolsLoaded)]
+            self.assertEqual((list(loaded.names), loaded.query), (second[1:], "update a pull request"))
+            last = [event.output for event in result.events if isinstance(event, ToolResult)][-1]
+            self.assertIn(f"{name} did it", str(last))
+            causes = [event.cause for event in result.events if isinstance(event, ModelContext)]
+            self.assertEqual(causes[0], "the session begins")
+            self.assertIn(f"+{shown}", causes[1])
+            self.assertEqual(find_mismatches(result.events), [])
+            self.assertTrue((await replay_events(result.events)).ok)
+
+    async def test_a_resumed_session_is_told_the_same_tools(self) -> None:
+        turns = (call("ToolSearch", query="archive a report"), call("ToolSearch", query="mail"), "Done.")
+        options = self.options(*turns, count=300, served=True)
+        first = await run(prompt="Go.", options=options)
+        again = replace(options, provider=ScriptedProvider(["Done."]), resume=first.session_id)
+        second = await run(prompt="More.", options=again)
+        self.assertEqual(told(again.provider)[0], told(options.provider)[-1])
+        self.assertEqual([e for e in second.events if isinstance(e, ModelContext)], [])
+        self.assertEqual([e for e in second.events if isinstance(e, UserMessage) and e.about], [])
+
+    async def test_a_tool_that_is_called_by_its_name_without_having_been_found_runs_and_is_told_from_then_on(
+        self,
+    ) -> None:
+        name = Thing(150).name
+        options = self.options(call(name, title="x"), "Done.", count=300)
+        result = await run(prompt="Go.", options=options)
+        self.assertEqual(told(options.provider), [["ToolSearch"], ["ToolSearch", name]])
+        (end,) = [event for event in result.events if isinstance(event, ToolResult)]
+        self.assertEqual((end.outcome, end.output), ("ok", f"{name} did it"))
+
+    async def test_what_may_not_be_called_is_not_allowed_by_having_been_found(self) -> None:
+        class Unsafe(Thing):
+            effect = "unsafe"
+
+        name = Unsafe(0).name
+        turns = (call("ToolSearch", query=name), call(name, title="x"), "Done.")
+        gate = PermissionGate(permission_mode="dontAsk")
+        tools = [Unsafe(number) for number in range(300)]
+        result = await run(prompt="Go.", options=self.options(*turns, permission_gate=gate, tools=tools))
+        self.assertEqual([event.outcome for event in result.events if isinstance(event, ToolResult)], ["ok", "denied"])
+
+    async def test_few_tools_or_small_ones_or_the_option_leave_all_of_them_told(self) -> None:
+        for count, changes in ((9, {"max_context_bytes": 3000}), (40, {}), (500, {"defer_tools": "off"})):
+            options = self.options("Done.", count=count, **changes)
+            await run(prompt="Go.", options=options)
+            self.assertEqual(len(told(options.provider)[0]), count)
+
+    async def test_a_server_that_withdraws_a_tool_leaves_the_others_where_they_are_and_the_log_names_it(self) -> None:
+        options = self.options("Done.", count=12, served=True)
+        first = await run(prompt="Go.", options=options)
+        fewer = {"desk": McpServer(tools=[Thing(number) for number in (0, 20, *range(2, 12))])}
+        again = replace(options, provider=ScriptedProvider(["Done."]), resume=first.session_id, mcp_servers=fewer)
+        second = await run(prompt="More.", options=again)
+        gone, new = (f"mcp__desk__{Thing(number).name}" for number in (1, 20))
+        (before,), (after,) = told(options.provider), told(again.provider)
+        self.assertEqual(after, [*(name for name in before if name != gone), new])
+        (context,) = [event for event in second.events if isinstance(event, ModelContext)]
+        self.assertEqual(context.cause, f"tools: +{new}, -{gone}")
+
+    async def test_the_model_hears_of_the_servers_whose_tools_can_be_found(self) -> None:
+        options = self.options("Done.", count=300, served=True, system_prompt="Be good.")
+        result = await run(prompt="Go.", options=options)
+        (note,) = [event.text for event in result.events if isinstance(event, UserMessage) and event.about]
+        self.assertIn("server desk: 300 tools (", note)
+        self.assertLess(len(note), 2500)
+
+
+class RankingTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.tools: list[Tool] = [Thing(number) for number in range(300)]
+
+    def test_exact_names_come_first_and_words_find_what_they_are_about(self) -> None:
+        name = self.tools[222].name
+        self.assertEqual(rank_tools(f"please use {name}", self.tools)[0].name, name)
+        for verb, thing in zip(VERBS, THINGS, strict=True):
+            best = rank_tools(f"{verb} some {thing}s", self.tools)[0]
+            self.assertTrue(best.name.startswith(f"{verb}_{thing.replace(' ', '_')}"), best.name)
+
+    def test_camel_case_plurals_and_parameters_are_words_too(self) -> None:
+        class Camel(Thing):
+            def __init__(self) -> None:
+                super().__init__(0)
+                self.name, self.description = "getHTTPStatusCodes", "Nothing else."
+                self.input_schema = {"properties": {"hostname": {"description": "Where the proxy stands."}}}
+
+        tools = [*self.tools, Camel()]
+        for query in ("status code", "http", "proxies proxy", "hostnames"):
+            self.assertEqual(rank_tools(query, tools)[0].name, "getHTTPStatusCodes", query)
+
+    def test_hostile_queries_and_definitions_cost_little_and_raise_nothing(self) -> None:
+        class Hostile(Thing):
+            def __init__(self) -> None:
+                super().__init__(0)
+                self.name, self.description = "x" * 60, "aA" * 1_000_000
+                self.input_schema = {"properties": ["no", "mapping"]}
+
+        rng = random.Random(1)
+        letters = "aA _-/()[]*\\\x00\u202e\ud800é中1"
+        for _ in range(50):
+            query = "".join(rng.choice(letters) for _ in range(500))
+            self.assertLessEqual(len(rank_tools(query, [*self.tools, Hostile()], MAX_FOUND)), MAX_FOUND)
+        self.assertEqual(rank_tools("", self.tools), [])
+        self.assertEqual(rank_tools("zzz", []), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
