@@ -56,6 +56,9 @@ class Lines:
 
     def feed(self, data: bytes) -> list[bytes | None]:
         """The lines that end in these bytes, without their ends and without blank ones; None is one that was too long."""
+        if not self._size and data.find(b"\n") == len(data) - 1 <= self._max_bytes:
+            whole = data.strip(b" \t\r\n")  # one whole line, as most are
+            return [whole] if whole else []
         *ends, rest = data.split(b"\n")
         lines: list[bytes | None] = []
         for end in ends:
@@ -179,7 +182,8 @@ class Peer:
 
     def _take_answer(self, message: Mapping[str, Any]) -> bool:
         """Hand an answer to who waits for it; False when it was withdrawn, had its answer, or was never asked."""
-        answer = self._waiting.get(message.get("id")) if _is_id(message.get("id")) else None
+        asked = message.get("id")
+        answer = self._waiting.get(asked) if asked.__class__ is int else None  # as all of ours are; True would be 1
         if answer is None or answer.done():
             return False
         if "result" in message:

@@ -30,6 +30,7 @@ _FILLER = regex(
 _KEPT_FREE = regex("[\u2065\ufff0-\ufff8\U000e0000-\U000e0fff]")
 _BLANKS = regex(rf" {{{MAX_BLANKS + 1},}}")
 _EMPTY_LINES = regex(r"\n(?:[ \t\r]*\n){4,}")
+_HIDDEN_ASCII = bytes({*range(32), 127} - set(b"\t\n"))
 _PAIR = regex("[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -79,7 +80,7 @@ def on_one_line(text: str, max_chars: int | None = None) -> str:
 
 def without_hidden(text: str) -> str:
     """The text without hidden letters; every end of line becomes a line feed, two halves of a letter become the letter."""
-    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+    if text.isascii() and len(text.encode().translate(None, _HIDDEN_ASCII)) == len(text):
         return text  # most texts are plain, and need not be looked at letter by letter
     if not text.isascii():
         text = _PAIR.sub(lambda pair: pair[0].encode("utf-16", "surrogatepass").decode("utf-16"), text)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import InvalidEventError
 from ..media import HEAD_BYTES, media_type_of, part_type_of, why_refused
-from ..providers.loose import as_mapping, as_text
+from ..providers.loose import as_list, as_mapping, as_text
 from ..serialization import dumps_json
 from ..text import without_hidden
 from ..tools.base import ToolOutput
@@ -21,6 +21,9 @@ from .definitions import clean_text
 
 # A structure of more than this is not kept a second time beside the text that says the same.
 MAX_KEPT_BYTES = 64 * 1024
+
+
+_PLAIN_RESULT, _PLAIN_PART = {"content", "resultType"}, {"type", "text"}
 
 
 class Content:
@@ -34,7 +37,7 @@ class Content:
     @property
     def text(self) -> str:
         """All texts in one."""
-        return "\n".join(self.texts)
+        return "\n".join(self.texts) if len(self.texts) != 1 else self.texts[0]
 
     @property
     def sendable(self) -> list[dict[str, Any]]:
@@ -44,9 +47,9 @@ class Content:
     def add(self, part: Any) -> None:
         """Take one part, of whatever type."""
         part = as_mapping(part)
-        kind = part.get("type")
+        kind, text = part.get("type"), part.get("text")
         if kind == "text":
-            self.texts.append(without_hidden(as_text(part.get("text"))))
+            self.texts.append(without_hidden(text) if isinstance(text, str) else "")
         elif kind in ("image", "audio"):
             self._add_bytes(as_text(part.get("data")), as_text(part.get("mimeType")), "")
         elif kind == "resource_link":
@@ -91,10 +94,20 @@ class Content:
             )
 
 
-def read_result(result: Mapping[str, Any]) -> ToolOutput:
+def read_result(result: Mapping[str, Any]) -> ToolOutput | str:
     """The result of a tool as ours. The model gets `content` when it says anything, else the structure."""
+    parts = as_list(result.get("content"))
+    if (
+        len(parts) == 1
+        and result.keys() <= _PLAIN_RESULT
+        and parts[0].__class__ is dict
+        and parts[0].keys() == _PLAIN_PART
+    ):
+        text = parts[0]["text"]
+        if parts[0]["type"] == "text" and isinstance(text, str):
+            return without_hidden(text)  # most results are one text
     content = Content()
-    for part in result["content"] if isinstance(result.get("content"), list) else []:
+    for part in parts:
         content.add(part)
     kept: dict[str, Any] = {"unknown": content.unknown} if content.unknown else {}
     structure = result.get("structuredContent")

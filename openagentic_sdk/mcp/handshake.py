@@ -150,10 +150,7 @@ async def _discover(session: Session, version: str) -> bool:
         spoken = newest_common(MODERN, versions_named(result, "supportedVersions"))
         if spoken is None:
             return False
-        session.version = spoken
-        session.introduced(result)
-        if isinstance(session.wire, HttpWire):
-            session.wire.version = spoken
+        session.introduced(spoken, result)
         return True
     return False
 
@@ -178,10 +175,7 @@ async def _initialize(session: Session) -> None:
     spoken = result.get("protocolVersion")
     if spoken not in LEGACY:
         raise _no_common_version(session, [str(spoken)[:40]])
-    session.version = spoken
-    session.introduced(result)
-    if isinstance(wire, HttpWire):
-        wire.version = spoken
+    session.introduced(spoken, result)
     await wire.peer.notify("notifications/initialized", {})
 
 

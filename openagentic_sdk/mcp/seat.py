@@ -282,10 +282,13 @@ class Seat:
         has no result and may not be repeated."""
         params = {"name": tool.name, "arguments": dict(arguments)}
         for is_last in (False, True):
-            session = await self.session()
+            session = self._session
+            if session is None or session.lost is not None:
+                session = await self.session()
             try:
-                if not isinstance(session.wire, HttpWire):
+                if session.is_stdio:
                     return await session.call("tools/call", params, hooks, begun)
+                assert isinstance(session.wire, HttpWire)
                 async with session.wire.copying(self._copied.get(tool.name)):
                     return await session.call("tools/call", params, hooks, begun)
             except McpError as error:

@@ -7,19 +7,18 @@ ends, its whole length, and the time that a person takes to answer the server's 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from ..errors import McpError, RpcError
-from ..frozen import frozen, mutable
+from ..frozen import frozen
 from ..jsonrpc import Peer
 from ..providers.loose import as_mapping
 from ..text import without_hidden
 from .http import HttpWire
+from .patience import Patience, Waiting
 from .protocol import METHOD_NOT_FOUND, MODERN, SERVER_INFO, modern_meta, read_message
 from .questions import Ask, elicit
 from .server_config import McpServer
@@ -45,33 +44,19 @@ class Hooks:
     ask: Ask | None = None
 
 
-@mutable
-class _Open:
-    """A request on its way. `asking` counts the questions that a person is answering."""
-
-    hooks: Hooks
-    timer: asyncio.Timeout
-    ends_at: float
-    idle_s: float
-    asking: int = 0
-
-    def sign_of_life(self) -> None:
-        """Begin to count the silence anew."""
-        now = asyncio.get_running_loop().time()
-        self.timer.reschedule(None if self.asking else min(now + self.idle_s, self.ends_at))
-
+_SILENT = Hooks()
 
 # The request in whose answer a message came, where the transport can tell.
-_current: ContextVar[_Open | None] = ContextVar("mcp_request", default=None)
+_current: ContextVar[Waiting[Hooks] | None] = ContextVar("mcp_request", default=None)
 
 
-@mutable
+@frozen
 class InputRound:
     """Where a call stands that a modern server answers with questions: what it wants to see again, and its questions."""
 
-    state: Any = None
-    requests: Mapping[str, Any] = field(default_factory=dict)
-    rounds: int = 0
+    state: Any
+    requests: Mapping[str, Any]
+    rounds: int
 
 
 class Session:
@@ -82,25 +67,18 @@ class Session:
         self.name = name
         self.settings = settings
         self.version = ""
+        self.is_modern = False
         self.capabilities: Mapping[str, Any] = {}
         self.server_info: Mapping[str, Any] = {}
         self.instructions = ""
         self.stale: set[str] = set()
         self.strays = 0
+        self.is_stdio = settings.kind == "stdio"
         self.wire: Wire | None = None
         self.when_lost: Callable[[], None] = lambda: None
         self._roots = roots
-        self._tokens = count(1)
-        self._open: dict[int, _Open] = {}
+        self._patience = Patience[Hooks]()
         self._listening: asyncio.Task[None] | None = None
-
-    @property
-    def is_modern(self) -> bool:
-        return self.version in MODERN
-
-    @property
-    def is_stdio(self) -> bool:
-        return isinstance(self.wire, StdioWire)
 
     @property
     def lost(self) -> McpError | None:
@@ -126,6 +104,7 @@ class Session:
 
     async def close(self) -> None:
         """End the conversation and whatever it needed."""
+        self._patience.close()
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait({self._listening})
@@ -136,38 +115,40 @@ class Session:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: Mapping[str, Any], hooks: Hooks | None = None) -> Mapping[str, Any]:
+    async def request(self, method: str, params: Mapping[str, Any], hooks: Hooks = _SILENT) -> Mapping[str, Any]:
         """Ask and give the result, an object. Raises `McpError`, with `in_flight` when the server may have acted upon it."""
         wire = self.wire
         assert wire is not None, "the handshake comes first"
         if wire.lost is not None:
             raise wire.lost
-        settings, now = self.settings, asyncio.get_running_loop().time()
-        ends_at = now + settings.call_timeout_s
-        meta = modern_meta(self.version) if self.is_modern else {}
-        token = 0
+        settings = self.settings
+        waiting = self._patience.begin(hooks, settings.idle_timeout_s, settings.call_timeout_s)
+        if self.is_modern or hooks.on_progress is not None:
+            meta = modern_meta(self.version) if self.is_modern else {}
+            params = {
+                **params,
+                "_meta": meta if hooks.on_progress is None else {**meta, "progressToken": waiting.token},
+            }
+        if not self.is_stdio:
+            _current.set(waiting)
         try:
-            async with asyncio.timeout_at(min(now + settings.idle_timeout_s, ends_at)) as timer:
-                if hooks is not None:
-                    token = next(self._tokens)
-                    meta["progressToken"] = token
-                    self._open[token] = _Open(hooks, timer, ends_at, settings.idle_timeout_s)
-                    _current.set(self._open[token])
-                result = await wire.peer.request(method, {**params, "_meta": meta} if meta else params)
-        except TimeoutError:
-            raise self._too_late(method, ends_at) from None
+            result = await wire.peer.request(method, params)
+        except asyncio.CancelledError:
+            if waiting.was_given_up():
+                raise self._too_late(method, waiting) from None
+            raise
         except RpcError as error:
             raise McpError(self._refusal(error), server=self.name, code=error.code, data=error.data) from error
         finally:
-            self._open.pop(token, None)
+            self._patience.end(waiting)
         if not isinstance(result, dict):
             raise self._misbehaves(f"answered {method} with no object")
         return result
 
-    def _too_late(self, method: str, ends_at: float) -> McpError:
+    def _too_late(self, method: str, waiting: Waiting[Hooks]) -> McpError:
         settings = self.settings
         said = f"was silent in {method} for {settings.idle_timeout_s:g} s (idle_timeout_s)"
-        if asyncio.get_running_loop().time() >= ends_at:
+        if asyncio.get_running_loop().time() >= waiting.ends_at:
             said = f"was not done with {method} after {settings.call_timeout_s:g} s (call_timeout_s)"
         return self._misbehaves(f"{said}, and was told to stop")
 
@@ -177,25 +158,35 @@ class Session:
     def _refusal(self, error: RpcError) -> str:
         return f"the server {self.name} refused: {without_hidden(str(error))[:2000]} ({error.code})"
 
-    async def call(
+    def call(
         self, method: str, params: Mapping[str, Any], hooks: Hooks, begun: InputRound | None = None
-    ) -> Mapping[str, Any]:
+    ) -> Coroutine[Any, Any, Mapping[str, Any]]:
         """Like `request`, and answer what a modern server needs to know before it gives its result.
 
         `begun` goes on with a call that was left while its questions were open.
         """
-        at = begun or InputRound()
+        return (
+            self._call_in_rounds(method, params, hooks, begun)
+            if self.is_modern
+            else self.request(method, params, hooks)
+        )
+
+    async def _call_in_rounds(
+        self, method: str, params: Mapping[str, Any], hooks: Hooks, at: InputRound | None
+    ) -> Mapping[str, Any]:
         while True:
-            answers = await self._answers(at, hooks) if at.rounds else {}
-            result = await self.request(method, {**params, **answers}, hooks)
+            answers = {} if at is None else await self._answers(at, hooks)
+            result = await self.request(method, {**params, **answers} if answers else params, hooks)
             kind = result.get("resultType", "complete")
             if kind == "complete":
                 return result
-            if kind != "input_required" or not self.is_modern:
+            if kind != "input_required":
                 raise self._misbehaves(f"gave a result of the unknown type {kind!r:.60}")
-            if at.rounds == MAX_ROUNDS:
-                raise self._misbehaves(f"asked {MAX_ROUNDS} times and wants to know still more")
-            at = InputRound(result.get("requestState"), as_mapping(result.get("inputRequests")), at.rounds + 1)
+            rounds = 1 if at is None else at.rounds + 1
+            if rounds > MAX_ROUNDS:
+                text = f"the server {self.name} asked {MAX_ROUNDS} times and wants to know still more"
+                raise McpError(text, server=self.name)
+            at = InputRound(result.get("requestState"), as_mapping(result.get("inputRequests")), rounds)
 
     async def _answers(self, at: InputRound, hooks: Hooks) -> dict[str, Any]:
         """What a call is repeated with: the answers under the server's keys, and its state as it came."""
@@ -216,20 +207,17 @@ class Session:
         if method == "ping":
             return {}
         # Over a pipe nothing says for which call a server asks: the newest one that can ask is taken.
-        asking = [call for call in self._open.values() if call.hooks.ask is not None]
+        asking = [waiting for waiting in self._patience.open.values() if waiting.about.ask is not None]
         tied = _current.get()
         current = tied if tied in asking else asking[-1] if asking else None
         if current is None:
             return await self._answer(method, params, None, None)
-        current.asking += 1
-        current.sign_of_life()
-        began = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time
+        current.pause(now())
         try:
-            return await self._answer(method, params, current.hooks.ask, None)
+            return await self._answer(method, params, current.about.ask, None)
         finally:
-            current.asking -= 1
-            current.ends_at += asyncio.get_running_loop().time() - began
-            current.sign_of_life()
+            current.go_on(now())
 
     async def _answer(self, method: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any) -> Any:
         if method == "roots/list":
@@ -244,14 +232,14 @@ class Session:
         if method != "notifications/progress":
             return
         token = params.get("progressToken")
-        known = self._open.get(token) if isinstance(token, int) else None
+        known = self._patience.open.get(token) if isinstance(token, int) else None
         if known is None:
             return
-        known.sign_of_life()
+        known.hear(asyncio.get_running_loop().time())
         done, total, text = params.get("progress"), params.get("total"), params.get("message")
-        if known.hooks.on_progress is not None and isinstance(done, int | float):
+        if known.about.on_progress is not None and isinstance(done, int | float):
             message = without_hidden(text)[:500] if isinstance(text, str) else ""
-            await known.hooks.on_progress(done, total if isinstance(total, int | float) else None, message)
+            await known.about.on_progress(done, total if isinstance(total, int | float) else None, message)
 
     def _on_stray(self, reason: str, line: bytes) -> None:
         self.strays += 1
@@ -309,8 +297,11 @@ class Session:
             params = {"cursor": cursor}
         return entries, f"{method} has more than {MAX_PAGES} pages: the rest is left out"
 
-    def introduced(self, result: Mapping[str, Any]) -> None:
-        """Take what a server says of itself when it is first asked."""
+    def introduced(self, version: str, result: Mapping[str, Any]) -> None:
+        """Speak this version from now on, and take what a server says of itself when it is first asked."""
+        self.version, self.is_modern = version, version in MODERN
+        if isinstance(self.wire, HttpWire):
+            self.wire.version = version
         self.capabilities = as_mapping(result.get("capabilities"))
         said = result.get("serverInfo") or as_mapping(result.get("_meta")).get(SERVER_INFO)
         self.server_info = {

@@ -137,6 +137,7 @@ class StdioWire:
             self._loop.add_writer(self._fds["in"], self._flush)
 
     def _write(self, data: bytes | bytearray) -> int:
+        """Write what goes; how much that was."""
         try:
             return os.write(self._fds["in"], data)
         except BlockingIOError:

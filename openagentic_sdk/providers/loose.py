@@ -15,11 +15,17 @@ def _finite(text: str) -> float | None:
 
 # Python reads NaN, Infinity and 1e999, which are no JSON and could be written to no log.
 _DECODER = json.JSONDecoder(parse_constant=lambda name: None, parse_float=_finite)
+# What the decoder calls in the end, without its search for blanks around the value.
+_scan = vars(_DECODER)["scan_once"]
 
 
 def read_json(text: str) -> Any:
     """The value of a JSON text, null in the place of numbers that JSON cannot say. Raises `ValueError`."""
-    return _DECODER.decode(text)
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:
+        return _DECODER.decode(text)  # blanks in front of it, or the error in words
+    return value if end == len(text) else _DECODER.decode(text)
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:

@@ -1,0 +1,115 @@
+"""What a call of an MCP server's tool costs this process beside a bare pipe and `json`, and how long many servers take to
+come."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from openagentic_sdk.mcp.seat import Seat
+from openagentic_sdk.mcp.server_config import McpServer
+from openagentic_sdk.mcp.servers import Servers
+from openagentic_sdk.tools.base import ToolContext
+
+from . import Row
+
+BATCHES, CALLS = 60, 100
+SERVERS, SLEEP_S = 20, 1
+TEXT = "tea " * 512
+
+# The cheapest server there is: it answers in the order in which it is asked.
+_SERVER = """
+import json, sys, time
+time.sleep(float(sys.argv[1]))
+RESULTS = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}},
+    "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+}
+for line in sys.stdin.buffer:
+    message = json.loads(line)
+    method, asked = message["method"], message.get("id")
+    if method == "tools/call":
+        answer = {"result": {"content": [{"type": "text", "text": message["params"]["arguments"]["text"]}]}}
+    elif method in RESULTS:
+        answer = {"result": RESULTS[method]}
+    else:
+        answer = {"error": {"code": -32601, "message": method}}
+    if asked is not None:
+        sys.stdout.buffer.write(json.dumps({"jsonrpc": "2.0", "id": asked, **answer}).encode() + b"\\n")
+        sys.stdout.buffer.flush()
+"""
+ARGUMENTS = ["-I", "-S", "-c", _SERVER]
+
+
+def rows() -> list[Row]:
+    return [asyncio.run(_call_row()), asyncio.run(_start_row())]
+
+
+async def _call_row() -> Row:
+    """Our call and the bare one in turns, and the cheapest batch of each: a busy moment falls on both."""
+    seat = Seat("bench", McpServer(command=sys.executable, args=[*ARGUMENTS, "0"]), str(Path.cwd()), [], None, None)
+    seat.start()
+    await seat.ready()
+    [tool] = seat.tools
+    context = ToolContext()
+    bare = _bare_server()
+    assert bare.stdin is not None and bare.stdout is not None
+    sending, answers = bare.stdin.fileno(), os.fdopen(os.dup(bare.stdout.fileno()), "rb")
+
+    async def call_bare() -> None:
+        message = {"name": "echo", "arguments": {"text": TEXT}}
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": message})
+        os.write(sending, line.encode() + b"\n")
+        json.loads(answers.readline())
+
+    async def call_ours() -> None:
+        await tool.run({"text": TEXT}, context)
+
+    try:
+        pairs = [(await _cpu_s(call_bare), await _cpu_s(call_ours)) for _ in range(BATCHES)]
+    finally:
+        answers.close()
+        bare.stdin.close()
+        bare.wait()
+        bare.stdout.close()
+        await seat.close()
+    floor, ours = (min(column) * 1e6 / CALLS for column in zip(*pairs, strict=True))
+    return Row("a call over stdio, CPU of this process", ours, "us", ours / floor, "a pipe and json", "ratio <= 2")
+
+
+def _bare_server() -> subprocess.Popen[bytes]:
+    command = [sys.executable, *ARGUMENTS, "0"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+
+async def _cpu_s(call: Callable[[], Awaitable[None]]) -> float:
+    began = time.process_time()
+    for _ in range(CALLS):
+        await call()
+    return time.process_time() - began
+
+
+async def _start_row() -> Row:
+    one, many = await _ready_s(1), await _ready_s(SERVERS)
+    name = f"{SERVERS} servers that sleep {SLEEP_S} s, ready after one of them"
+    return Row(name, many - one, "s", bar="value <= 2")
+
+
+async def _ready_s(count: int) -> float:
+    settings = McpServer(command=sys.executable, args=[*ARGUMENTS, str(SLEEP_S)])
+    servers = Servers({f"s{number}": settings for number in range(count)}, cwd=str(Path.cwd()))
+    began = time.perf_counter()
+    servers.hold()
+    await servers.ready()
+    spent = time.perf_counter() - began
+    came = sum(event is not None and event.state == "started" for event in servers.states().values())
+    await servers.release()
+    if came != count:
+        raise RuntimeError(f"{came} of {count} servers came")
+    return spent

@@ -1,0 +1,100 @@
+"""How long requests may take: one timer for all that are on their way, since most of them are over long before it rings.
+
+A request is given up when the server was silent for too long, or when it takes too long at all. The time in which a person
+answers the server's question counts for neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Waiting(Generic[T]):
+    """A request on its way, and the task that waits for it; `about` is whatever belongs to it, `token` its number."""
+
+    def __init__(
+        self, token: int, task: asyncio.Task[object], about: T, idle_s: float, ends_at: float, now: float
+    ) -> None:
+        self.token = token
+        self.about = about
+        self.is_late = False
+        self.ends_at = ends_at
+        self._task = task
+        self._before = task.cancelling()
+        self._idle_s = idle_s
+        self._heard_at = now
+        self._asked_at: float | None = None
+        self._asking = 0
+
+    @property
+    def due(self) -> float | None:
+        """When it is given up, unless the server says something; None while a person is asked."""
+        return None if self._asked_at is not None else min(self._heard_at + self._idle_s, self.ends_at)
+
+    def hear(self, now: float) -> None:
+        """The server gave a sign of life."""
+        self._heard_at = now
+
+    def pause(self, now: float) -> None:
+        """A person is asked."""
+        self._asking += 1
+        self._asked_at = self._asked_at or now
+
+    def go_on(self, now: float) -> None:
+        """The person has answered."""
+        self._asking -= 1
+        if self._asking == 0 and self._asked_at is not None:
+            self.ends_at += now - self._asked_at
+            self._asked_at, self._heard_at = None, now
+
+    def give_up(self) -> None:
+        """Wake the task that waits."""
+        self.is_late = True
+        self._task.cancel()
+
+    def was_given_up(self) -> bool:
+        """Whether the cancellation that the task just met is ours alone; it is taken back then."""
+        return self.is_late and self._task.uncancel() <= self._before
+
+
+class Patience(Generic[T]):
+    """The requests of one connection."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, Waiting[T]] = {}
+        self._tokens = count(1)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, about: T, idle_s: float, total_s: float) -> Waiting[T]:
+        """A request goes out now; `end` it."""
+        loop = asyncio.get_running_loop()
+        task, now = asyncio.current_task(loop), loop.time()
+        assert task is not None, "a request is made by a task"
+        waiting = Waiting(next(self._tokens), task, about, idle_s, now + total_s, now)
+        self.open[waiting.token] = waiting
+        if self._timer is None:
+            self._timer = loop.call_at(now + min(idle_s, total_s), self._look)
+        return waiting
+
+    def end(self, waiting: Waiting[T]) -> None:
+        """The request is over."""
+        del self.open[waiting.token]
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for waiting in list(self.open.values()):
+            if waiting.due is not None and waiting.due <= now and not waiting.is_late:
+                waiting.give_up()
+        # One that waits for a person is looked at again when everything else is.
+        dues = [waiting.due or now + 1.0 for waiting in self.open.values() if not waiting.is_late]
+        self._timer = loop.call_at(min(dues), self._look) if dues else None
