@@ -1,27 +1,28 @@
 """The command in odd surroundings: a user without a home folder, a Python that is too old."""
 
+from __future__ import annotations
+
+import contextlib
+import io
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.cli.main import main
+
+try:
+    import pwd
+except ImportError:  # Windows knows no uids
+    pwd = None  # type: ignore[assignment]
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# A container's uid that no user file knows, and no HOME.
-UNKNOWN_UID = """
-import os, pwd, sys
-def getpwuid(uid):
-    raise KeyError(f"getpwuid(): uid not found: {uid}")
-pwd.getpwuid = getpwuid
-from openagentic_sdk.cli.main import main
-sys.exit(main(sys.argv[1:]))
-"""
 
-
-@unittest.skipIf(os.name == "nt", "Windows knows no uids")
+@unittest.skipIf(pwd is None, "Windows knows no uids")
 class NoHome(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -32,17 +33,21 @@ class NoHome(unittest.TestCase):
         (planted / "settings.json").write_text('{"model": "planted", "permissions": {"allow": ["Bash(*)"]}}')
         (planted / "CLAUDE.md").write_text("planted")
 
-    def command(self, *argv: str) -> "subprocess.CompletedProcess[str]":
-        keep = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAGENTIC_", "CLAUDE_"))}
-        keep.pop("HOME", None)
-        return subprocess.run(
-            [sys.executable, "-c", UNKNOWN_UID, *argv],
-            cwd=self.folder,
-            env={**keep, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+    def command(self, *argv: str) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr in a container whose uid no user file knows, without HOME."""
+        out, err = io.StringIO(), io.StringIO()
+        before, getpwuid = dict(os.environ), pwd.getpwuid
+        for name in [name for name in os.environ if name == "HOME" or name.startswith(("OPENAGENTIC_", "CLAUDE_"))]:
+            del os.environ[name]
+        pwd.getpwuid = _unknown
+        try:
+            with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = main(argv)
+        finally:
+            pwd.getpwuid = getpwuid
+            os.environ.clear()
+            os.environ.update(before)
+        return code, out.getvalue(), err.getvalue()
 
     def test_what_needs_no_home_works(self) -> None:
         sources = ("--setting-sources", "user,project")
@@ -52,19 +57,21 @@ class NoHome(unittest.TestCase):
             ("doctor",),
             ("skills", "list"),
         ):
-            done = self.command(*argv)
             with self.subTest(argv):
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
-                self.assertNotIn("planted", done.stdout)
+                code, out, err = self.command(*argv)
+                self.assertEqual((code, err), (0, ""))
+                self.assertNotIn("planted", out)
 
     def test_what_needs_one_says_so_in_one_sentence(self) -> None:
         for argv in (("run", "--script", "script.json", "hi"), ("sessions", "list"), ("trust", "list")):
-            done = self.command(*argv)
             with self.subTest(argv):
-                self.assertEqual(done.returncode, 2)
-                self.assertRegex(
-                    done.stderr, r"\Aopenagentic-sdk: this user has no home folder .*OPENAGENTIC_SDK_HOME.*\n\Z"
-                )
+                code, _, err = self.command(*argv)
+                self.assertEqual(code, 2)
+                self.assertRegex(err, r"\Aopenagentic-sdk: this user has no home folder .*OPENAGENTIC_SDK_HOME.*\n\Z")
+
+
+def _unknown(uid: int) -> Any:
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
 
 
 class OldPython(unittest.TestCase):
