@@ -131,6 +131,7 @@ class EditorAgent:
             self.peer,
             name=on_one_line(name, 60) if isinstance(name, str) and name else "editor",
             has_forms=isinstance(_object(can, "elicitation").get("form"), Mapping),
+            reads_files=_object(can, "fs").get("readTextFile") is True,
             takes_notices=isinstance(sessions.get("notices"), Mapping),
             takes_compaction=isinstance(sessions.get("compaction"), Mapping),
         )

@@ -90,7 +90,7 @@ def describe_call(name: str, input: Mapping[str, Any], cwd: str) -> Json:
     """The fields of a call as it is asked for: `title`, `kind`, and where they apply `content`, `locations`, `rawInput`."""
     name, path = on_one_line(name, 80), input.get("file_path", input.get("notebook_path"))
     fields: Json = {"title": f"{name} {describe_input(name, input, cwd)}".strip(), "kind": KINDS.get(name, "other")}
-    place = _absolute(path, cwd)
+    place = place_of(path, cwd)
     if place is not None:
         line = input.get("offset")
         is_line = name == "Read" and isinstance(line, int) and 0 < line < 1 << 31
@@ -166,7 +166,7 @@ def is_small(value: Any) -> bool:
     return len(text) <= MAX_RAW_CHARS and nesting(value) <= MAX_RAW_DEPTH
 
 
-def _absolute(path: Any, cwd: str) -> str | None:
+def place_of(path: Any, cwd: str) -> str | None:
     """The absolute path that a call names; None for one that no editor could open or that hides letters."""
     if not isinstance(path, str) or not path or len(path) > 4096 or any(map(is_hidden, path)):
         return None

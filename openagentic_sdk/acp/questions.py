@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import ToolError
 from ..events import UserQuestion
-from ..files import read_snapshot
 from ..text import on_one_line
+from .buffers import saved_text
 from .calls import Json, content, describe_call, diffs, fenced
 from .view import MAX_OLD_BYTES, Call
 
@@ -28,7 +26,7 @@ def permission_params(question: UserQuestion, call: Call | None, cwd: str) -> Js
     )
     if fields["kind"] == "edit" and "locations" in fields and isinstance(input, Mapping):
         path = fields["locations"][0]["path"]
-        fields["content"] = diffs(str(name), input, path, _old_text(path))
+        fields["content"] = diffs(str(name), input, path, saved_text(path, MAX_OLD_BYTES))
     if "content" not in fields:
         lines = details.get("preview")
         text = "\n".join(map(str, lines)) if isinstance(lines, Sequence) and not isinstance(lines, str) else ""
@@ -47,15 +45,6 @@ def _options(question: UserQuestion) -> list[Json]:
         options.append(("always", f"Allow in this session: {on_one_line(rules, 120)}", "allow_always"))
     options += [("no", "Reject", "reject_once"), (STOP, "Reject and stop", "reject_once")]
     return [{"optionId": name, "name": label, "kind": kind} for name, label, kind in options]
-
-
-def _old_text(path: str) -> str | None:
-    """What the file to be replaced holds, for the person who decides; None when there is none that can be shown."""
-    try:
-        found = read_snapshot(os.path.realpath(path), MAX_OLD_BYTES)
-        return None if found is None else found.data.decode()
-    except (OSError, ValueError, ToolError):
-        return None  # the tool will say what is wrong with it
 
 
 def chosen(result: Any, options: Sequence[Json]) -> str | None:

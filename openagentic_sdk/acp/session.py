@@ -14,6 +14,7 @@ from ..client import AgentClient
 from ..errors import OptionsError, RpcError, SessionError
 from ..events import AssistantMessage, Event, FileKept, ModelResponse, Result, UserAnswer, UserQuestion
 from ..frozen import frozen
+from ..hooks.engine import HookEngine
 from ..jsonrpc import INTERNAL_ERROR, Peer
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
@@ -21,6 +22,7 @@ from ..permissions.policy import PermissionMode
 from ..runtime.prompt import Said
 from ..sessions.base import SessionStore
 from ..threads import run_in_thread
+from .buffers import unsaved_guard
 from .calls import Json
 from .questions import (
     NO_ANSWER,
@@ -60,6 +62,7 @@ class Editor:
     name: str = "editor"
     has_forms: bool = False
     opens_addresses: bool = False
+    reads_files: bool = False
     takes_notices: bool = False
     takes_compaction: bool = False
 
@@ -85,6 +88,10 @@ class EditorSession:
         gate = (options.permission_gate or PermissionGate()).forgetful()
         gate.user_answerer = self._ask
         self.options = replace(options, permission_gate=gate)
+        if editor.reads_files:
+            hooks = options.hooks or HookEngine()
+            guard = unsaved_guard(lambda path: self._request("fs/read_text_file", {"path": path}))
+            self.options = replace(self.options, hooks=replace(hooks, pre_tool_use=(*hooks.pre_tool_use, guard)))
         assert isinstance(options.session_store, SessionStore), "whoever makes the options has opened it"
         self._store = options.session_store
         self._editor = editor
