@@ -14,8 +14,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ..assemble import configured_servers, mcp_home
 from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
 from ..frozen import frozen
+from ..project.project import Project
 from ..providers.base import Done, ModelOutput, TextDelta
 from ..providers.openai_compatible import OpenAICompatibleProvider
 from ..providers.wire.http import HttpTransport
@@ -69,7 +71,8 @@ class Finding:
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
         "doctor",
-        description="Say which sandbox this machine gives and which files a run in this folder reads; with --base-url, "
+        description="Say which sandbox this machine gives and which files a run in this folder reads, and try the MCP "
+        "servers that they name, as far as somebody agreed to them; with --base-url, "
         "ask an OpenAI-compatible endpoint a few small things too and say what works there. "
         "Exit code 1 when an agent cannot run on that endpoint.",
     )
@@ -92,15 +95,31 @@ def run(args: argparse.Namespace) -> int:
         surroundings.show(screen, around)
         for notice in notices:
             screen.line(f"store: {on_one_line(notice, 500)}")
+    servers = _try_servers(screen, around.project, is_json=args.json)
     model, findings = _ask_endpoint(args) if args.base_url else (None, [])
     works = all(finding.works for finding in findings if finding.needed)
     if args.json:
         rows = [asdict(finding) for finding in findings]
         endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
-        print(json.dumps({**endpoint, **surroundings.as_json(around), "store": notices}))
+        print(json.dumps({**endpoint, **surroundings.as_json(around), "store": notices, "servers": servers}))
     elif args.base_url:
         _print(screen, args.base_url, model, findings, works)
     return OK if works else FAILED
+
+
+def _try_servers(screen: Screen, project: Project, *, is_json: bool) -> list[dict[str, Any]]:
+    """What became of each MCP server that files name; told in lines, unless it is for JSON."""
+    configured = configured_servers(project)
+    if configured is None:
+        return []
+    from .servers.here import Here
+    from .servers.reach import look_at
+
+    found = [one for one in configured.found if one.state != "disabled"]
+    lines, rows = look_at(Here(screen, project, mcp_home()), found)
+    for line in () if is_json else lines:
+        screen.line(f"server: {line}" if not line.startswith(" ") else line)
+    return rows
 
 
 def _store_notices(named: str | None) -> list[str]:

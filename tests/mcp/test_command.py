@@ -120,6 +120,16 @@ class ConsentTest(McpCase):
         self.assertEqual(len(log.read_text().splitlines()), count)
         self.assertEqual(self.json("get", "small", code=FAILED)["changes"][:1], ["- with the variable A=b"])
 
+    def test_doctor_tries_what_was_agreed_to_and_nothing_else(self) -> None:
+        log = self.folder / "log"
+        self.name_in_project(small=self.entry(str(log)))
+        code, out, _ = self.command("doctor", "--json")
+        self.assertEqual([(row["name"], row["works"]) for row in json.loads(out)["servers"]], [("small", None)])
+        self.assertFalse(log.exists())
+        self.mcp("trust", "small")
+        code, out, _ = self.command("doctor")
+        self.assertEqual((code, "server: yes small: stdio, 2025-11-25, 1 tools" in out), (OK, True), out)
+
     def test_tools_that_change_wait_for_consent_too(self) -> None:
         self.name_in_project(small=self.entry())
         self.mcp("trust", "small")

@@ -109,18 +109,26 @@ def _tried(name: str, event: McpServerChanged | None, noting: _Noting) -> Tried:
     return Tried(name, event, noting.tools, changes)
 
 
+def look_at(here: Here, found: Sequence[Configured]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Start those that may start, for a moment: what is to be said of all of them, in lines and as JSON."""
+    able = [one for one in found if one.server is not None]
+    tried = asyncio.run(try_servers(here.home, able, here.project.cwd)) if able else []
+    lines, rows = [line for one in tried for line in one.lines(here.screen)], [one.row() for one in tried]
+    for one in found:
+        if one.server is None:
+            lines.append(
+                f"{here.screen.styled('-  ', 'yellow')} {visible(one.entry.name)}: {on_one_line(one.reason, 600)}"
+            )
+            rows.append({"name": one.entry.name, "works": None, "state": one.state, "error_message": one.reason})
+    return lines, rows
+
+
 def test(args: argparse.Namespace, here: Here) -> int:
     """Exit code 1 when one that was named, or of all that may start one, does not answer."""
     found = [here.find(name) for name in args.names] or [
         one for one in here.configured().found if one.state != "disabled"
     ]
-    able = [one for one in found if one.server is not None]
-    tried = asyncio.run(try_servers(here.home, able, here.project.cwd)) if able else []
-    others = [one for one in found if one.server is None]
-    lines = [line for one in tried for line in one.lines(here.screen)]
-    lines += [f"{here.screen.styled('-  ', 'yellow')} {visible(one.entry.name)}: {one.reason}" for one in others]
-    rows = [one.row() for one in tried]
-    rows += [{"name": one.entry.name, "works": None, "state": one.state, "error_message": one.reason} for one in others]
+    lines, rows = look_at(here, found)
     here.tell(args.json, {"servers": rows}, *(lines or ["no servers here"]))
-    is_missing = any(one.entry.name in args.names or one.state == "unusable" for one in others)
-    return FAILED if is_missing or not all(one.works for one in tried) else OK
+    is_missing = any(row["works"] is None and (args.names or row["state"] == "unusable") for row in rows)
+    return FAILED if is_missing or any(row["works"] is False for row in rows) else OK
