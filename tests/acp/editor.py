@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,8 @@ class Editor:
     ) -> None:
         self.store = store or MemorySessionStore()
         self.folder = folder or tempfile.mkdtemp(prefix="acp-")
+        if folder is None:
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.messages: list[dict[str, Any]] = []
         self.answers = dict(answers or {})
         self.saw: Callable[[dict[str, Any]], None] = lambda message: None
