@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -26,6 +27,7 @@ from ..frozen import frozen
 from ..patterns import regex
 from ..serialization import dumps_event, dumps_time, loads_event
 from ..text import printable
+from .checkpoint import open_view, seal_view
 from .folds.search import SearchHit, scan_events, search_words
 from .folds.summary import (
     SessionSummary,
@@ -37,6 +39,8 @@ from .folds.summary import (
 )
 from .folds.view import KeptView
 from .log.line import EncodedEvents, encode_event, encode_events, stamp_event
+from .request import json_sha256
+from .seal import Seal
 from .waiting import Waiting
 
 MAX_ID_CHARS = 200
@@ -107,6 +111,11 @@ class SessionStore(Waiting, ABC):
     is_remote: ClassVar[bool] = False
     durability: str = "memory"
 
+    @cached_property
+    def seal(self) -> Seal:
+        """Makes and checks the digests of what is kept beside logs; by default with the key of this installation."""
+        return Seal()
+
     # --- the core ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -160,9 +169,37 @@ class SessionStore(Waiting, ABC):
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
         """What a run kept of its view behind the last compaction, and the events behind that; None, and all events, when
-        nothing was kept or what was kept is not this installation's.
+        nothing was kept or what was kept is not this installation's, or not of this log.
         """
+        found = open_view(self.seal, session_id, self.read_checkpoint(session_id))
+        if found is not None:
+            place, kept = found
+            if place.get("event") == self._digest_of_event(session_id, place["seq"]):
+                return kept, self.iter_events(session_id, after_seq=place["seq"])
         return None, self.iter_events(session_id)
+
+    def keep_view(self, session_id: str, kept: KeptView) -> None:
+        """Keep a view for the next resume. What cannot be kept is left out: it is a cache."""
+        with suppress(SessionError):
+            place = {"seq": kept.horizon, "event": self._digest_of_event(session_id, kept.horizon)}
+            data = seal_view(self.seal, session_id, place, kept)
+            if data is not None:
+                self.keep_checkpoint(session_id, data)
+
+    def _digest_of_event(self, session_id: str, seq: int) -> str | None:
+        """What tells the log up to an event from another log: the digest of that event, whose place and time are its own."""
+        for event in self.iter_events(session_id, after_seq=seq - 1, limit=1):
+            return json_sha256(dumps_stored(event))
+        return None
+
+    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
+        """Keep these bytes beside the log in the place of earlier ones: a cache that goes with the session and that no copy,
+        import or archive brings along. A store need not keep any.
+        """
+
+    def read_checkpoint(self, session_id: str) -> bytes | None:
+        """What `keep_checkpoint` was given last; None when there is nothing any more."""
+        return None
 
     def append_events(
         self, session_id: str, events: Sequence[Event], *, expected_seq: int | None = None

@@ -36,6 +36,7 @@ from .base import (
     stamp_events,
 )
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
+from .folds.view import KeptView
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
 from .stores.per_process import check_open
 
@@ -48,6 +49,7 @@ class _Session:
     updated: int
     lines: list[str] = field(default_factory=list)
     blobs: dict[str, bytes] = field(default_factory=dict)
+    checkpoint: bytes | None = None
     epoch: int = 0
     held: bool = False
 
@@ -163,6 +165,12 @@ class MemorySessionStore(SessionStore):
         created_at = self._clock.now() if created_at is None else created_at
         return self._add(session_id, created_at, dumps_json(dict(metadata or {})), kept, stored)
 
+    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
+        self._session(session_id).checkpoint = data
+
+    def read_checkpoint(self, session_id: str) -> bytes | None:
+        return self._session(session_id).checkpoint
+
     def _add(
         self, session_id: str, created_at: float, metadata: str, events: list[Event], blobs: dict[str, bytes]
     ) -> str:
@@ -219,6 +227,9 @@ class _MemoryWriter(SessionWriter):
     def append(self, events: Sequence[Event]) -> list[Event]:
         check_open(self.session_id, self._open)
         return self._store._append(self, self._session, events)
+
+    def keep_view(self, kept: KeptView) -> None:
+        self._store.keep_view(self.session_id, kept)
 
     def close(self) -> None:
         if self._open:

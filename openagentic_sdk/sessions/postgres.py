@@ -183,6 +183,18 @@ class PostgresSessionStore(RemoteStore):
             raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
         return bytes(row[0])
 
+    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
+        command = (
+            "INSERT INTO openagentic_checkpoints (session, data) VALUES (%s, %s) "
+            "ON CONFLICT (session) DO UPDATE SET data = EXCLUDED.data"
+        )
+        self._call(session_id, lambda db: db.execute(command, (self._position_on(db, session_id).key, data)))
+
+    def read_checkpoint(self, session_id: str) -> bytes | None:
+        command = "SELECT data FROM openagentic_checkpoints JOIN openagentic_sessions ON session = key WHERE id = %s"
+        row = self._call(session_id, lambda db: db.execute(command, (session_id,)).fetchone())
+        return bytes(row[0]) if row else None
+
     # --- what a database does better ---------------------------------------------------------------------------------
 
     def list_blobs(self, session_id: str) -> list[str]:

@@ -4,7 +4,8 @@ Every change is one Lua script, so the server makes it whole or not at all. An a
 writer and at the `seq` that it expects. A server may keep everything in memory only, or delete keys when its memory is full;
 `durability` and `durability_notice` say so, and a session that lost keys is damaged, never empty.
 
-    {openagentic}:head:<id>       hash: key, created_at, metadata, epoch, holder, revision, updated, summary, last_seq, blobs
+    {openagentic}:head:<id>       hash: key, created_at, metadata, epoch, holder, revision, updated, summary, last_seq,
+                                  blobs, checkpoint
     {openagentic}:log:<id>        list: the events as JSON, number `seq` at place `seq - 1`
     {openagentic}:blobs:<id>      hash: sha256 to bytes
     {openagentic}:by:<what>       sorted set: ids by when they were last written to
@@ -41,7 +42,7 @@ from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
 from .stores.redis_link import RedisServer, driver, join_server, leave_server, run, without_prefix
-from .stores.redis_scripts import APPEND, CHANGE, CLAIM, CREATE, DELETE, POSITION, PUT_BLOB, STAGE, STAGE_COPY
+from .stores.redis_scripts import APPEND, CHANGE, CLAIM, CREATE, DELETE, KEEP, POSITION, PUT_BLOB, STAGE, STAGE_COPY
 from .stores.remote import Batch, RemoteStore
 
 DEFAULT_PREFIX = "openagentic"
@@ -166,6 +167,13 @@ class RedisSessionStore(RemoteStore):
         return bytes(data)
 
     # --- what the server does better ---------------------------------------------------------------------------------
+
+    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
+        self._call(session_id, partial(run, KEEP, [self._key("head", session_id)], [data]))
+
+    def read_checkpoint(self, session_id: str) -> bytes | None:
+        data = self._call(session_id, lambda client: client.hget(self._key("head", session_id), "checkpoint"))
+        return bytes(data) if data is not None else None
 
     def list_blobs(self, session_id: str) -> list[str]:
         self._position(session_id)

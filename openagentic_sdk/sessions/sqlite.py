@@ -40,6 +40,7 @@ from .base import (
 )
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
+from .folds.view import KeptView
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .log.line import is_barrier
 from .stores.database import DatabaseStore, Position, changed_metadata
@@ -181,6 +182,17 @@ class SqliteSessionStore(DatabaseStore):
     def remove_messages(self, numbers: Collection[int]) -> None:
         with self._file.transaction() as db:
             db.executemany("DELETE FROM messages WHERE number = ?", [(number,) for number in numbers])
+
+    def keep_checkpoint(self, session_id: str, data: bytes) -> None:
+        with self._file.transaction(session_id) as db:
+            key = self._position_in(db, session_id).key
+            db.execute("INSERT OR REPLACE INTO checkpoints (session, data) VALUES (?, ?)", (key, data))
+
+    def read_checkpoint(self, session_id: str) -> bytes | None:
+        with self._file.reading(session_id) as db:
+            key = self._position_in(db, session_id).key
+            row = db.execute("SELECT data FROM checkpoints WHERE session = ?", (key,)).fetchone()
+        return bytes(row[0]) if row else None
 
     def close(self) -> None:
         self._file.close()
@@ -474,6 +486,9 @@ class _SqliteWriter(SessionWriter):
         stored, self._head = self._store._append(self, events)
         self._last_seq, self._updated = self._head.last_seq, self._head.updated
         return stored
+
+    def keep_view(self, kept: KeptView) -> None:
+        self._store.keep_view(self.session_id, kept)
 
     def close(self) -> None:
         if self.lease.is_held and self._pid == os.getpid():

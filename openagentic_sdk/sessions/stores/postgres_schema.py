@@ -79,6 +79,13 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         "CREATE INDEX ON openagentic_messages (session, number)",
         "CREATE INDEX ON openagentic_messages (removed) WHERE removed IS NOT NULL",
     ),
+    # What a resume needs of what was summarised: a cache, of which every row may be deleted.
+    (
+        """CREATE TABLE openagentic_checkpoints (
+            session integer PRIMARY KEY REFERENCES openagentic_sessions (key) ON DELETE CASCADE,
+            data bytea NOT NULL
+        )""",
+    ),
 )
 # The index that search asks; made where the extension is to be had.
 SEARCH: Sequence[str] = (

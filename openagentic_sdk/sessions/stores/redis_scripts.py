@@ -123,6 +123,12 @@ PUT_BLOB = """
     redis.call('HSET', KEYS[1], 'blobs', redis.call('HLEN', KEYS[2]))
     return 1
 """
+# KEYS: head.  ARGV: checkpoint
+KEEP = """
+    if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+    redis.call('HSET', KEYS[1], 'checkpoint', ARGV[1])
+    return 1
+"""
 # KEYS: head, followers.  ARGV: channel, seconds
 FOLLOW = """
     if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end

@@ -26,6 +26,7 @@ from ...frozen import frozen
 from ...serialization import loads_json
 from ..base import SessionWriter, check_expected_seq, dumps_all_stored, stamp_events
 from ..folds.summary import moves_summary, start_summary, time_after
+from ..folds.view import KeptView
 from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
 from .log_state import Head
@@ -310,6 +311,9 @@ class RemoteWriter(SessionWriter):
             return
         if (now.key, now.epoch) == (self._at.key, self.epoch):
             self._at = now
+
+    def keep_view(self, kept: KeptView) -> None:
+        self._store.keep_view(self.session_id, kept)
 
     def close(self) -> None:
         with self._lock:

@@ -83,6 +83,13 @@ MIGRATIONS: Sequence[Sequence[str]] = (
         END""",
         "CREATE TRIGGER sessions_messages AFTER DELETE ON sessions BEGIN DELETE FROM messages WHERE session = old.key; END",
     ),
+    # What a resume needs of what was summarised: a cache, of which every row may be deleted.
+    (
+        "CREATE TABLE checkpoints (session INTEGER PRIMARY KEY, data BLOB NOT NULL)",
+        """CREATE TRIGGER sessions_checkpoints AFTER DELETE ON sessions BEGIN
+            DELETE FROM checkpoints WHERE session = old.key;
+        END""",
+    ),
 )
 # The full text index of before stood in the database itself; now it has a file beside it.
 _OLD_INDEX = ("found_text", "found_upto", "found_words", "words_upto")

@@ -14,6 +14,7 @@ from .appending import Appending
 from .base import StoreTest
 from .inbox import Inbox
 from .listing import EVERY_SUMMARY_EVENT, Listing
+from .resuming import Resuming
 from .sessions import Sessions
 from .whole import WholeSessions
 from .writers import Writers
@@ -21,7 +22,7 @@ from .writers import Writers
 __all__ = ["EVERY_SUMMARY_EVENT", "StoreContract"]
 
 
-class StoreContract(Sessions, Appending, Writers, Listing, WholeSessions, Inbox, StoreTest):
+class StoreContract(Sessions, Appending, Writers, Listing, Resuming, WholeSessions, Inbox, StoreTest):
     """The whole contract. A subclass gives `make_store`, and says in the attributes what its backend cannot do.
 
     `place` is a folder of the test's own. `make_store` is called again within a test to look at the same sessions from a
