@@ -405,13 +405,6 @@ class SqliteSessionStore(DatabaseStore):
         # What goes wrong here, the long way meets again and says what it is.
         return self._file.changes_one(_INSERT_ONE, values, durable=self._is_durable((event,)))
 
-    def _release(self, writer: _SqliteWriter) -> None:
-        # A database that fails now still knows from the lease file that nobody holds the session.
-        with suppress(StorageError), self._file.transaction(writer.session_id) as db:
-            db.execute("UPDATE sessions SET held = 0 WHERE key = ? AND epoch = ?", (writer.key, writer.epoch))
-            writer.lease.release()
-        writer.lease.release()
-
     def _is_durable(self, events: Sequence[Event]) -> bool:
         return self.durability == "barrier" and any(is_barrier(event) for event in events)
 
@@ -491,8 +484,13 @@ class _SqliteWriter(SessionWriter):
         self._store.keep_view(self.session_id, kept)
 
     def close(self) -> None:
-        if self.lease.is_held and self._pid == os.getpid():
-            self._store._release(self)
+        if not self.lease.is_held or self._pid != os.getpid():
+            return
+        # A database that fails now still knows from the lease file that nobody holds the session.
+        with suppress(StorageError), self._store._file.transaction(self.session_id) as db:
+            db.execute("UPDATE sessions SET held = 0 WHERE key = ? AND epoch = ?", (self.key, self.epoch))
+            self.lease.release()
+        self.lease.release()
 
 
 def _insert_blob(db: sqlite3.Connection, key: int, data: bytes) -> str:
