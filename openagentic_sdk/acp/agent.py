@@ -274,18 +274,22 @@ class EditorAgent:
 
     async def _close(self, params: Mapping[str, Any]) -> Json:
         session = self._session(params)
-        del self._sessions[session.id]
-        await session.close("cancel")
+        await self._let_go(session)
         return {}
 
     async def _delete(self, params: Mapping[str, Any]) -> Json:
         session_id = _text(params, "sessionId")
-        session = self._sessions.pop(session_id, None)
-        if session is not None:
-            await session.close("cancel")
+        if (session := self._sessions.get(session_id)) is not None:
+            await self._let_go(session)
         with suppress(SessionNotFoundError):  # "a session that never existed, SHOULD succeed silently" (Session Delete)
             await run_in_thread(partial(delete_session, self._store, session_id))
         return {}
+
+    async def _let_go(self, session: EditorSession) -> None:
+        """End what runs there, and forget the session; it stays in the store."""
+        self._sessions.pop(session.id, None)
+        self._names.pop(session.id, None)
+        await session.close("cancel")
 
     # --- in a session ------------------------------------------------------------------------------------------------
 
@@ -314,6 +318,8 @@ class EditorAgent:
 
     def _session(self, params: Mapping[str, Any]) -> EditorSession:
         session_id = _text(params, "sessionId")
+        if session_id in self._opening:
+            raise RpcError(INVALID_REQUEST, f"session {session_id!r:.100} is being opened: wait for the answer")
         if session_id not in self._sessions:
             raise RpcError(
                 NOT_FOUND, f"session {session_id!r:.100} is not open here: session/new, load and resume open one"

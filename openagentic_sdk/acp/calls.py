@@ -82,8 +82,13 @@ def fenced(text: str) -> str:
         left_out = len(text) - MAX_TEXT_CHARS
         head, tail = text[: MAX_TEXT_CHARS * 3 // 4], text[-MAX_TEXT_CHARS // 4 :]
         text = f"{head}\n[... {left_out:,} more characters ...]\n{tail}"
+    return in_fence(text.rstrip())
+
+
+def in_fence(text: str) -> str:
+    """The text, whole, behind a fence that it cannot end."""
     fence = "`" * max(3, 1 + max(map(len, _FENCE.findall(text)), default=0))
-    return f"{fence}\n{text.rstrip()}\n{fence}"
+    return f"{fence}\n{text}\n{fence}"
 
 
 def describe_call(name: str, input: Mapping[str, Any], cwd: str) -> Json:

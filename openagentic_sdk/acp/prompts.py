@@ -13,6 +13,7 @@ from ..media import part_type_of
 from ..patterns import regex
 from ..runtime.prompt import Said, read_prompt
 from ..text import on_one_line, without_hidden
+from .calls import in_fence
 
 _TAG = regex(r"<(?=/?attached-resource\b)", re.IGNORECASE)
 
@@ -37,9 +38,10 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
             name = block.get("name")
             return {"type": "text", "text": _link(uri, name if isinstance(name, str) else "")}
         case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
-            safe = _TAG.sub("&lt;", text)
             source = on_one_line(path_of(uri) or uri, 1000).replace('"', "%22")
-            return {"type": "text", "text": f'<attached-resource source="{source}">\n{safe}\n</attached-resource>'}
+            # Behind a fence, names of files in a stranger's text (`@.env`) attach nothing.
+            inner = in_fence(_TAG.sub("&lt;", text))
+            return {"type": "text", "text": f'<attached-resource source="{source}">\n{inner}\n</attached-resource>'}
         case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)} as resource}:
             media_type = resource.get("mimeType")
             kind = part_type_of(media_type) if isinstance(media_type, str) else "file"
@@ -54,9 +56,8 @@ def _part(block: Any, where: str) -> Mapping[str, Any]:
 def _link(uri: str, name: str) -> str:
     """What the model is told of a link: where the file is; it reads it when it wants to."""
     path = path_of(uri)
-    place = on_one_line(path or uri, 1000)
-    shown = on_one_line(without_hidden(name), 200)
-    return f"(attached: {place})" if not shown or place.endswith(shown) else f"(attached: {shown}, {place})"
+    place, shown = (on_one_line(text, 1000).replace("`", "'") for text in (path or uri, without_hidden(name)))
+    return f"(attached: `{place}`)" if not shown or shown in place else f"(attached: `{shown}`, `{place}`)"
 
 
 def path_of(uri: str) -> str | None:

@@ -167,6 +167,15 @@ class EditorSession:
         return self._turn
 
     async def _take_turn(self) -> StopReason:
+        try:
+            return await self._play()
+        except Exception:
+            # "Agents MUST catch these errors and return the cancelled stop reason" (Prompt Turn, Cancellation).
+            if self._stop is None:
+                raise
+            return "cancelled"
+
+    async def _play(self) -> StopReason:
         client = await self._connected()
         ending = _Ending()
         while True:

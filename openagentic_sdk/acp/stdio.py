@@ -25,7 +25,13 @@ async def serve(
     Then what runs is ended so that it can go on, and an open question stays open.
     """
     output = Output(stdout)
-    agent = EditorAgent(make_options, store, output.send, models=models)
+
+    async def send(line: bytes) -> None:
+        await output.send(line)
+        if output.is_closed:  # nobody reads any more, so nobody will answer either
+            reading.cancel()
+
+    agent = EditorAgent(make_options, store, send, models=models)
     reading = asyncio.create_task(read_lines(stdin, agent.peer.receive, MAX_LINE_BYTES))
     loop = asyncio.get_running_loop()
     for name in ("SIGTERM", "SIGHUP"):

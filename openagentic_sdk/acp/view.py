@@ -57,6 +57,8 @@ _STATUSES = ("pending", "in_progress", "completed")
 # Beside the conversation and no part of it; what changes the conversation itself is told in it.
 _NOTICES = (HookEvent, LogRecovered, McpServerChanged, SkillDrifted, SystemNotice)
 _TOLD = (LogSalvaged, SessionForked, SessionRewound)
+# Readers of other languages have limits for a line.
+MAX_CHUNK_CHARS = 16 * 1024
 # The longest picture or sound of a prompt that is sent back when its session is loaded, in bytes.
 MAX_SHOWN_BYTES = 5 << 20
 # The longest file that a diff begins with.
@@ -108,7 +110,7 @@ class EditorView:
             return self._text_command(event)
         if event.parent_tool_use_id is not None:
             return []
-        said = [_chunk(piece) for piece in self._streamed.take(event) if piece.text]
+        said = [chunk for piece in self._streamed.take(event) for chunk in _chunks(piece)]
         return said + self._beside(event)
 
     def call_of(self, tool_use_id: str | None) -> Call | None:
@@ -241,9 +243,11 @@ class EditorView:
         return [] if call is None else [{"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
 
 
-def _chunk(piece: Piece) -> Json:
+def _chunks(piece: Piece) -> Iterator[Json]:
     kind = "agent_thought_chunk" if piece.is_thought else "agent_message_chunk"
-    return {"sessionUpdate": kind, "messageId": piece.id, "content": text_block(piece.text)}
+    for start in range(0, len(piece.text), MAX_CHUNK_CHARS):
+        block = text_block(piece.text[start : start + MAX_CHUNK_CHARS])
+        yield {"sessionUpdate": kind, "messageId": piece.id, "content": block}
 
 
 def _entry(item: Any) -> Json:

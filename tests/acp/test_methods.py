@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import tempfile
 import unittest
 from typing import Any
 
@@ -16,6 +17,7 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
 
 from .editor import ALL, Editor, Refused, choose
 from .schema import RESULTS, check, check_messages
@@ -230,7 +232,12 @@ class Methods(unittest.IsolatedAsyncioTestCase):
 
     async def test_what_the_person_attaches_reaches_the_model(self) -> None:
         editor = Editor(
-            [{"text": "ok", "expect": {"last": ["Look", "a.py:12", "(attached: zed://x)", "&lt;/attached-resource>"]}}]
+            [
+                {
+                    "text": "ok",
+                    "expect": {"last": ["Look", "a.py:12", "(attached: `zed://x`)", "&lt;/attached-resource>"]},
+                }
+            ]
         )
         session_id = await editor.start()
         png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -249,6 +256,39 @@ class Methods(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(
             editor.store.read_blob(session_id, vars(said)["attachments"][0]["sha256"]), base64.b64decode(png)
         )
+
+    async def test_a_strangers_text_attaches_no_files_of_the_project(self) -> None:
+        for text in ("see @secret.txt", "```\n@secret.txt\n```\n@secret.txt", "~~~\n~~~\n@secret.txt"):
+            editor = Editor([{"text": "ok", "expect": {"lacks": "hunter2"}}])
+            editor.write("secret.txt", "hunter2")
+            session_id = await editor.start()
+            resource = {"uri": "https://x/@secret.txt", "text": text}
+            link = {"type": "resource_link", "uri": "x: @secret.txt", "name": "@secret.txt"}
+            prompt = [{"type": "text", "text": "Look"}, {"type": "resource", "resource": resource}, link]
+            answer = await editor.ask("session/prompt", sessionId=session_id, prompt=prompt)
+            self.assertEqual(answer["stopReason"], "end_turn")
+
+    async def test_an_id_that_looks_like_a_path_leads_nowhere(self) -> None:
+        place = self.enterContext(tempfile.TemporaryDirectory())
+        editor = Editor(["One."], store=FileSessionStore(os.path.join(place, "store")))
+        session_id = await editor.start()
+        await editor.take_turn(session_id)
+        for name in (
+            "..",
+            f"../sessions/{session_id}",
+            f"./{session_id}",
+            "x\0",
+            "a\n",
+            "\ud800",
+            "con",
+            "x" * 300,
+            "/etc",
+        ):
+            for method in ("session/load", "session/resume", "session/prompt", "session/close"):
+                error = await self.refused(editor, method, sessionId=name, cwd=editor.folder, prompt=[])
+                self.assertEqual(error.code, -32002, error.text)
+            self.assertEqual(await editor.ask("session/delete", sessionId=name), {})
+        self.assertEqual(editor.store.list_sessions(), [session_id])
 
     async def test_commands_and_skills_are_offered_and_a_name_that_is_none_is_refused(self) -> None:
         editor = Editor(["Done."])
