@@ -69,6 +69,8 @@ def visible_lines(text: str) -> list[str]:
 
 def printable(text: str) -> str:
     """The text with every hidden letter written as an escape; line feeds and tabs stay, CRLF becomes a line feed."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return _replace_hidden(text.replace("\r\n", "\n"), escape)
 
 

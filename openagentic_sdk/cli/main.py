@@ -32,6 +32,7 @@ COMMANDS = {
     "trust": "say whether a project's own files may grant anything",
     "import": "bring in the conversations of other programs",
     "store": "make the tables of a store",
+    "completion": "print what bash, zsh or fish evaluate for completion",
     "doctor": "say what this machine, this project and an endpoint give an agent, and what to set",
 }
 # No module can have the name of a statement.
@@ -58,11 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def module_of(name: str) -> str:
+    """The module of a subcommand, relative to this package."""
+    return f".{_MODULES.get(name, name)}"
+
+
 def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespace]:
     """The subcommand and its arguments. Raises `SystemExit` for a request for help and for wrong usage."""
     name = argv[0] if argv and argv[0] in COMMANDS else None
-    module = f".{_MODULES.get(name, name)}" if name else None
-    command = cast(Subcommand, importlib.import_module(module, __package__)) if module else None
+    command = cast(Subcommand, importlib.import_module(module_of(name), __package__)) if name else None
     parser = argparse.ArgumentParser(
         prog="openagentic-sdk",
         description="Run an LLM agent whose every step is a durable event.",

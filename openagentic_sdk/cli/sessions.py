@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -62,27 +63,46 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
         include_children=args.children,
     )
     screen = Screen(sys.stdout)
-    for row in rows:
-        screen.line(json.dumps(summary_to_dict(row)) if args.json else _row(row, screen))
-    if not rows and not args.json:
+    if args.json:
+        for row in rows:
+            screen.line(json.dumps(summary_to_dict(row)))
+        return OK
+    if rows and screen.is_terminal:
+        screen.line(screen.styled(_COLUMNS.format("session", "age", "turns", "cost", "state") + "title", "dim"))
+    for row in sorted(rows, key=lambda row: row.state != "waiting"):
+        screen.line(_row(row, screen))
+    if not rows:
         screen.line("no sessions")
     return OK
 
 
+_COLUMNS = "{:<9} {:>7} {:>5} {:>9} {:<8} "
+_STATES = {"waiting": "yellow", "failed": "red", "running": "green"}
+
+
 def _row(row: SessionSummary, screen: Screen) -> str:
-    head = f"{on_one_line(row.id):<32}  {_when(row.updated)}  {row.events:>5} events"
+    """One row that fits the terminal; where none is, the whole id stands first, for other programs."""
+    session_id = on_one_line(row.id)
+    shown_id = session_id[:8] if screen.is_terminal and len(session_id) == 32 else session_id
+    cost = "" if row.cost_usd is None else f"${row.cost_usd:.4f}"
+    state = "" if row.state == "idle" else row.state
+    cells = _COLUMNS.format(shown_id, age(row.updated), row.turns, cost, state)
+    room = max(screen.width - len(cells) - 1, 20) if screen.is_terminal else 80
+    cells = cells.replace(f" {state}", f" {screen.styled(state, _STATES.get(state, ''))}") if state else cells
     if row.error is not None:
-        return f"{head}  {screen.styled(on_one_line(row.error), 'red')}"
-    state = "" if row.state == "idle" else screen.styled(f" ({row.state})", "yellow")
-    return f"{head}  {on_one_line(row.label, 80)}{state}"
+        return cells + screen.styled(on_one_line(row.error, room), "red")
+    return cells + on_one_line(row.label, room)
 
 
-def _when(updated: float) -> str:
-    """The time of day, or as many blanks for one that is not known or that no calendar has."""
-    try:
-        return time.strftime("%Y-%m-%d %H:%M", time.localtime(updated)) if updated else " " * 16
-    except (OverflowError, OSError, ValueError):
-        return " " * 16
+def age(updated: float) -> str:
+    """How long ago, in the largest unit that fits; empty for a time that is not known or has not come yet."""
+    passed = time.time() - updated
+    if not updated or not math.isfinite(passed) or passed < -60:
+        return ""
+    for seconds_, unit in ((86_400 * 365, "y"), (86_400, "d"), (3_600, "h"), (60, "min")):
+        if passed >= seconds_:
+            return f"{int(passed // seconds_)} {unit}"
+    return "now"
 
 
 def _show(store: SessionStore, args: argparse.Namespace) -> int:

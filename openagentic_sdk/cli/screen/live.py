@@ -43,6 +43,8 @@ from .terminal import Screen, wrapped
 
 TAIL_LINES = 5
 MAX_TODO_ROWS = 8
+# Between two deltas the rows below are drawn anew no more often.
+DRAW_EVERY_S = 0.1
 MAX_KEPT_CALLS = 200
 MAX_KEPT_CHARS = 1 << 20
 MAX_DIFF_BYTES = 512 * 1024
@@ -97,11 +99,11 @@ class LivePrinter(EventPrinter):
         self._running: dict[str, _Call] = {}
         self._roots: dict[str, str] = {}  # of a call in a subagent, the main agent's call that it belongs to
         self._status: _Status | None = None
-        self._pending_newline = False
+        self._draw_at = 0.0
 
     def show(self, event: Event) -> None:
         """Print one event, or only count it when a subagent made it."""
-        event = shown(event)
+        event = shown(event, self._known)
         act = _ACTS.get(event.type)
         if event.parent_tool_use_id is not None:
             self._fold(event)
@@ -109,10 +111,12 @@ class LivePrinter(EventPrinter):
             act(self, event)
         else:
             super().show(event)
-        self.tick()
+        if event.seq is not None or self._now() >= self._draw_at:
+            self.tick()
 
     def tick(self) -> None:
         """Draw what goes on."""
+        self._draw_at = self._now() + DRAW_EVERY_S
         self._screen.show_below([*self._rows(), *self.footer])
 
     @property
@@ -152,7 +156,7 @@ class LivePrinter(EventPrinter):
             if self._markdown is None:
                 self._screen.end_line()
                 self._markdown = Markdown(self._screen.styled, lambda: self._screen.width)
-            self._phase("writing")
+                self._phase("writing")
             self._screen.write(self._markdown.feed(printable(event.text_delta)))
 
     def _text(self, event: AssistantMessage) -> None:

@@ -79,6 +79,8 @@ class Markdown:
             self._line += line
             out.append(self._end_line())
         self._line += rest
+        if " " not in rest and self._begun:
+            return "".join(out)  # no word has ended
         if self._line and self._fence is None and (self._begun or not self._may_be_a_block()):
             out.append(self._end_table() + self._go_on(_ready(self._line)))
         return "".join(out)

@@ -27,7 +27,7 @@ from ...events import (
     UserQuestion,
 )
 from ...media import describe_attachment
-from ...runtime.masking import shown
+from ...runtime.masking import known_here, shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
 from ...sessions.folds.usage import normalize_usage
 from ...text import on_one_line, printable
@@ -52,6 +52,7 @@ class EventPrinter:
     def __init__(self, screen: Screen, *, transcript: bool = False) -> None:
         self._screen = screen
         self._transcript = transcript
+        self._known = known_here()
         self._cwd = ""
         self._uses: dict[str, ToolUse] = {}
         self._depths: dict[str, int] = {}  # of the agent that made each call
@@ -63,7 +64,7 @@ class EventPrinter:
         """Print one event; kinds that say nothing to a reader print nothing."""
         printer = _PRINTERS.get(event.type)
         if printer is not None:
-            printer(self, shown(event))
+            printer(self, shown(event, self._known))
         elif (note := note_of(event)) is not None:
             self._line(f"  {note[0]}", note[1], self._depth(event))
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
@@ -20,19 +21,22 @@ from .markdown import text_width
 from .palette import CODES, RESET, codes, colour_depth
 
 # Synchronized output (github.com/contour-terminal/vt-extensions): terminals that know it show all of it at once.
+_MOMENT_S = 0.2
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 
 
 def _safe(text: str) -> str:
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
+    if "\x1b" not in text:
+        return printable(text)
     parts = CODES.split(text)
     return "".join(part if place % 2 else printable(part) for place, part in enumerate(parts))
 
 
 def plain_width(text: str) -> int:
     """The columns of a text in which styles may stand."""
-    return text_width(CODES.sub("", text))
+    return text_width(CODES.sub("", text) if "\x1b" in text else text)
 
 
 class Screen:
@@ -60,6 +64,8 @@ class Screen:
         self._below: Sequence[str] = ()
         self._drawn: Sequence[str] = ()
         self._held = 0
+        self._width, self._measure_at = 80, 0.0
+        self._cut: tuple[Sequence[str], int, Sequence[str]] = (), 0, ()
 
     @property
     def has_colours(self) -> bool:
@@ -68,8 +74,12 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The columns of the terminal; at least 20, and 80 where nobody knows."""
-        return max(shutil.get_terminal_size().columns if self.is_terminal else 80, 20)
+        """The columns of the terminal, as they were a moment ago at most; at least 20, and 80 where nobody knows."""
+        now = time.monotonic()
+        if now >= self._measure_at:
+            self._width = max(shutil.get_terminal_size().columns if self.is_terminal else 80, 20)
+            self._measure_at = now + _MOMENT_S
+        return self._width
 
     def styled(self, text: str, style: str) -> str:
         """The text in a style of the palette, or as it is where colours do not belong."""
@@ -150,8 +160,9 @@ class Screen:
         """What takes the rows away and brings the cursor back to the end of the text."""
         if not self._drawn:
             return ""
-        # A terminal that became narrower has wrapped them.
-        rows = sum(max(1, -(-plain_width(row) // self.width)) for row in self._drawn)
+        rows = len(self._drawn)
+        if self.width < self._cut[1]:  # a terminal that became narrower has wrapped them
+            rows = sum(max(1, -(-plain_width(row) // self.width)) for row in self._drawn)
         up = rows if self._column else rows - 1
         self._drawn = ()
         return "\r" + (f"\x1b[{up}A" if up else "") + (f"\x1b[{self._column}C" if self._column else "") + "\x1b[J"
@@ -159,7 +170,9 @@ class Screen:
     def _redrawn(self) -> str:
         if not self._below or self._held:
             return ""
-        self._drawn = [_cut_styled(_safe(row), self.width - 1) for row in self._below]
+        if self._cut[:2] != (self._below, self.width):
+            self._cut = self._below, self.width, [_cut_styled(_safe(row), self.width - 1) for row in self._below]
+        self._drawn = self._cut[2]
         return ("\n" if self._column else "") + "\n".join(self._drawn)
 
 
