@@ -107,7 +107,8 @@ class Attacks(GuardCase):
                 }
                 for name, (status, change) in posts.items():
                     with self.subTest(name, path=path):
-                        given = {"method": method, "body": body, **change}
+                        given = {"method": method, "body": body, "headers": {}, **change}
+                        given["headers"] = {"Accept": "application/json, text/event-stream", **given["headers"]}
                         answer = await ask(application, given.pop("method"), path, given.pop("body"), **given)
                         self.assertEqual(answer.status, status, answer.body)
         self.assertEqual(self.logs(), before)
