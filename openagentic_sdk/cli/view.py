@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(store: SessionStore, session_id: str, port: int, screen: Screen) -> int:
     from ..server.asgi import app
-    from ..server.desk import TENANT_KEY
     from ..server.guard import Principal
     from ..server.listen import SmallServer
+    from ..sessions.folds.summary import TENANT_KEY
 
     application = app(None, store=store, auth=secrets.token_urlsafe(32))
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import field, replace
+from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ from ..options import OpenAgenticOptions
 from ..runtime.agent import Agent
 from ..runtime.prompt import OnePrompt, Prompt, Said, read_prompt
 from ..runtime.recorder import off_loop
+from ..runtime.settle import end_session
 from ..runtime.task import RunTask, require_event_loop
 from ..sessions.base import SessionStore
 from ..sessions.folds.metrics import RunMetrics
@@ -112,8 +114,24 @@ def _append_answers(store: SessionStore, session_id: str, answers: Sequence[User
         writer.append(view.authority.sign(answers, writer.last_seq))
 
 
+async def cancel_session(
+    store: SessionStore, session_id: str, *, cancelled_by: str = "user", key_file: str | None = None
+) -> bool:
+    """End for good what nobody runs: a parked run, or one whose process died; says whether there was one.
+
+    Its questions are closed, its calls too. Raises `SessionNotFoundError`, and `SessionLockedError` while a run holds it.
+    """
+    by = f"interrupted by {cancelled_by}"
+    end = partial(end_session, store, session_id, Seal(key_file), also_parked=True, answered_by=by)
+    _, was_open = await off_loop(True, end)
+    return bool(was_open)
+
+
 class BackgroundRun:
-    """One submitted run. `state` is `queued`, `running`, `waiting`, `ended`, `failed` or `cancelled`."""
+    """One submitted run. `state` is `queued`, `running`, `waiting`, `ended`, `failed` or `cancelled`.
+
+    `heard` are the request ids of the prompts and messages that are stored.
+    """
 
     def __init__(
         self, prompt: Prompt, options: OpenAgenticOptions, session_id: str, slots: asyncio.Semaphore | None
@@ -129,6 +147,7 @@ class BackgroundRun:
         self._begun: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._taken: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._unsaid: list[Said] = []
+        self.heard: set[str] = set()
         self._metrics = RunMetrics()
         self._question: UserQuestion | None = None
         self._driver = asyncio.create_task(self._drive(prompt))
@@ -237,8 +256,14 @@ class BackgroundRun:
                 result = await self._run(prompt)
                 while self._unsaid and result.stop_reason not in ("waiting", "interrupted"):
                     # What came when the last step was over is the next prompt.
-                    self._options = replace(self._options, resume=self.session_id, session_id=None, request_id=None)
-                    result = await self._run(self._unsaid.pop(0))
+                    said = self._unsaid.pop(0)
+                    mine: dict[str, Any] = {
+                        "resume": self.session_id,
+                        "session_id": None,
+                        "request_id": said.request_id,
+                    }
+                    self._options = replace(self._options, **mine)
+                    result = await self._run(said)
         except BaseException:
             self.state = "failed"
             raise
@@ -273,6 +298,8 @@ class BackgroundRun:
             self._news.set()
             if not self._begun.done():
                 self._begun.set_result(event.seq)
+            if isinstance(event, UserMessage) and event.request_id is not None:
+                self.heard.add(event.request_id)
             if isinstance(event, UserMessage) and event.origin == "user" and not self._taken.done():
                 self._taken.set_result(event.seq)
 

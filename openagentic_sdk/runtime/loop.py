@@ -230,7 +230,9 @@ async def run_turn(run: Run) -> None:
             await run.record(run.notes.pop(0))
         while run.inbox:
             said = read_prompt(run.inbox.popleft())
-            await run.record(await store_message(run, said, said.text, origin="steering"))
+            if said.request_id is None or said.request_id not in run.view.prompts:
+                message = await store_message(run, said, said.text, origin="steering", request_id=said.request_id)
+                await run.record(message)
         _check_limits(run)
         await update_tools(run)
         await (run.agent.before_step or compact_when_full)(run)

@@ -50,11 +50,15 @@ class Part:
 
 @frozen
 class Said:
-    """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already."""
+    """A prompt as it was given. `parts` are let go of as they are stored; `attachments` are stored already.
+
+    `request_id` names a message to a run that goes on: one that is in the log is not taken again.
+    """
 
     text: str
     parts: list[Part] = field(default_factory=list)
     attachments: Sequence[Mapping[str, Any]] = ()
+    request_id: str | None = None
 
 
 # None goes on with what is in the log; an iterable gives prompts that run one after the other.

@@ -8,13 +8,14 @@ else the tool may know what came of it (`reconcile`); else the model is told, on
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..errors import SessionError
-from ..events import Event, Result, SubagentFinished, SubagentStarted, ToolResult, ToolStarted
+from ..events import Event, Result, SubagentFinished, SubagentStarted, ToolResult, ToolStarted, UserAnswer
 from ..sessions.base import SessionStore
 from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
@@ -25,7 +26,7 @@ from .agent import Run, RunStopped
 from .recorder import may_block, off_loop
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_pictures
-from .tool_step import NOT_STARTED, cancelled_result, masked, result_of, run_calls
+from .tool_step import CUT_SHORT, NOT_STARTED, cancelled_result, masked, result_of, run_calls
 
 MAX_ATTEMPTS = 3
 _NOT_OURS: dict[str, Any] = {
@@ -111,29 +112,57 @@ async def _settle_subagent(run: Run, started: SubagentStarted, *, is_open: bool)
     await run.record(finished)
 
 
-def end_abandoned(store: SessionStore, started: SubagentStarted, seal: Seal) -> SubagentFinished:
+def end_abandoned(
+    store: SessionStore, started: SubagentStarted, seal: Seal, *, also_parked: bool = False
+) -> SubagentFinished:
     """What the parent's log says of a subagent whose process died. Its own log, and those of its subagents, get their end.
 
-    A log that waits for an answer, that somebody writes to, or that cannot be read stays as it is.
+    A log that waits for an answer (but with `also_parked`), that somebody writes to, or that cannot be read stays as it is.
     """
     session_id, view = started.child_session_id, SessionView()
+    origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
     try:
-        with store.open_writer(session_id) as writer:
-            view, _ = load_view(store, session_id, seal=seal)
-            if store.read_summary(session_id).state == "running":
-                children = filter(view.is_ours, view.open_subagents.values())
-                ends: list[Event] = [end_abandoned(store, child, seal) for child in children]
-                for record in view.open_calls():
-                    use_id = record.use.tool_use_id
-                    never_ran = record.started is None
-                    ends.append(cancelled_result(use_id, NOT_STARTED) if never_ran else _unknown_result(use_id))
-                origin: dict[str, Any] = {"parent_tool_use_id": started.tool_use_id, "agent_name": started.name}
-                view.extend(writer.append([replace(end, **origin) for end in ends]))
-                result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd)
-                writer.append([replace(result, **origin)])
+        view = end_session(store, session_id, seal, origin=origin, also_parked=also_parked)[0]
     except SessionError:
         with suppress(SessionError):
-            view = SessionView().extend(store.iter_events(session_id)) if not view.events else view
+            view = SessionView().extend(store.iter_events(session_id))
     return SubagentFinished(
         started.tool_use_id, started.name, session_id, "interrupted", usage=view.usage, cost_usd=view.cost_usd
     )
+
+
+def end_session(
+    store: SessionStore,
+    session_id: str,
+    seal: Seal,
+    *,
+    origin: Mapping[str, Any] | None = None,
+    also_parked: bool = False,
+    answered_by: str = "interrupted",
+) -> tuple[SessionView, bool]:
+    """Close the log of a run whose process died, or with `also_parked` of one that waits for a person, and whether it was
+    open. Its questions are closed as `answered_by`; `origin` are the fields of a subagent's events.
+
+    Raises `SessionNotFoundError`, and `SessionLockedError` when somebody runs it.
+    """
+    with store.open_writer(session_id) as writer:
+        view, _ = load_view(store, session_id, seal=seal)
+        if store.read_summary(session_id).state not in ("running", *(["waiting"] if also_parked else [])):
+            return view, False
+        children = filter(view.is_ours, view.open_subagents.values())
+        ends: list[Event] = [end_abandoned(store, child, seal, also_parked=also_parked) for child in children]
+        ends += [UserAnswer(question.question_id, "", answered_by=answered_by) for question in view.open_questions()]
+        for record in view.open_calls():
+            use_id = record.use.tool_use_id
+            if record.started is None:
+                ends.append(cancelled_result(use_id, NOT_STARTED))
+            else:
+                asked = view.has_asked(use_id)
+                ends.append(cancelled_result(use_id, CUT_SHORT) if asked else _unknown_result(use_id))
+        result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd)
+        for batch in (ends, [result]):
+            assert view.authority is not None, "a view with a seal has one"
+            events = [replace(event, **(origin or {})) for event in batch]
+            for event in writer.append(view.authority.sign(events, writer.last_seq)):
+                view.apply(event, made_here=True)
+        return view, True

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
+from ..sessions.folds.summary import TENANT_KEY
 from ..tools.base import SubagentResult
 from .agent import Run, RunRequest, RunStopped, within_allowlists
 from .loop import end_unbegun, run_session
@@ -46,6 +47,8 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
     if resume is None:
         added = await _run_hooks(run, "subagent_start", {"agent_name": name, "prompt": prompt})
     links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
+    if tenant := run.request.metadata.get(TENANT_KEY):
+        links[TENANT_KEY] = tenant
     request = RunRequest(resume=resume, metadata=links, brings=events, parks=run.request.parks)
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id

@@ -9,31 +9,40 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from ..agents import AGENT_KEY, Agents
-from ..errors import OptionsError, RequestRefusedError, SessionExistsError, SessionLockedError, SessionNotFoundError
+from ..errors import (
+    OptionsError,
+    RequestRefusedError,
+    SessionExistsError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
 from ..events import Event
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
 from ..patterns import regex
-from ..runs.background import BackgroundRun, answer_questions, submit
+from ..runs.background import BackgroundRun, answer_questions, cancel_session, submit
 from ..runtime.prompt import OnePrompt, Said, read_prompt
 from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore
 from ..sessions.folds.search import SearchHit
-from ..sessions.folds.summary import SessionSummary
+from ..sessions.folds.summary import TENANT_KEY, SessionSummary
 from ..sessions.follow import Follower, watch_of
+from ..sessions.inbox import InboxMessage
 from ..sessions.lifecycle import fork_session, rewind_session
 from ..sessions.resume import load_view
 from .guard import Principal
 
-TENANT_KEY, WISHES_KEY = "tenant", "wishes"
+WISHES_KEY = "wishes"
+# How late a message that another process has put into the store may be seen.
+INBOX_S = 0.2
 MAX_RUNS = 32
 MAX_ROWS = 200
 GRACE_S = 10.0
@@ -67,6 +76,9 @@ class Desk:
         self._runs: dict[str, BackgroundRun] = {}
         self._tending: set[asyncio.Task[None]] = set()
         self._followers: set[Follower] = set()
+        self._news = asyncio.Event()  # of messages in the store
+        self._handed: set[str] = set()
+        self._is_hearing = False
 
     @property
     def agents(self) -> Agents:
@@ -151,26 +163,42 @@ class Desk:
             await self._submit(session_id, None, options)
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
-        """Say something to a run that goes on; the model gets it at the next step. 409 when none does."""
+        """Say something to a run that goes on, here or in another process; the model gets it at the next step.
+
+        When the run has just ended, it is the next prompt. Raises `RequestRefusedError` 409 when none goes on, and where it
+        goes on in another process and the store has no way there.
+        """
         self._check_open()
         await self._metadata(who, session_id)
-        said = read_prompt(prompt, paths=False)
-        run = self._runs.get(session_id)
-        if run is None:
-            raise RequestRefusedError(409, "no run goes on in this session here: send a prompt")
-        try:
-            run.send(said)
-        except OptionsError as error:
-            raise RequestRefusedError(409, str(error)) from None
+        read_prompt(prompt, paths=False)
+        await self._check_running(session_id)
+        if not self.store.has_inbox:
+            try:
+                return self._runs[session_id].send(prompt)
+            except OptionsError as error:
+                raise RequestRefusedError(409, str(error), retry_after_s=1) from None
+        await off_loop(True, self.store.put_message, session_id, {"do": "steer", "prompt": prompt, "by": who.name})
+        self._news.set()
+        if session_id not in self._runs:
+            await self._take_up(session_id)
 
     async def cancel(self, who: Principal, session_id: str) -> bool:
-        """End the run of a session for good; the question that it asks is closed. False when none goes on."""
-        await self._metadata(who, session_id)
+        """End the run of a session for good, wherever it goes on or waits; False when there is none.
+
+        One in another process is told to end. Raises `RequestRefusedError` 409 where the store has no way there.
+        """
+        known = await self._metadata(who, session_id)
         run = self._runs.get(session_id)
-        if run is None:
-            return False
-        await run.cancel()
-        return True
+        if run is not None:
+            await run.cancel()
+            return True
+        try:
+            key_file = self._key_file(known)
+            return await cancel_session(self.store, session_id, cancelled_by=who.name, key_file=key_file)
+        except SessionLockedError:
+            await self._check_running(session_id)
+            await off_loop(True, self.store.put_message, session_id, {"do": "cancel", "by": who.name})
+            return True
 
     async def fork(self, who: Principal, session_id: str, *, at_seq: int | None = None, key: str | None = None) -> str:
         """A copy of a session up to an event, None for all of it; returns its id. Sent again with its key, the same one."""
@@ -205,27 +233,25 @@ class Desk:
     async def row(self, who: Principal, session_id: str) -> SessionSummary:
         """The row of a session; its `events` is the `seq` of the log's last one."""
 
-        def read() -> tuple[dict[str, Any], SessionSummary]:
-            return self.store.read_metadata(session_id)["metadata"], self.store.read_summary(session_id)
-
         try:
-            known, row = await off_loop(True, read)
+            row: SessionSummary = await off_loop(True, self.store.read_summary, session_id)
         except OptionsError:
             raise SessionNotFoundError(session_id) from None
-        _check_tenant(who, session_id, known)
-        found: SessionSummary = row
-        return found
+        _check_tenant(who, session_id, {TENANT_KEY: row.tenant or ""})
+        return row
 
     async def rows(
         self, who: Principal, *, query: str | None = None, limit: int = 50, offset: int = 0
     ) -> list[SessionSummary]:
         """A page of the tenant's sessions, the one last written to first."""
-        found: list[SessionSummary] = await off_loop(True, self._read_rows, who, query, limit, offset)
+        list_rows = partial(self.store.list_session_summaries, tenant=who.tenant)
+        found: list[SessionSummary] = await off_loop(True, partial(list_rows, query=query, limit=limit, offset=offset))
         return found
 
     async def search(self, who: Principal, query: str, *, limit: int = 50) -> list[SearchHit]:
         """Events of the tenant's sessions that hold every word."""
-        hits: list[SearchHit] = await off_loop(True, self._search, who, query, limit)
+        find = partial(self.store.search, query, limit=limit, tenant=who.tenant)
+        hits: list[SearchHit] = await off_loop(True, find)
         return hits
 
     async def events(
@@ -334,46 +360,120 @@ class Desk:
         if len(self._runs) >= self._max_runs:
             raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
         run = self._runs[session_id] = submit(said, options)
-        task = asyncio.create_task(self._tend(session_id, run))
-        self._tending.add(task)
-        task.add_done_callback(self._tending.discard)
+        self._keep(self._tend(session_id, run))
+        if self.store.has_inbox and not self._is_hearing:
+            self._is_hearing = True
+            self._keep(self._hear())
         # A prompt that is in the log since before a crash is not stored again.
         await (run.begun() if said is None or is_stored else run.taken())
 
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tending.add(task)
+        task.add_done_callback(self._tending.discard)
+
     async def _tend(self, session_id: str, run: BackgroundRun) -> None:
+        ended = False
         try:
-            await run.wait()
+            ended = (await run.wait()).state == "ended"
         except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001 - `begun` raises it too, unless it came later
             if run.has_begun and isinstance(error, Exception):
                 context = {"message": f"a run of session {session_id} failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
         finally:
             self._runs.pop(session_id, None)
+        if self.store.has_inbox:
+            await self._leave_inbox(session_id, run, ended=ended)
 
-    def _read_rows(self, who: Principal, query: str | None, limit: int, offset: int) -> list[SessionSummary]:
-        return list(islice(self._rows_of(who, query), offset, offset + limit))
+    async def _leave_inbox(self, session_id: str, run: BackgroundRun, *, ended: bool) -> None:
+        """Take out what a run has heard; what it has not is said next, when it came to its own end."""
+        with suppress(StorageError, SessionNotFoundError):
+            waiting = await off_loop(True, self.store.read_messages, [session_id])
+            names = {message.number: f"inbox {message.number}" for message in waiting}
+            over = [m.number for m in waiting if names[m.number] in run.heard or m.message.get("do") == "cancel"]
+            self._handed.difference_update(names.values())
+            if over:
+                await off_loop(True, self.store.remove_messages, over)
+            if ended and len(over) < len(waiting):
+                await self._take_up(session_id)
 
-    def _rows_of(self, who: Principal, query: str | None) -> Iterator[SessionSummary]:
-        at = 0
-        while page := self.store.list_session_summaries(query=query, limit=MAX_ROWS, offset=at):
-            yield from (row for row in page if self._is_of(who, row.id))
-            at += len(page)
+    # --- messages from other processes ---------------------------------------------------------------------------------
 
-    def _search(self, who: Principal, query: str, limit: int) -> list[SearchHit]:
-        asked = limit
-        while True:
-            hits = self.store.search(query, limit=asked)
-            mine = {name for name in {hit.session_id for hit in hits} if self._is_of(who, name)}
-            found = [hit for hit in hits if hit.session_id in mine]
-            if len(found) >= limit or len(hits) < asked:
-                return found[:limit]
-            asked *= 4
+    async def _check_running(self, session_id: str) -> None:
+        """Raise `RequestRefusedError` 409 when nobody runs the session, or nobody who can be told anything."""
+        if session_id in self._runs:
+            return
+        if not await off_loop(True, self._is_held, session_id):
+            raise RequestRefusedError(409, "no run goes on in this session: send a prompt")
+        if not self.store.has_inbox:
+            raise RequestRefusedError(409, "the run goes on in another process, and this store has no way there")
 
-    def _is_of(self, who: Principal, session_id: str) -> bool:
+    def _is_held(self, session_id: str) -> bool:
         try:
-            return bool(self.store.read_metadata(session_id)["metadata"].get(TENANT_KEY, "") == who.tenant)
-        except SessionNotFoundError:
-            return False
+            self.store.open_writer(session_id).close()
+        except SessionLockedError:
+            return True
+        return False
+
+    async def _hear(self) -> None:
+        """Hand over what other processes, and this one, have put into the store for the runs of this process."""
+        while self._runs:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(INBOX_S):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                waiting = await off_loop(True, self.store.read_messages, list(self._runs))
+                await self._handle(waiting)
+            except StorageError:
+                # The store is away for now: what waits there is still there when it comes back.
+                continue
+        self._is_hearing = False
+
+    async def _handle(self, waiting: Sequence[InboxMessage]) -> None:
+        done = []
+        for message in waiting:
+            run, name = self._runs.get(message.session_id), f"inbox {message.number}"
+            if run is None:
+                continue
+            if message.message.get("do") == "cancel":
+                await run.cancel()
+                done.append(message.number)
+            elif name in run.heard or (said := _said(message)) is None:
+                done.append(message.number)
+            elif name not in self._handed:
+                with suppress(OptionsError):  # it is starting or ending: the message waits
+                    run.send(said)
+                    self._handed.add(name)
+        if done:
+            await off_loop(True, self.store.remove_messages, done)
+
+    async def _take_up(self, session_id: str) -> None:
+        """When a message came to a run that had just ended, and nobody runs the session: it is the next prompt."""
+        waiting: list[InboxMessage] = await off_loop(True, self.store.read_messages, [session_id])
+        said = next(filter(None, map(_said, waiting)), None)
+        if said is not None and not self.is_draining and not await off_loop(True, self._is_held, session_id):
+            known = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
+            agent = known.get(AGENT_KEY) or self.agents.default
+            mine: dict[str, Any] = {"session_store": self.store, "resume": session_id, "request_id": said.request_id}
+            with suppress(SessionLockedError):
+                await self._submit(session_id, said, self.agents.options(agent, known.get(WISHES_KEY), **mine))
+
+    def _key_file(self, known: Mapping[str, Any]) -> str | None:
+        """The key of the agent that a session had last."""
+        agent = str(known.get(AGENT_KEY))
+        return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
+
+
+def _said(message: InboxMessage) -> Said | None:
+    """What a message says to a run, named so that it is taken once; None for one that says nothing."""
+    if message.message.get("do") != "steer":
+        return None
+    try:
+        said = read_prompt(message.message.get("prompt"), paths=False)
+    except OptionsError:
+        return None
+    return Said(said.text, said.parts, request_id=f"inbox {message.number}")
 
 
 def _request_id(key: str | None, body: Any) -> str:

@@ -11,6 +11,7 @@ from openagentic_sdk.events import PermissionDecision, UserAnswer, UserMessage
 from openagentic_sdk.server.asgi import app
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from tests.runtime.support import assert_closed
 
 from .support import ASK, TOKEN, Gate, agents, ask, options, until_state
 
@@ -104,6 +105,22 @@ class Runs(DeskCase):
         gate.open.set()
         self.assertEqual((await cancelling).json["was_running"], True)
         self.assertEqual(self.store.read_events(session_id)[-1].stop_reason, "interrupted")
+
+    async def test_a_cancel_ends_what_is_parked_or_was_killed_for_good(self):
+        application = self.app(tea=[ASK])
+        session_id = await self.start(application)
+        row = await until_state(application, session_id, "waiting")
+        path = f"/v1/sessions/{session_id}"
+        self.assertTrue((await ask(application, "POST", f"{path}/cancel", {})).json["was_running"])
+        self.assertEqual((await until_state(application, session_id, "idle"))["open_questions"], [])
+        body = {"question_id": row["open_questions"][0], "answer": "milk"}
+        self.assertEqual((await ask(application, "POST", f"{path}/answers", body)).status, 409)
+        [closed] = self.texts(session_id, UserAnswer)
+        self.assertEqual((closed.answer, closed.answered_by), ("", "interrupted by user"))
+        self.assertFalse((await ask(application, "POST", f"{path}/cancel", {})).json["was_running"])
+        assert_closed(self, self.store, session_id)
+        again = await ask(application, "POST", f"{path}/runs", {"prompt": "Once more?"})
+        self.assertEqual(again.status, 202)
 
     async def test_forks_and_rewinds_are_sessions_and_events_like_any_other(self):
         application = self.app(tea=["One."])

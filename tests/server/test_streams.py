@@ -147,16 +147,17 @@ class TwoServers(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        gate = self.gate = Gate()
+        self.gate = Gate()
         turns = [ASK, {"tool_calls": [{"name": "hold", "arguments": {}}]}, "Tea."]
-        self.servers = []
-        for _ in range(2):
-            store = SqliteSessionStore(f"{folder.name}/s.db", durability="flush")
-            served = Served(agents(tea=options(turns, gate.tool())), store=store)
-            self.addCleanup(store.close)
-            self.addCleanup(served.close)
-            self.servers.append(served)
-            turns = turns[1:]
+        # What is asked of the model behind the first turn is asked at the other server, and then at either.
+        self.servers = [self.serve(folder.name, played) for played in (turns, turns[1:])]
+
+    def serve(self, folder, turns):
+        store = SqliteSessionStore(f"{folder}/s.db", durability="flush")
+        served = Served(agents(tea=options(turns, self.gate.tool())), store=store)
+        self.addCleanup(store.close)
+        self.addCleanup(served.close)
+        return served
 
     def test_events_answers_and_refusals_are_the_same_at_both(self):
         one, two = self.servers
@@ -183,6 +184,53 @@ class TwoServers(unittest.TestCase):
         self.assertEqual(stored_seqs, [event.seq for event in events])
         self.assertIsInstance(events[-1], Result)
         self.assertEqual(sum(isinstance(event, SystemInit) for event in events), 2)
+
+    def start_and_answer(self, one, two):
+        """A run that goes on at the second server, in its call of `hold`."""
+        session_id = one.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
+        row = self.until(one, session_id, "waiting")
+        body = {"question_id": row["open_questions"][0], "answer": "milk"}
+        self.assertEqual(two.ask("POST", f"/v1/sessions/{session_id}/answers", body).status, 202)
+        self.assertTrue(self.gate.reached.wait(WAIT_S))
+        return session_id
+
+    def until(self, served, session_id, *states):
+        deadline = time.monotonic() + WAIT_S
+        while (row := served.ask("GET", f"/v1/sessions/{session_id}").json)["state"] not in states:
+            self.assertLess(time.monotonic(), deadline, row)
+            time.sleep(0.01)
+        return row
+
+    def test_a_message_to_one_server_reaches_the_run_of_the_other_once(self):
+        one, two = self.servers
+        session_id = self.start_and_answer(one, two)
+        for text in ("Sugar.", "Two lumps."):
+            answer = one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": text})
+            self.assertEqual(answer.status, 202)
+        time.sleep(0.5)
+        self.gate.open.set()
+        self.until(one, session_id, "idle")
+        said = [event for event in one.store.read_events(session_id) if isinstance(event, UserMessage)]
+        self.assertEqual(
+            [(event.origin, event.text) for event in said[1:]], [("steering", "Sugar."), ("steering", "Two lumps.")]
+        )
+        deadline = time.monotonic() + WAIT_S
+        while one.store.read_messages([session_id]):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        self.assertEqual(one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": "Late."}).status, 409)
+
+    def test_a_cancel_at_one_server_ends_the_run_of_the_other_and_what_waits(self):
+        one, two = self.servers
+        session_id = self.start_and_answer(one, two)
+        self.assertTrue(one.ask("POST", f"/v1/sessions/{session_id}/cancel", {}).json["was_running"])
+        while two.application.desk._runs and not self.gate.open.is_set():
+            self.gate.open.wait(0.3)  # a tool that runs in a thread ends only by itself
+            self.gate.open.set()
+        self.until(one, session_id, "idle")
+        self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "interrupted")
+        self.assertFalse(one.ask("POST", f"/v1/sessions/{session_id}/cancel", {}).json["was_running"])
+        self.assertEqual(one.store.read_messages([session_id]), [])
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ from .usage import normalize_usage
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
 SUMMARY_VERSION = 2
 MAX_TEXT_CHARS = 200
+# The key of a session's metadata that says whose it is.
+TENANT_KEY = "tenant"
 STATES = ("idle", "running", "waiting", "failed")
 # Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
 _TICK_S = 1e-6
@@ -86,7 +88,7 @@ def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any
         updated=created_at,
         parent=_text_or_none(metadata.get("parent_session_id")),
         is_child=isinstance(metadata.get("parent_tool_use_id"), str),
-        tenant=_text_or_none(metadata.get("tenant")),
+        tenant=_text_or_none(metadata.get(TENANT_KEY)),
     )
 
 
