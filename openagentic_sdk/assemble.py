@@ -35,7 +35,7 @@ from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_v
 from .providers.base import Provider
 from .providers.endpoint import EndpointProvider
 from .providers.guarded import guarded, unstreamed
-from .runtime.agent import Agent, FinalAnswer, RunRequest
+from .runtime.agent import Agent, FinalAnswer, RunRequest, ToolServers
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
 from .runtime.guidance import ProjectGuidance
 from .runtime.session_hooks import end_session
@@ -69,7 +69,7 @@ _GENERAL = AgentDefinition("", DEFAULT_BASE)
 _USUAL_WINDOW_TOKENS = 200_000
 
 
-def build_agent(options: OpenAgenticOptions, *, servers: Servers | None = None) -> Agent:
+def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = None) -> Agent:
     """The agent that the options describe. Raises `OptionsError` with the setting to change.
 
     `servers` are those of an agent that was built before, for a conversation that keeps them from run to run.
@@ -198,7 +198,7 @@ class _Assembly:
         project: Project,
         gate: PermissionGate,
         mode_notes: Sequence[str],
-        servers: Servers | None,
+        servers: ToolServers | None,
         configured: ConfiguredServers | None,
     ) -> None:
         self._options = options

@@ -27,7 +27,7 @@ from .runtime.task import RunTask
 from .sessions.folds.metrics import RunMetrics
 
 if TYPE_CHECKING:
-    from .mcp.servers import Servers
+    from .runtime.agent import ToolServers
 
 State = Literal["created", "connected", "running", "closed", "failed"]
 
@@ -47,7 +47,7 @@ class AgentClient:
         self._turn: RunTask | None = None
         self._metrics = RunMetrics()
         self._turns = 0
-        self._servers: Servers | None = None
+        self._servers: ToolServers | None = None
 
     async def __aenter__(self) -> AgentClient:
         await self.connect()

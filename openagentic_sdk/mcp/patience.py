@@ -14,7 +14,10 @@ T = TypeVar("T")
 
 
 class Waiting(Generic[T]):
-    """A request on its way, and the task that waits for it; `about` is whatever belongs to it, `token` its number."""
+    """A request on its way, and the task that waits for it; `about` is whatever belongs to it, `token` its number.
+
+    `helpers` are tasks that ask a person on its behalf.
+    """
 
     def __init__(
         self, token: int, task: asyncio.Task[object], about: T, idle_s: float, ends_at: float, now: float
@@ -22,6 +25,8 @@ class Waiting(Generic[T]):
         self.token = token
         self.about = about
         self.is_late = False
+        self.failure: BaseException | None = None
+        self.helpers: set[asyncio.Task[object]] = set()
         self.ends_at = ends_at
         self._task = task
         self._before = task.cancelling()
@@ -51,10 +56,18 @@ class Waiting(Generic[T]):
             self.ends_at += now - self._asked_at
             self._asked_at, self._heard_at = None, now
 
-    def give_up(self) -> None:
-        """Wake the task that waits."""
-        self.is_late = True
-        self._task.cancel()
+    def give_up(self, failure: BaseException | None = None) -> None:
+        """Wake the task that waits; `failure` is what it is to raise, None when it took too long."""
+        if not self.is_late:
+            self.is_late, self.failure = True, failure
+            self._task.cancel()
+
+    async def end_helpers(self) -> None:
+        """End what was asked of a person on behalf of this request, and wait for that."""
+        for helper in self.helpers:
+            helper.cancel()
+        if self.helpers:
+            await asyncio.wait(set(self.helpers))
 
     def was_given_up(self) -> bool:
         """Whether the cancellation that the task just met is ours alone; it is taken back then."""

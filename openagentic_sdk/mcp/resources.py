@@ -138,8 +138,8 @@ class Brought:
     parts: Sequence[Mapping[str, Any]] = ()
 
 
-async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought:
-    """What `/mcp__server__prompt arguments` stands for, or what a prompt names as `@server:uri`.
+async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought | None:
+    """What `/mcp__server__prompt arguments` stands for, or what a prompt names as `@server:uri`; None when it is neither.
 
     Raises `McpError` for a prompt that the server does not give; a resource that cannot be read is said in the text.
     """
@@ -149,6 +149,8 @@ async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought:
         return Brought(content.text[:MAX_TEXT_CHARS], parts=content.sendable)
     mentions = dict.fromkeys(re.findall(_MENTION, text))
     named = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
+    if not named:
+        return None
     blocks: list[str] = []
     parts: list[Mapping[str, Any]] = []
     for name, uri in named[:MAX_MENTIONS]:

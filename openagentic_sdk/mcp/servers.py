@@ -88,6 +88,6 @@ class Servers:
         """How each server stands now; None while it has neither come nor failed."""
         return {name: seat.event for name, seat in self._seats.items()}
 
-    async def expand_prompt(self, text: str) -> Brought:
+    async def expand_prompt(self, text: str) -> Brought | None:
         """What the servers bring to a prompt that a person typed; see `resources.expand_prompt`. Raises `McpError`."""
         return await expand_prompt(text, self._seats)

@@ -134,8 +134,9 @@ class Session:
         try:
             result = await wire.peer.request(method, params)
         except asyncio.CancelledError:
+            await waiting.end_helpers()
             if waiting.was_given_up():
-                raise self._too_late(method, waiting) from None
+                raise waiting.failure or self._too_late(method, waiting) from None
             raise
         except RpcError as error:
             raise McpError(self._refusal(error), server=self.name, code=error.code, data=error.data) from error
@@ -212,12 +213,20 @@ class Session:
         current = tied if tied in asking else asking[-1] if asking else None
         if current is None:
             return await self._answer(method, params, None, None)
-        now = asyncio.get_running_loop().time
+        now, task = asyncio.get_running_loop().time, asyncio.current_task()
+        assert task is not None, "a peer answers in tasks"
+        current.helpers.add(task)
         current.pause(now())
         try:
             return await self._answer(method, params, current.about.ask, None)
+        except RpcError:
+            raise
+        except Exception as error:  # the run parks, or its store fails: that is for whoever made the call
+            current.give_up(error)
+            raise
         finally:
             current.go_on(now())
+            current.helpers.discard(task)
 
     async def _answer(self, method: str, params: Mapping[str, Any], ask: Ask | None, resumes: Any) -> Any:
         if method == "roots/list":

@@ -104,7 +104,9 @@ class _Replay(Guidance):
     async def _play_steps(self, run: RecordedRun) -> None:
         self._steps = list(run.steps)
         self.provider.name = run.steps[0].context.provider
-        task = await RunTask.start(self._agent(run), RunRequest(resume=self._session_id), self._prompts(run))
+        # A run that went on with what was left open, after an answer or a crash, had no prompt of its own.
+        prompts = self._prompts(run) if any(map(_is_prompt, run.steps[0].before)) else None
+        task = await RunTask.start(self._agent(run), RunRequest(resume=self._session_id), prompts)
         self._run = task.run
         self._session_id = task.run.session_id
         if run.init.messages_from_seq is not None:

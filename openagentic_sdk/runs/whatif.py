@@ -7,17 +7,17 @@ is new stops the run, is asked about, or runs for real, as the caller wants.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..assemble import build_agent
 from ..errors import OptionsError, ToolError
-from ..events import Event, ToolResult, ToolUse
+from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
 from ..frozen import frozen
 from ..hooks.models import HookDecision, HookMatcher
 from ..options import OpenAgenticOptions
-from ..runtime.agent import Agent, Run, RunStopped
+from ..runtime.agent import Agent, Run, RunStopped, ToolServers
 from ..runtime.compact import compact_when_full
 from ..runtime.prompt import Prompt
 from ..runtime.recorder import may_block, off_loop
@@ -26,6 +26,9 @@ from ..testing.replay import recorded_outcome
 from ..tools.base import Tool, ToolContext
 from ..tools.registry import ToolRegistry
 from .forked import start_forked
+
+if TYPE_CHECKING:
+    from ..mcp.resources import Brought
 
 OnNew = Literal["stop", "ask", "live"]
 
@@ -48,7 +51,8 @@ async def what_if(
     agent = build_agent(options)
     events = await off_loop(may_block(agent.store), agent.store.read_events, source_id)
     known = KnownCalls(events, after_seq=at_seq)
-    task = await start_forked(_answered(agent, known, on_new), options, source_id, prompt, at_seq)
+    answered = _answered(agent, known, on_new, _recorded_tools(events))
+    task = await start_forked(answered, options, source_id, prompt, at_seq)
     try:
         while (event := await task.next_event()) is not None:
             yield event
@@ -124,8 +128,79 @@ class _AnsweredTool(Tool):
         return answer.strip().lower() in ("y", "yes")
 
 
-def _answered(agent: Agent, known: KnownCalls, on_new: OnNew) -> Agent:
+class _AnsweredServers:
+    """The servers of a what-if: what the recorded session knew of their tools, and the servers themselves when they may run.
+
+    Without them, none is started.
+    """
+
+    def __init__(self, servers: ToolServers | None, recorded: Sequence[Tool], answering: _Answering) -> None:
+        self._servers = servers
+        self._recorded = recorded
+        self._answering = answering
+        self._made: dict[Tool, Tool] = {}  # the same tool stays the same object
+
+    def hold(self) -> None:
+        if self._servers is not None:
+            self._servers.hold()
+
+    async def release(self) -> None:
+        if self._servers is not None:
+            await self._servers.release()
+
+    async def ready(self) -> None:
+        if self._servers is not None:
+            await self._servers.ready()
+
+    def tools(self, may_use: Callable[[str], bool]) -> list[Tool]:
+        live = [] if self._servers is None else self._servers.tools(may_use)
+        names = {tool.name for tool in live}
+        tools = [*live, *(tool for tool in self._recorded if tool.name not in names)]
+        return [self._made.setdefault(tool, _AnsweredTool(tool, self._answering)) for tool in tools]
+
+    def instructions(self) -> list[tuple[str, str]]:
+        return [] if self._servers is None else self._servers.instructions()
+
+    def changes(self, seen: dict[str, int]) -> list[McpServerChanged]:
+        return [] if self._servers is None else self._servers.changes(seen)
+
+    async def expand_prompt(self, text: str) -> Brought | None:
+        return None if self._servers is None else await self._servers.expand_prompt(text)
+
+
+class _AbsentTool(Tool):
+    """A tool of a server as the recorded session had it; the server itself is not there."""
+
+    effect = "unsafe"
+
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        function = spec["function"]
+        self.name, self.description = str(function["name"]), str(function.get("description", ""))
+        self.input_schema = function.get("parameters", {})
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        raise ToolError(f"{self.name} cannot be run: its server is not there")
+
+
+# The tools of servers that have no server's name in theirs.
+_READERS = ("ListMcpResources", "ReadMcpResource")
+
+
+def _recorded_tools(events: Iterable[Event]) -> list[Tool]:
+    """The tools of servers that a recorded session's model was told about, as it was told last."""
+    specs = {
+        str(spec["function"]["name"]): spec
+        for event in events
+        if isinstance(event, ModelContext)
+        for spec in event.tools
+    }
+    return [_AbsentTool(spec) for name, spec in specs.items() if name.startswith("mcp__") or name in _READERS]
+
+
+def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence[Tool]) -> Agent:
     answering = _Answering(known, on_new)
+    servers = None if on_new == "stop" else agent.servers  # what is new is not run, so no server is needed
+    is_served = servers is not None or recorded
 
     def allow_known(payload: dict[str, Any]) -> HookDecision | None:
         is_known = known.has(payload["tool_name"], payload["tool_input"])
@@ -142,4 +217,5 @@ def _answered(agent: Agent, known: KnownCalls, on_new: OnNew) -> Agent:
         tools=ToolRegistry(_AnsweredTool(tool, answering) for tool in agent.tools),
         hooks=replace(agent.hooks, pre_tool_use=(matcher, *agent.hooks.pre_tool_use)),
         before_step=before_step,
+        servers=_AnsweredServers(servers, recorded, answering) if is_served else None,
     )

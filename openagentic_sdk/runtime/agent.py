@@ -8,11 +8,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..clock import Clock
 from ..errors import ScriptMismatchError
-from ..events import Event, HookEvent, ModelContext, SkillActivated, StopReason, UserAnswer, UserMessage, UserQuestion
+from ..events import (
+    Event,
+    HookEvent,
+    McpServerChanged,
+    ModelContext,
+    SkillActivated,
+    StopReason,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
 from ..frozen import frozen, mutable
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
@@ -37,7 +47,25 @@ from .recorder import Recorder
 from .structured import OutputSchema
 
 if TYPE_CHECKING:
-    from ..mcp.servers import Servers
+    from ..mcp.resources import Brought
+
+
+class ToolServers(Protocol):
+    """Where tools come from that may come and go between two steps: MCP servers, see `mcp.servers.Servers`."""
+
+    def hold(self) -> None: ...
+
+    async def release(self) -> None: ...
+
+    async def ready(self) -> None: ...
+
+    def tools(self, may_use: Callable[[str], bool]) -> list[Tool]: ...
+
+    def instructions(self) -> list[tuple[str, str]]: ...
+
+    def changes(self, seen: dict[str, int]) -> list[McpServerChanged]: ...
+
+    async def expand_prompt(self, text: str) -> Brought | None: ...
 
 
 @frozen
@@ -73,7 +101,7 @@ class Agent:
     child: Callable[[str], Agent]
     cost: Callable[..., float | None]
     name: str | None = None
-    servers: Servers | None = None
+    servers: ToolServers | None = None
     offers: Callable[[Iterable[str]], Iterable[str]] = tuple
     defer_bytes: int | None = None
     api_key: str | None = field(default=None, repr=False)

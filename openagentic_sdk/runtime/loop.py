@@ -210,8 +210,8 @@ async def _bring(run: Run, said: Said) -> tuple[Expanded, str]:
     if run.depth:
         return Expanded(said.text, run.request.brings), ""
     servers, behind = run.agent.servers, ""
-    if servers is not None:
-        brought = await servers.expand_prompt(said.text)
+    brought = None if servers is None else await servers.expand_prompt(said.text)
+    if brought is not None:
         parts = [{"type": "text", "text": ""}, *brought.parts] if brought.parts else []
         said.parts.extend(read_prompt(parts).parts if parts else ())
         behind = brought.behind

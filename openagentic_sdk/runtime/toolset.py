@@ -13,7 +13,7 @@ from dataclasses import replace
 from operator import is_
 from typing import Any
 
-from ..events import ToolsLoaded, ToolUse, UserMessage
+from ..events import McpServerChanged, ToolsLoaded, ToolUse, UserMessage
 from ..permissions.shell import words
 from ..project.prompt import server_block
 from ..providers.base import can_load_tools
@@ -71,7 +71,7 @@ async def _served_tools(run: Run) -> dict[str, Tool]:
     if servers is None:
         return {}
     await servers.ready()
-    await run.record(*servers.changes(run.servers_seen))
+    await run.record(*(event for event in servers.changes(run.servers_seen) if event != _last_known(run, event.name)))
     await _tell_instructions(run, tuple(servers.instructions()))
     offered = {tool.name: tool for tool in servers.tools(lambda name: bool(tuple(offers((f"mcp__{name}__resource",)))))}
     # A tool whose name had to be cut is offered only when it would be under its whole name, too.
@@ -133,6 +133,15 @@ def _overview(names: Iterable[str]) -> str:
         listed = listed if len(listed) <= room else f"{listed[:room].rpartition(', ')[0]}, ..."
         lines.append(f"- {f'server {server}' if server else 'more'}: {len(found)} tools ({listed})")
     return "Tools that ToolSearch finds:\n" + "\n".join(lines[:50])
+
+
+def _last_known(run: Run, name: str) -> McpServerChanged | None:
+    """What the session's log said last of a server, as if it had not been stored: said once, it need not be said again."""
+    known = (event for event in reversed(run.view.events) if isinstance(event, McpServerChanged) and event.name == name)
+    last = next(known, None)
+    return (
+        None if last is None else replace(last, seq=None, ts=None, mac=None, parent_tool_use_id=None, agent_name=None)
+    )
 
 
 async def _tell_instructions(run: Run, instructions: tuple[tuple[str, str], ...]) -> None:

@@ -26,7 +26,7 @@ from openagentic_sdk.mcp.oauth.login import OAuth
 from openagentic_sdk.mcp.server_config import McpServer
 from openagentic_sdk.mcp.servers import Servers
 from openagentic_sdk.mcp.tools import RemoteTool
-from openagentic_sdk.tools.base import ToolContext, ToolOutput
+from openagentic_sdk.tools.base import ToolContext
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
@@ -44,10 +44,10 @@ async def person(text: str, choices: tuple[str, ...], details: Mapping[str, Any]
 async def call(tool: RemoteTool, arguments: Mapping[str, Any]) -> None:
     """Call a tool as a run would; a refusal is a result like any other."""
     try:
-        output = await tool.run(arguments, ToolContext(ask_user=person))
+        said = str(await tool.run(arguments, ToolContext(ask_user=person)))
     except ToolError as error:
-        output = ToolOutput(str(error), is_error=True)
-    print(tool.definition.name, json.dumps(output.output)[:200], file=sys.stderr)
+        said = f"error: {error}"
+    print(tool.definition.name, said[:200], file=sys.stderr)
 
 
 async def use(servers: Servers) -> None:

@@ -1,0 +1,285 @@
+"""What servers can do beside tools, in both eras: questions, pictures, progress, resources, prompts, roots."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unittest
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk import (
+    AgentClient,
+    McpServer,
+    MemorySessionStore,
+    OpenAgenticOptions,
+    PermissionGate,
+    answer_question,
+    query,
+    replay_events,
+    submit,
+    tool,
+    what_if,
+)
+from openagentic_sdk.events import (
+    CommandExpanded,
+    McpServerChanged,
+    ToolProgress,
+    ToolResult,
+    UserMessage,
+    UserQuestion,
+)
+from openagentic_sdk.testing import ScriptedProvider
+
+SCRIPT = str(Path(__file__).with_name("feature_server.py"))
+ERAS = ("modern", "legacy")
+
+
+def feature_server(era: str, *more: str, **settings: Any) -> McpServer:
+    return McpServer(command=sys.executable, args=["-I", "-S", SCRIPT, era, *more], **settings)
+
+
+def calls(*names: str, server: str = "x", **arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"name": f"mcp__{server}__{name}", "arguments": arguments} for name in names]}
+
+
+def options_for(turns: list[Any], server: McpServer | None, **changes: Any) -> OpenAgenticOptions:
+    settings: dict[str, Any] = {
+        "provider": ScriptedProvider(turns),
+        "model": "scripted",
+        "mcp_servers": {} if server is None else {"x": server},
+        "permission_gate": PermissionGate(permission_mode="bypass"),
+        "session_store": MemorySessionStore(),
+    }
+    return OpenAgenticOptions(**{**settings, **changes})
+
+
+async def events_of(prompt: str | None, options: OpenAgenticOptions) -> list[Any]:
+    return [event async for event in query(prompt=prompt, options=options)]
+
+
+def results(events: list[Any]) -> list[ToolResult]:
+    return [event for event in events if isinstance(event, ToolResult)]
+
+
+class Questions(unittest.IsolatedAsyncioTestCase):
+    async def test_a_server_asks_a_person_field_by_field_and_says_who_asks(self) -> None:
+        asked: list[UserQuestion] = []
+
+        async def person(question: UserQuestion) -> str:
+            asked.append(question)
+            return (
+                "seven"
+                if "size" in question.prompt and len(asked) == 2
+                else ""
+                if "size" in question.prompt
+                else "green"
+            )
+
+        for era in ERAS:
+            asked.clear()
+            gate = PermissionGate(permission_mode="bypass", user_answerer=person)
+            events = await events_of(
+                "go", options_for([calls("ask"), "Done."], feature_server(era), permission_gate=gate)
+            )
+            with self.subTest(era):
+                said = json.loads(results(events)[0].output)
+                self.assertEqual(said, [{"action": "accept", "content": {"name": "green", "size": 3}}])
+                self.assertEqual(len(asked), 3)
+                self.assertTrue(all("The MCP server x asks: Which tea, 0?" in question.prompt for question in asked))
+                self.assertIn("'seven' does not fit", asked[2].prompt)
+                use = next(event for event in events if event.type == "tool.use")
+                self.assertEqual({question.tool_use_id for question in asked}, {use.tool_use_id})
+
+    async def test_nobody_to_ask_is_a_no_and_a_person_may_say_no(self) -> None:
+        async def person(question: UserQuestion) -> str:
+            return "decline"
+
+        for era in ERAS:
+            for answerer in (None, person):
+                gate = PermissionGate(permission_mode="bypass", user_answerer=answerer)
+                settings = options_for([calls("ask"), "Done."], feature_server(era), permission_gate=gate)
+                events = await events_of("go", settings)
+                with self.subTest((era, answerer)):
+                    self.assertEqual(json.loads(results(events)[0].output), [{"action": "decline"}])
+
+    async def test_a_run_that_nobody_watches_waits_for_the_answer_and_goes_on_with_it(self) -> None:
+        for era in ERAS:
+            with self.subTest(era):
+                store = MemorySessionStore()
+                settings = options_for([calls("twice")], feature_server(era), session_store=store)
+                parked = await submit("go", settings).wait()
+                answers = iter(["green", "1", "black", ""])
+                while parked.state == "waiting":
+                    assert parked.question is not None
+                    await answer_question(store, parked.session_id, parked.question.question_id, next(answers))
+                    settings = options_for(
+                        ["Done."], feature_server(era), session_store=store, resume=parked.session_id
+                    )
+                    parked = await submit(None, settings).wait()
+                self.assertEqual((parked.state, parked.data), ("ended", "Done."))
+                events = store.read_events(parked.session_id)
+                [result] = results(events)
+                said = json.loads(result.output)
+                given = [one["content"] for one in said]
+                self.assertEqual(given, [{"name": "green", "size": 1}, {"name": "black", "size": 3}])
+                self.assertEqual(sum(isinstance(event, UserQuestion) for event in events), 4)
+                replayed = await replay_events(events)
+                self.assertTrue(replayed.ok, replayed)
+
+
+class Results(unittest.IsolatedAsyncioTestCase):
+    async def test_pictures_are_stored_once_and_sent_as_pictures_and_the_rest_is_said(self) -> None:
+        for era in ERAS:
+            provider = ScriptedProvider([calls("picture", "structure", "fail", "refuse"), "Done."])
+            events = await events_of("go", options_for([], feature_server(era), provider=provider))
+            with self.subTest(era):
+                picture, structure, fail, refuse = results(events)
+                kinds = [(part["type"], part["media_type"]) for part in picture.attachments]
+                self.assertEqual(kinds, [("image", "image/png"), ("audio", "audio/wav"), ("other", "image/svg+xml")])
+                self.assertTrue(all("data" not in part and len(part["sha256"]) == 64 for part in picture.attachments))
+                self.assertTrue(picture.output.startswith("Look:\n[image/svg+xml, 6 bytes, is not shown"))
+                self.assertIn("[resource tea, tea://list]", picture.output)
+                sent = provider.requests[1]["messages"][-1]["content"]
+                self.assertEqual([part["type"] for part in sent], ["image", "audio"])
+                self.assertTrue(sent[0]["data"].startswith("iVBORw0KGgo"))
+                self.assertEqual(structure.output, '{"tea": ["green"]}')
+                self.assertEqual((fail.is_error, fail.outcome, fail.output), (True, "error", "no tea left"))
+                self.assertEqual(refuse.outcome, "error")
+                self.assertIn("unknown tool: refuse", refuse.error_message or "")
+                self.assertTrue((await replay_events([e for e in events if e.seq is not None])).ok)
+
+    async def test_progress_is_shown_and_a_cancelled_call_is_cancelled_there_too(self) -> None:
+        for era in ERAS:
+            with self.subTest(era):
+                settings = options_for([calls("slow"), "Stopped.", calls("pid"), "Done."], feature_server(era))
+                async with AgentClient(settings) as client:
+                    shown: list[ToolProgress] = []
+                    await client.send("go")
+                    async for event in client.receive():
+                        if isinstance(event, ToolProgress):
+                            shown.append(event)
+                            await client.interrupt()
+                        last = event
+                    self.assertEqual((shown[0].progress, shown[0].total, shown[0].message), (1, 3, "wait"))
+                    self.assertEqual(last.stop_reason, "interrupted")
+                    self.assertEqual([event.seq for event in shown], [None] * len(shown))
+                    # The server goes on to read: it has understood the cancellation, or it would have died of it.
+                    await client.send("again")
+                    said = [event async for event in client.receive()]
+                    self.assertEqual(said[-1].stop_reason, "end")
+
+    async def test_roots_are_told_to_a_server_that_asks(self) -> None:
+        for era in ERAS:
+            events = await events_of("go", options_for([calls("roots"), "Done."], feature_server(era)))
+            with self.subTest(era):
+                roots = json.loads(results(events)[0].output)["roots"]
+                self.assertEqual(roots, [{"uri": Path.cwd().as_uri(), "name": Path.cwd().name}])
+
+
+class ResourcesAndPrompts(unittest.IsolatedAsyncioTestCase):
+    async def test_resources_are_listed_read_and_named_in_prompts(self) -> None:
+        turn = {
+            "tool_calls": [
+                {"name": "ListMcpResources", "arguments": {}},
+                {"name": "ReadMcpResource", "arguments": {"server": "x", "uri": "tea://picture"}},
+                {"name": "ReadMcpResource", "arguments": {"server": "x", "uri": "tea://none"}},
+                {"name": "ReadMcpResource", "arguments": {"server": "y", "uri": "tea://none"}},
+            ]
+        }
+        for era in ERAS:
+            prompt = "What of @x:tea://list, @x:tea://no and @y:z?"
+            events = await events_of(prompt, options_for([turn, "Done."], feature_server(era)))
+            with self.subTest(era):
+                listed, picture, missing, stranger = results(events)
+                self.assertEqual(
+                    [one.get("uri", one.get("uri_template")) for one in listed.output["resources"]],
+                    ["tea://list", "tea://{kind}"],
+                )
+                self.assertEqual(picture.attachments[0]["media_type"], "image/png")
+                self.assertIn("no resources/read", missing.error_message or "")
+                self.assertIn("the servers are x", stranger.error_message or "")
+                said = next(event.text for event in events if isinstance(event, UserMessage))
+                self.assertTrue(said.startswith(f"{prompt}\n\nThe resource tea://list of the MCP server x:\n"))
+                self.assertIn("[tea://list]\ngreen, black", said)
+                self.assertIn("The resource tea://no of the MCP server x:\n(it could not be read:", said)
+
+    async def test_prompts_of_servers_are_commands(self) -> None:
+        events = await events_of('/mcp__x__brew "oolong tea" how=hot', options_for(["Done."], feature_server("modern")))
+        said = next(event for event in events if isinstance(event, UserMessage))
+        self.assertEqual(said.text, 'Brew {"how": "hot", "kind": "oolong tea"}.')
+        command = next(event for event in events if isinstance(event, CommandExpanded))
+        self.assertEqual((command.name, command.scope, command.grants), ("mcp__x__brew", "mcp", []))
+        for wrong, reason in (("/mcp__x__brew", "kind is missing"), ("/mcp__x__fry", "its prompts are brew")):
+            provider = ScriptedProvider(["never asked"])
+            failed = await events_of(wrong, options_for([], feature_server("legacy"), provider=provider))
+            self.assertEqual(failed[-1].stop_reason, "error")
+            self.assertIn(reason, failed[-1].error_message)
+            self.assertEqual(provider.requests, [])
+
+    async def test_what_a_server_says_of_itself_stands_cleaned_and_named_in_the_system_prompt(self) -> None:
+        provider = ScriptedProvider(["Done."])
+        await events_of("go", options_for([], feature_server("modern"), provider=provider))
+        system = provider.requests[0]["messages"][0]["content"]
+        self.assertIn('<mcp-server name="x">\nAsk before you guess.\n</mcp-server>', system)
+
+
+class Lifetimes(unittest.IsolatedAsyncioTestCase):
+    async def test_a_conversation_keeps_its_servers_and_starts_a_dead_one_again(self) -> None:
+        turns = [calls("pid"), "1", calls("pid"), "2", calls("die"), "3", calls("pid"), "4"]
+        pids, states = [], []
+        async with AgentClient(options_for(turns, feature_server("legacy"))) as client:
+            for prompt in ("one", "two", "three", "four"):
+                await client.send(prompt)
+                async for event in client.receive():
+                    if isinstance(event, ToolResult):
+                        pids.append(event.output)
+                    elif isinstance(event, McpServerChanged):
+                        states.append(event.state)
+        self.assertEqual(pids[0], pids[1])
+        self.assertIsNone(pids[2])
+        self.assertNotEqual(pids[0], pids[3])
+        self.assertEqual(states, ["started", "lost", "restarted"])
+
+    async def test_every_legacy_version_is_spoken(self) -> None:
+        for version in ("2025-06-18", "2025-03-26", "2024-11-05"):
+            events = await events_of("go", options_for([calls("count"), "Done."], feature_server("legacy", version)))
+            with self.subTest(version):
+                server = next(event for event in events if isinstance(event, McpServerChanged))
+                self.assertEqual((server.state, server.protocol_version), ("started", version))
+                self.assertEqual(results(events)[0].output, "1")
+        events = await events_of("go", options_for(["Done."], feature_server("legacy", "1999-01-01")))
+        server = next(event for event in events if isinstance(event, McpServerChanged))
+        self.assertEqual(server.state, "failed")
+        self.assertIn("speaks 1999-01-01, and we speak 2026-07-28, 2025-11-25", server.error_message or "")
+
+    async def test_what_if_answers_known_calls_without_any_server(self) -> None:
+        store = MemorySessionStore()
+        events = await events_of(
+            "go", options_for([calls("count"), "Done."], feature_server("modern"), session_store=store)
+        )
+        prompt = next(event for event in events if isinstance(event, UserMessage))
+        broken = McpServer(command="no-such-program-anywhere")
+        settings = options_for([calls("count"), "Done, too."], broken, session_store=store)
+        source = events[0].session_id
+        other = [event async for event in what_if(source_id=source, at_seq=prompt.seq or 0, options=settings)]
+        self.assertEqual(results(other)[-1].output, "1")
+        self.assertEqual(other[-1].final_text, "Done, too.")
+
+    async def test_tools_of_this_process_are_a_server_like_any_other(self) -> None:
+        @tool(effect="read")
+        def brew(kind: str) -> str:
+            """Brew."""
+            return f"{kind} tea"
+
+        settings = options_for([calls("brew", kind="green"), "Done."], McpServer(tools=[brew]))
+        events = await events_of("go", settings)
+        self.assertEqual(results(events)[0].output, "green tea")
+        gate = PermissionGate(permission_mode="default", deny=["mcp__x__brew"])
+        settings = options_for([calls("brew"), "Done."], McpServer(tools=[brew]), permission_gate=gate)
+        [result] = results(await events_of("go", settings))
+        self.assertEqual(result.error_type, "ToolNotFoundError")
+
+
+if __name__ == "__main__":
+    unittest.main()
