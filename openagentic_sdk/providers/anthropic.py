@@ -25,6 +25,7 @@ from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
 from .chat_request import (
     RequestSettings,
     ToolNames,
+    function_of,
     repair_messages,
     tool_names,
     used_call_ids,
@@ -34,7 +35,7 @@ from .chat_request import (
 from .claude_models import ClaudeFamily, claude_family
 from .content import Part, cannot_carry, read_parts
 from .endpoint import EndpointArguments, EndpointProvider, Reading
-from .keys import ApiKey
+from .keys import ApiKey, is_host_of
 from .loose import as_list, as_mapping, as_mappings, as_text
 from .quirks import Quirks
 from .reasoning import DROP_BLOCK, is_prefix_refused
@@ -46,7 +47,10 @@ _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 # The API wants a limit; this one is below that of every model since Claude 3.7.
 DEFAULT_MAX_TOKENS = 16_384
 
-_QUIRKS = Quirks(empty_content="", echo_fields=("anthropic_content",), think_tags=False, keeps_parts=True)
+_QUIRKS = Quirks(
+    empty_content="", echo_fields=("anthropic_content",), think_tags=False, keeps_parts=True, name_in_tool_result=True
+)
+_SEARCH, _PLACEHOLDER = "ToolSearch", "DeferredToolPlaceholder"
 # Blocks that the messages' own fields hold already; any other is opaque and is kept as it came.
 _PLAIN_BLOCKS = frozenset({"text", "tool_use"})
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -63,7 +67,9 @@ class AnthropicProvider(EndpointProvider):
     `cache_ttl` is how long prompts stay cached (`5m`, `1h`), None sets no cache marks. `thinking` is the API's own object
     (`{"type": "adaptive"}`); `RequestSettings.reasoning_effort` says how hard, and switches it on. What a model of this name
     does not take (`claude_models`) is left out, with a notice. `context_management` is the API's own object for editing the
-    context there (`{"edits": [{"type": "clear_tool_uses_20250919"}]}`); what it did stands in the answer's notices.
+    context there (`{"edits": [{"type": "clear_tool_uses_20250919"}]}`); what it did stands in the answer's notices. Tools
+    that were found later are told where they were found (`tool_reference`), when `loads_tools` says so; None is where
+    Anthropic itself serves the model.
     """
 
     name = "anthropic"
@@ -81,10 +87,12 @@ class AnthropicProvider(EndpointProvider):
         cache_ttl: str | None = "5m",
         thinking: Mapping[str, Any] | None = None,
         context_management: Mapping[str, Any] | None = None,
+        loads_tools: bool | None = None,
         **endpoint: Unpack[EndpointArguments],
     ) -> None:
         super().__init__(base_url=base_url, **endpoint)
         self._context_management = context_management
+        self._loads_tools = is_host_of(self.hosts, self.base_url) if loads_tools is None else loads_tools
         self.base_url = self.base_url.removesuffix("/v1")
         self._version = version
         self._cache_ttl = cache_ttl
@@ -111,6 +119,10 @@ class AnthropicProvider(EndpointProvider):
             headers["anthropic-beta"] = ",".join(named)
         return headers
 
+    def loads_tools(self, model: str) -> bool:
+        """Whether definitions may stand where they were found (platform.claude.com, "Custom tool search implementation")."""
+        return self._loads_tools and claude_family(model).loads_tools
+
     def betas(self) -> list[str]:
         """The parts of the API that are to be switched on for what this provider's requests ask for."""
         editing = [_EDITING_BETA] if self._context_management else []
@@ -136,13 +148,15 @@ class AnthropicProvider(EndpointProvider):
     ) -> tuple[dict[str, Any], Reading, ToolNames]:
         names = tool_names(tools)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
-        system, turns = _turns(repaired)
+        found = _found_tools(tools, names) if self.loads_tools(model) else {}
+        system, turns = _turns(repaired, found)
+        written = write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names))
         payload: dict[str, Any] = {
             "model": model,
             "max_tokens": self.settings.max_tokens or DEFAULT_MAX_TOKENS,
             "messages": turns,
             "system": system or None,
-            "tools": write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names)) or None,
+            "tools": _with_deferred(written, found) or None,
             "stream": True if stream else None,
             "context_management": self._context_management,
         }
@@ -326,7 +340,37 @@ class MessageReading(Reading):
         return {"anthropic_content": kept, "origin": self._origin}
 
 
-def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
+    """The tools that are told where they were found: their names, and these as they are sent."""
+    found = [str(function_of(tool).get("name")) for tool in tools if tool.get("defer_loading")]
+    # This one is there from the first request on: with it, another one changes nothing of what the model is told before.
+    has_search = any(function_of(tool).get("name") == _SEARCH for tool in tools)
+    return {name: names.sent(name) for name in (*([_PLACEHOLDER] if has_search else ()), *found)}
+
+
+def _with_deferred(written: list[dict[str, Any]], found: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The definitions with those marked that are told where they were found."""
+    marked = [{**tool, "defer_loading": True} if tool.get("name") in found.values() else tool for tool in written]
+    if _PLACEHOLDER not in found:
+        return marked
+    about = "Stands for tools that are found later. It cannot be called."
+    schema = {"type": "object", "properties": {}}
+    return [*marked, {"name": _PLACEHOLDER, "description": about, "input_schema": schema, "defer_loading": True}]
+
+
+def _references(message: Message, found: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The result of a search for tools as references to their definitions; empty for any other."""
+    if not found or message.get("name") != _SEARCH:
+        return []
+    try:
+        tools = as_mappings(as_mapping(json.loads(str(message.get("content")))).get("tools"))
+    except (ValueError, RecursionError):
+        return []
+    named = [found[name] for tool in tools if isinstance(name := tool.get("name"), str) and name in found]
+    return [{"type": "tool_reference", "tool_name": name} for name in named]
+
+
+def _turns(messages: Sequence[Message], found: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The system prompt's blocks, and the turns; results stand first in the user turn behind their calls."""
     system: list[dict[str, Any]] = []
     turns: list[dict[str, Any]] = []
@@ -341,7 +385,7 @@ def _turns(messages: Sequence[Message]) -> tuple[list[dict[str, Any]], list[dict
         if role == "assistant":
             blocks = _assistant_blocks(message)
         elif role == "tool":
-            shown = content if isinstance(content, str) else _blocks(content)
+            shown = _references(message, found) or (content if isinstance(content, str) else _blocks(content))
             blocks = [{"type": "tool_result", "tool_use_id": _usable_id(message["tool_call_id"]), "content": shown}]
         else:
             blocks = _blocks(content)
@@ -523,5 +567,7 @@ def _mark_cached(payload: dict[str, Any], ttl: str) -> None:
     ends = [payload.get("tools"), payload.get("system")]
     ends += [turn["content"] for turn in payload["messages"] if turn["role"] == "user"][-2:]
     for blocks in ends:
-        if blocks:
-            blocks[-1] = {**blocks[-1], "cache_control": mark}
+        # A definition that is loaded later is no part of the beginning, and takes no mark.
+        told = [place for place, block in enumerate(blocks or ()) if not block.get("defer_loading")]
+        if blocks and told:
+            blocks[told[-1]] = {**blocks[told[-1]], "cache_control": mark}

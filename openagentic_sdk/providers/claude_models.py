@@ -17,7 +17,7 @@ class ClaudeFamily:
     `{"type": "adaptive"}`. `always_thinks`: it cannot be switched off. `sampling`: temperature and top_p are taken,
     `one_sampling_field` only one of the two. `forced_tool`: a tool may be required (never while a budget is thought over).
     `efforts` are the values of `output_config.effort`. `schemas`: `output_config.format` is there. `preserves_thinking`: a
-    thinking block is bound to what stood before it.
+    thinking block is bound to what stood before it. `loads_tools`: a definition may stand where a search has found it.
     """
 
     budget_thinking: bool = False
@@ -29,10 +29,13 @@ class ClaudeFamily:
     efforts: tuple[str, ...] = ("low", "medium", "high", "xhigh", "max")
     schemas: bool = True
     preserves_thinking: bool = False
+    loads_tools: bool = True
 
 
-_FIRST = ClaudeFamily(adaptive_thinking=False, sampling=True, efforts=(), schemas=False)
-_3_7 = ClaudeFamily(budget_thinking=True, adaptive_thinking=False, sampling=True, efforts=(), schemas=False)
+_FIRST = ClaudeFamily(adaptive_thinking=False, sampling=True, efforts=(), schemas=False, loads_tools=False)
+_3_7 = ClaudeFamily(
+    budget_thinking=True, adaptive_thinking=False, sampling=True, efforts=(), schemas=False, loads_tools=False
+)
 _OPUS_4_5 = ClaudeFamily(
     budget_thinking=True,
     adaptive_thinking=False,

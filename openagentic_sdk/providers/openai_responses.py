@@ -24,6 +24,7 @@ from .calls import HeardCall, finish_calls
 from .chat_request import (
     RequestSettings,
     ToolNames,
+    function_of,
     repair_messages,
     tool_names,
     used_call_ids,
@@ -46,6 +47,7 @@ _QUIRKS = Quirks(
     echo_fields=("responses_items", "responses_id"),
     think_tags=False,
     keeps_parts=True,
+    name_in_tool_result=True,
 )
 # These families do not reason, and answer 400 to a request for encrypted reasoning. Any other name (a deployment's, a
 # router's) may stand for a model that does.
@@ -59,7 +61,9 @@ class OpenAIResponsesProvider(EndpointProvider):
 
     `reasoning_summary` (`auto`, `concise`, `detailed`) asks for the reasoning in words; None does not. With `store` the
     answers stay at OpenAI, and a request names the answer before it (`previous_response_id`) and carries only what came
-    after; what changes messages before that has no effect then. `previous_response_id` is the answer to begin behind.
+    after; what changes messages before that has no effect then. `previous_response_id` is the answer to begin behind. Tools
+    that were found later are told where they were found (`tool_search`), when `loads_tools` says so; None is for the models
+    of OpenAI that take it.
     """
 
     name = "openai-responses"
@@ -76,6 +80,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         reasoning_summary: str | None = None,
         store: bool = False,
         previous_response_id: str | None = None,
+        loads_tools: bool | None = None,
         **endpoint: Unpack[EndpointArguments],
     ) -> None:
         super().__init__(base_url=base_url, **endpoint)
@@ -84,9 +89,17 @@ class OpenAIResponsesProvider(EndpointProvider):
         self._store = store
         self._previous_response_id = previous_response_id
         self._plain_models: set[str] = set()
+        self._loads_tools = loads_tools
 
     def url(self, model: str) -> str:
         return self.address("/responses")
+
+    def loads_tools(self, model: str) -> bool:
+        """Whether definitions may stand where they were found (developers.openai.com, "Tool search": from gpt-5.4 on)."""
+        if self._loads_tools is not None:
+            return self._loads_tools
+        version = re.match(r"gpt-(\d+)(?:\.(\d+))?", model)
+        return self.is_at_home and version is not None and (int(version[1]), int(version[2] or 0)) >= (5, 4)
 
     def learn_from(self, error: ProviderHTTPError, model: str) -> bool:
         """Ask without encrypted reasoning from now on when that is what the endpoint refused."""
@@ -110,15 +123,21 @@ class OpenAIResponsesProvider(EndpointProvider):
         names = tool_names(tools)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         previous, sent = self._behind_stored(repaired)
-        written = write_tools(
-            tools,
-            self.settings.extra_tools,
-            lambda tool: {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]},
-        )
+
+        def write(tool: ToolSpec) -> dict[str, Any]:
+            return {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
+
+        found: dict[str, dict[str, Any]] | None = None
+        if self.loads_tools(model):
+            found = {str(function_of(t).get("name")): write(t) for t in tools if t.get("defer_loading")}
+            tools = [tool for tool in tools if not tool.get("defer_loading")]
+        written = write_tools(tools, self.settings.extra_tools, write)
+        if found is not None:
+            written = [_as_search(tool) if tool.get("name") == _SEARCH else tool for tool in written]
         reasoning = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
         payload: dict[str, Any] = {
             "model": model,
-            "input": [item for message in sent for item in _items(message)],
+            "input": [item for message in sent for item in _items(message, found)],
             "store": self._store,
             "previous_response_id": previous,
             "tools": written or None,
@@ -155,6 +174,14 @@ _COUNTED = (
     "previous_response_id",
     "parallel_tool_calls",
 )
+
+
+_SEARCH = "ToolSearch"
+
+
+def _as_search(tool: dict[str, Any]) -> dict[str, Any]:
+    """The search for tools as the API's own tool, carried out here."""
+    return {"type": "tool_search", "execution": "client", **{key: tool[key] for key in ("description", "parameters")}}
 
 
 class ResponseReading(Reading):
@@ -301,17 +328,17 @@ class ResponseReading(Reading):
         if not known and not self._items:
             self._items.append({"type": "function_call", **wanted})
         place = known[-1] if known else len(self._items) - 1
-        if self._items[place].get("type") != "function_call":
+        if self._items[place].get("type") not in ("function_call", "tool_search_call"):
             raise GarbledResponseError("the endpoint sent arguments for an item that is no call")
         return place
 
     def _calls(self, finish_reason: str | None, refusal: bool) -> list[ToolCall]:
-        asked = [(place, item) for place, item in enumerate(self._items) if item.get("type") == "function_call"]
+        asked = [(place, item) for place, item in enumerate(self._items) if _is_call(item)]
         heard = [
             HeardCall(
                 as_text(item.get("call_id")) or as_text(item.get("id")),
-                as_text(item.get("name")),
-                as_text(item.get("arguments")) or self._arguments.get(place, ""),
+                _SEARCH if item["type"] == "tool_search_call" else as_text(item.get("name")),
+                _arguments(item) or self._arguments.get(place, ""),
                 ended=place in self._ended,
             )
             for place, item in asked
@@ -330,14 +357,14 @@ class ResponseReading(Reading):
 
     def _extras(self) -> dict[str, Any] | None:
         """Reasoning, and what the vendor's own tools did, as it came and where it stood between the others."""
-        plain = ("message", "function_call")
         extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
-        if any(item.get("type") not in plain for item in self._items):
+        plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
+        if not all(plain):
             extras["responses_items"] = [
-                {key: item[key] for key in ("type", "call_id") if key in item}
-                if item.get("type") in plain
+                {key: item[key] for key in ("type", "call_id", "execution") if key in item}
+                if is_plain
                 else {key: value for key, value in item.items() if key != "_place" and value is not None}
-                for item in self._items
+                for item, is_plain in zip(self._items, plain, strict=True)
             ]
         return {**extras, "origin": self._origin} if extras else None
 
@@ -348,6 +375,18 @@ class ResponseReading(Reading):
     def _show_reasoning(self, text: str) -> list[StreamEvent]:
         self._reasoning.append(text)
         return [ReasoningDelta(text)]
+
+
+def _is_call(item: Mapping[str, Any]) -> bool:
+    """Whether an item asks for something that is to be done here; a search may also be the vendor's own business."""
+    kind = item.get("type")
+    return kind == "function_call" or (kind == "tool_search_call" and item.get("execution") == "client")
+
+
+def _arguments(item: Mapping[str, Any]) -> str:
+    """A call's arguments as JSON text: those of a function come so, those of a search as an object."""
+    arguments = item.get("arguments")
+    return json.dumps(arguments) if isinstance(arguments, Mapping) else as_text(arguments)
 
 
 def _same_item(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -370,9 +409,13 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _items(message: Message) -> list[dict[str, Any]]:
-    """A message as items of the request."""
+def _items(message: Message, found: Mapping[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    """A message as items of the request. `found` are the definitions that stand where they were found; None for nowhere."""
     role, content = message["role"], message.get("content")
+    if role == "tool" and found is not None and message.get("name") == _SEARCH:
+        tools = [{**found[name], "defer_loading": True} for name in _names_in(content) if name in found]
+        ended = {"call_id": message["tool_call_id"], "execution": "client", "status": "completed"}
+        return [{"type": "tool_search_output", **ended, "tools": tools}]
     if role == "tool":
         shown = content if isinstance(content, str) else [_input_part(part) for part in read_parts(content)]
         return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": shown}]
@@ -382,7 +425,9 @@ def _items(message: Message) -> list[dict[str, Any]]:
     said = [{"type": "output_text", "text": part.text} for part in read_parts(content)]
     text: list[dict[str, Any]] = [{"type": "message", "role": "assistant", "content": said}] if said else []
     calls = {
-        call["id"]: {
+        call["id"]: _search_call(call)
+        if found is not None and call["function"]["name"] == _SEARCH
+        else {
             "type": "function_call",
             "call_id": call["id"],
             "name": call["function"]["name"],
@@ -393,6 +438,21 @@ def _items(message: Message) -> list[dict[str, Any]]:
     return _with_kept(as_mappings(message.get("responses_items")), text, calls)
 
 
+def _search_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = json.loads(call["function"]["arguments"])
+    ended = {"call_id": call["id"], "execution": "client", "status": "completed"}
+    return {"type": "tool_search_call", **ended, "arguments": arguments}
+
+
+def _names_in(content: Any) -> list[str]:
+    """The tools that the result of a search names."""
+    try:
+        tools = as_mappings(as_mapping(json.loads(str(content))).get("tools"))
+    except (ValueError, RecursionError):
+        return []
+    return [name for tool in tools if isinstance(name := tool.get("name"), str)]
+
+
 def _with_kept(
     kept: list[Mapping[str, Any]], text: list[dict[str, Any]], calls: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -400,7 +460,7 @@ def _with_kept(
 
     Reasoning goes with the item behind it or not at all, and only when the endpoint can read it again.
     """
-    if [item.get("call_id") for item in kept if item.get("type") == "function_call"] != list(calls):
+    if [item.get("call_id") for item in kept if _is_call(item)] != list(calls):
         return [*text, *calls.values()]
     items: list[dict[str, Any]] = []
     for item, following in pairwise([*kept, {}]):
@@ -411,7 +471,7 @@ def _with_kept(
         elif item.get("type") == "message":
             items += text
             text = []
-        elif item.get("type") == "function_call":
+        elif _is_call(item):
             items.append(calls[item["call_id"]])
         else:
             items.append(dict(item))

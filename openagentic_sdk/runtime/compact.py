@@ -43,6 +43,7 @@ from .opening import open_run
 from .prompt import with_data
 from .session_hooks import run_session_start_hooks
 from .tool_output import put_blob
+from .toolset import update_tools
 
 # What a request for a summary may weigh when no limit is known.
 _SUMMARY_REQUEST_BYTES = 200_000
@@ -104,6 +105,8 @@ async def compact(run: Run, trigger: str) -> bool:
     _, events, _ = await run.agent.hooks.run("post_compact", payload, run.hook_context())
     await run.record(*events)
     await run_session_start_hooks(run, "compact")
+    if trigger != "manual":
+        await update_tools(run)  # what was found in messages that are gone is told with the others now
     return True
 
 

@@ -75,28 +75,34 @@ def rebuild_messages(
 
 @frozen
 class _Asked:
-    """A request: its `seq`, the digest of all of it, and the model that was asked."""
+    """A request: its `seq`, the digest of all of it, the model that was asked, and what it carried besides messages."""
 
     seq: int
     sha256: str
     model: str | None
+    context: ModelContext | None = None
 
 
 @frozen
 class _Audience:
-    """Whom a message is for: a provider and, when it is known, the model; `before` is the digest of all before it."""
+    """Whom a message is for: a provider and, when it is known, what requests carry; `before` is the digest of all before."""
 
     provider: str | None
-    model: str | None
+    context: ModelContext | None
     before: RunningDigest
 
     def takes(self, message: Message, answers: _Asked | None) -> bool:
         """Whether the vendor takes the reasoning in a message back: from the same model, and behind the same request."""
-        if self.model is None:
+        if self.context is None:
             return True
-        if answers is None or answers.model != self.model:
+        if answers is None or answers.model != self.context.model:
             return False
-        return not is_bound(message, self.model) or answers.sha256 == self.before.hexdigest()
+        if not is_bound(message, self.context.model):
+            return True
+        then = answers.context
+        if then is None or then is self.context or not _differs_in_found_tools(then, self.context):
+            return answers.sha256 == self.before.hexdigest()
+        return answers.sha256 == self.before.hexdigest(then.tools)
 
 
 @mutable
@@ -220,7 +226,7 @@ class Conversation:
         self._view: list[_Block] = []
         self._views = [(0, self._view)]
         self._by_call: dict[str, _Block] = {}  # the newest block in view with that call
-        self.shown = 0  # how often the view of earlier messages has changed
+        self.shown = 0  # the position of what last changed the view of earlier messages
         self.told: dict[str, str] = {}  # what messages of the runtime in view say, by what they are about
         self._unsettle()
 
@@ -246,7 +252,7 @@ class Conversation:
         if context is not None:
             conversation._context(context)
         conversation._turn = conversation._asked = None
-        conversation._position = conversation.horizon = horizon
+        conversation._position = conversation.horizon = conversation.shown = horizon
         conversation._views = [(horizon, conversation._view)]
         return conversation
 
@@ -302,12 +308,12 @@ class Conversation:
 
     def _settle(self) -> tuple[list[Message], RunningDigest]:
         """Render what is not settled. Gives the messages of what may still change, and the digest of all that is in view."""
-        blocks, model = self._view, self.context.model if self.context else None
+        blocks = self._view
         while self._settled_blocks < len(blocks):
             block = blocks[self._settled_blocks]
             if block.open_calls or (block is self._turn and not block.calls):
                 break
-            rendered = block.render(_Audience(self.provider, model, self._digest))
+            rendered = block.render(_Audience(self.provider, self.context, self._digest))
             self._digest.add(rendered)
             self._settled.extend(rendered)
             self._settled_blocks += 1
@@ -315,7 +321,7 @@ class Conversation:
             return [], self._digest
         rest, digest = list[Message](), self._digest.copy()
         for block in blocks[self._settled_blocks :]:
-            rendered = block.render(_Audience(self.provider, model, digest))
+            rendered = block.render(_Audience(self.provider, self.context, digest))
             digest.add(rendered)
             rest.extend(rendered)
         return rest, digest
@@ -388,7 +394,7 @@ class Conversation:
         self._turn = None
         if isinstance(event, ModelRequest) and event.purpose == "turn":
             model = event.model or (self.context.model if self.context else None)
-            self._asked = _Asked(self._position, event.request_sha256, model)
+            self._asked = _Asked(self._position, event.request_sha256, model, self.context)
 
     def _assistant_message(self, event: AssistantMessage) -> None:
         turn = self._turn
@@ -482,7 +488,7 @@ class Conversation:
 
     def _show(self, view: list[_Block]) -> None:
         self._turn = None
-        self.shown += 1
+        self.shown = self._position
         self._view = view
         self._views.append((self._position, view))
         self._by_call = {call_id: block for block in view for call_id in block.calls}
@@ -497,6 +503,12 @@ class Conversation:
         self._digest = RunningDigest(context.model, context.tools) if context else RunningDigest("", ())
         self._digest.add(system_messages(context.system_prompt) if context else ())
         self._system_bytes = self._digest.size_bytes
+
+
+def _differs_in_found_tools(then: ModelContext, now: ModelContext) -> bool:
+    """Whether two contexts are the same but for tools whose definitions stand where they were found."""
+    fixed = [[tool for tool in one.tools if not tool.get("defer_loading")] for one in (then, now)]
+    return fixed[0] == fixed[1] and (then.model, then.system_prompt) == (now.model, now.system_prompt)
 
 
 def _call(call_id: str, use: ToolUse, *, with_extras: bool) -> Message:

@@ -44,7 +44,8 @@ class RunningDigest:
         self.size_bytes = 0
         self.has_parts = False
         self._lines = hashlib.sha256()
-        self._last_line = canonical_json({"model": model, "tools": list(tools)}) + b"\n"
+        self._model = model
+        self._last_line = _last_line(model, tools)
 
     def add(self, messages: Iterable[Mapping[str, Any]]) -> None:
         """Take more messages into account."""
@@ -60,11 +61,15 @@ class RunningDigest:
         other.__dict__.update(self.__dict__, _lines=self._lines.copy())
         return other
 
-    def hexdigest(self) -> str:
-        """The digest of the request as it is now."""
+    def hexdigest(self, tools: Sequence[Mapping[str, Any]] | None = None) -> str:
+        """The digest of the request as it is now; with `tools`, as it would be with these instead."""
         whole = self._lines.copy()
-        whole.update(self._last_line)
+        whole.update(self._last_line if tools is None else _last_line(self._model, tools))
         return whole.hexdigest()
+
+
+def _last_line(model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
+    return canonical_json({"model": model, "tools": list(tools)}) + b"\n"
 
 
 class RequestDigest:

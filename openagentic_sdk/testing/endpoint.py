@@ -151,6 +151,8 @@ class CachingEndpoint:
         marks = sum(part.is_marked for part in asked.parts)
         if marks > MAX_MARKS:
             return f"A maximum of {MAX_MARKS} blocks with cache_control may be provided. Found {marks}."
+        if asked.protocol == "messages" and (misplaced := _deferral_fault(asked.body)):
+            return misplaced
         model = str(asked.body.get("model"))
         while self._checks_binding:
             fault = find_binding_fault(asked.protocol, model, asked.parts, self.account)
@@ -183,6 +185,25 @@ class CachingEndpoint:
         if asked.cached_tokens < self._min_tokens:
             asked.cached_tokens = 0
         self._held |= {digests[place] for place in places if ends[place] >= self._min_tokens}
+
+
+def _deferral_fault(body: Mapping[str, Any]) -> str | None:
+    """What is wrong with definitions that are loaded later (platform.claude.com, "Tool search", error handling)."""
+    deferred = {tool["name"]: tool for tool in body.get("tools") or () if tool.get("defer_loading")}
+    if deferred and len(deferred) == len(body["tools"]):
+        return "At least one tool must have defer_loading=false."
+    if any("cache_control" in tool for tool in deferred.values()):
+        return "tools: a tool with defer_loading cannot have cache_control."
+    for message in body["messages"]:
+        for block in message["content"] if isinstance(message["content"], list) else ():
+            for part in block.get("content") or () if block.get("type") == "tool_result" else ():
+                if (
+                    isinstance(part, Mapping)
+                    and part.get("type") == "tool_reference"
+                    and part["tool_name"] not in deferred
+                ):
+                    return f"Tool reference '{part['tool_name']}' has no corresponding tool definition"
+    return None
 
 
 def _drops_blocks(asked: Asked) -> bool:
@@ -274,8 +295,12 @@ def _responses_answer(asked: Asked, answer: Answer, number: int) -> dict[str, An
     if answer.text:
         said = [{"type": "output_text", "text": answer.text, "annotations": []}]
         output.append({"type": "message", "id": f"msg_{number}", "role": "assistant", "content": said})
+    searches = any(tool.get("type") == "tool_search" for tool in asked.body.get("tools") or ())
     for place, call in enumerate(answer.calls):
         ids = {"id": f"fc_{number}_{place}", "call_id": f"call_{number}_{place}"}
+        if searches and call["name"] == "ToolSearch":
+            output.append({"type": "tool_search_call", **ids, "execution": "client", "arguments": call["arguments"]})
+            continue
         arguments = json.dumps(call["arguments"])
         output.append({"type": "function_call", **ids, "name": call["name"], "arguments": arguments})
     return {

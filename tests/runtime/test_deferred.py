@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import unittest
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from openagentic_sdk import McpServer
 from openagentic_sdk.api import run
 from openagentic_sdk.events import ModelContext, ToolResult, ToolsLoaded, UserMessage
 from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.providers.anthropic import AnthropicProvider
+from openagentic_sdk.providers.openai_responses import OpenAIResponsesProvider
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.sessions.folds.audit import find_mismatches
+from openagentic_sdk.testing.endpoint import Answer, CachingEndpoint
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.tool_search import MAX_FOUND, rank_tools
@@ -144,6 +149,79 @@ class DeferredTest(unittest.IsolatedAsyncioTestCase):
         (note,) = [event.text for event in result.events if isinstance(event, UserMessage) and event.about]
         self.assertIn("server desk: 300 tools (", note)
         self.assertLess(len(note), 2500)
+
+
+class WhereFoundTest(unittest.TestCase):
+    """Vendors whose models take a definition where it was found: nothing before it changes, and reasoning stays valid."""
+
+    def walk(self, protocol: str, answers: list[Answer], *, loads: bool, **changes: Any) -> CachingEndpoint:
+        provider_of: Any = {"messages": AnthropicProvider, "responses": OpenAIResponsesProvider}[protocol]
+        left = list(answers)
+        with CachingEndpoint(lambda asked: left.pop(0) if left else Answer("Done.", thinking="Done.")) as endpoint:
+            provider = provider_of(base_url=endpoint.url, api_key="none", loads_tools=loads)
+            self.addCleanup(provider.http.close)
+            options = options_for([], tools=[Thing(number) for number in range(300)], **changes)
+            model = {"messages": "claude-opus-5-5", "responses": "gpt-5.4"}[protocol]
+            self.result = asyncio.run(run(prompt="Go.", options=replace(options, provider=provider, model=model)))
+        self.assertEqual((self.result.stop_reason, self.result.error_message), ("end", None))
+        self.assertEqual([asked.fault for asked in endpoint.requests if asked.fault], [])
+        self.assertEqual(find_mismatches(self.result.events), [])
+        return endpoint
+
+    def answers(self) -> list[Answer]:
+        name = Thing(11).name
+        search = Answer(calls=[{"name": "ToolSearch", "arguments": {"query": name}}], thinking="Which one?")
+        again = Answer(calls=[{"name": "ToolSearch", "arguments": {"query": "export mail"}}], thinking="More?")
+        use = Answer(calls=[{"name": name, "arguments": {"title": "x"}}], thinking="This one.")
+        return [search, use, again, use]
+
+    def test_requests_begin_with_the_ones_before_and_carry_all_their_reasoning(self) -> None:
+        for protocol in ("messages", "responses"):
+            with self.subTest(protocol):
+                endpoint = self.walk(protocol, self.answers(), loads=True)
+                for before, now in pairwise(endpoint.requests):
+                    data = [part.data for part in before.parts]
+                    self.assertEqual(data, [part.data for part in now.parts[: len(data)]])
+                bound = [sum(part.bound is not None for part in asked.parts) for asked in endpoint.requests]
+                self.assertEqual(bound, [0, 1, 2, 3, 4])
+                results = [event for event in self.result.events if isinstance(event, ToolResult)]
+                self.assertEqual([event.outcome for event in results], ["ok"] * 4)
+
+    def test_the_definitions_stand_in_the_results_of_the_search(self) -> None:
+        name = Thing(11).name
+        last = self.walk("messages", self.answers(), loads=True).requests[-1].body
+        found = [tool["name"] for tool in last["tools"] if tool.get("defer_loading")]
+        self.assertEqual((last["tools"][0]["name"], name in found), ("ToolSearch", True))
+        (reference, *_) = last["messages"][2]["content"][0]["content"]
+        self.assertEqual(reference, {"type": "tool_reference", "tool_name": name})
+        last = self.walk("responses", self.answers(), loads=True).requests[-1].body
+        self.assertEqual([tool["type"] for tool in last["tools"]], ["tool_search"])
+        output = next(item for item in last["input"] if item.get("type") == "tool_search_output")
+        self.assertEqual((output["tools"][0]["name"], output["execution"]), (name, "client"))
+
+    def test_elsewhere_they_stand_behind_the_other_tools_and_reasoning_that_fits_no_longer_is_left_out(self) -> None:
+        endpoint = self.walk("messages", self.answers(), loads=False)
+        bound = [sum(part.bound is not None for part in asked.parts) for asked in endpoint.requests]
+        self.assertEqual(bound, [0, 0, 1, 0, 1])
+        self.assertIn(Thing(11).name, endpoint.requests[-1].tool_names)
+
+    def test_behind_a_summary_what_was_found_is_told_at_the_beginning(self) -> None:
+        def summarised(asked: Any) -> Answer:
+            return Answer("SUMMARY") if b"replaced by your summary" in asked.parts[-1].data else left.pop(0)
+
+        long = Answer("word " * 4000, calls=[{"name": Thing(11).name, "arguments": {"title": "x"}}], thinking="Long.")
+        left = [*self.answers()[:2], *[long] * 3, Answer("Done.")]
+        with CachingEndpoint(summarised) as endpoint:
+            provider = AnthropicProvider(base_url=endpoint.url, api_key="none", loads_tools=True)
+            self.addCleanup(provider.http.close)
+            options = options_for([], tools=[Thing(number) for number in range(300)], max_context_bytes=40_000)
+            options = replace(options, provider=provider, model="claude-opus-5-5")
+            result = asyncio.run(run(prompt="Go.", options=options))
+        self.assertEqual((result.stop_reason, result.error_message), ("end", None))
+        self.assertIn("session.compacted", [event.type for event in result.events])
+        self.assertEqual([asked.fault for asked in endpoint.requests if asked.fault], [])
+        (tool,) = [tool for tool in endpoint.requests[-1].body["tools"] if tool["name"] == Thing(11).name]
+        self.assertNotIn("defer_loading", tool)
 
 
 class RankingTest(unittest.TestCase):
