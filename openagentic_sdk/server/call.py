@@ -109,7 +109,7 @@ class Call:
         """Begin an answer of server-sent events; its headers go out at once."""
         await self._start(200, list(_STREAM))
         stream = EventStream(self)
-        await stream.send(b": hello\nretry: 1000\n\n")
+        await stream.send(b": hello\n\n")
         return stream
 
     async def gone(self) -> None:

@@ -25,6 +25,8 @@ from .guard import Principal
 
 # A stream ends after so long by itself, and its client goes on: servers that wait for open answers can end too.
 MAX_STREAM_S = 600.0
+# How soon an EventSource comes back. It stands in the first event: alone, some clients take it for an event without data.
+RETRY = b"retry: 1000\n"
 MAX_WRITE_BYTES = 256 * 1024
 AUTH_S = 10.0
 _CACHED_EVENTS = 256
@@ -76,7 +78,7 @@ async def send_events(call: Call, desk: Desk, lines: Lines, session_id: str, aft
         return
     async with desk.follow_known(session_id, after_seq=after_seq) as follower, await call.stream() as stream:
         stream.when_gone(follower.wake)
-        ends_at, is_over = time.monotonic() + MAX_STREAM_S, False
+        ends_at, is_over, first = time.monotonic() + MAX_STREAM_S, False, RETRY
         while not (stream.is_gone or desk.is_draining or is_over or time.monotonic() > ends_at):
             try:
                 batch = await follower.batch(COMMENT_S)
@@ -84,7 +86,8 @@ async def send_events(call: Call, desk: Desk, lines: Lines, session_id: str, aft
                 await stream.send(f"event: error\ndata: {dumps_json({'message': str(error)})}\n\n".encode())
                 return
             for piece in _pieces(lines, batch):
-                await stream.send(piece)
+                await stream.send(first + piece)
+                first = b""
             if not batch and not stream.is_gone:
                 await stream.send(b":\n\n")
             is_over = one_run and bool(batch) and isinstance(batch[-1], Result) and follower.is_level

@@ -1,0 +1,158 @@
+"""Clients and a proxy that others wrote, against a real server."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.sessions.memory import MemorySessionStore
+
+from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
+from .test_servers import free_port
+
+NODE = os.environ.get("OPENAGENTIC_TEST_NODE")
+NGINX = os.environ.get("OPENAGENTIC_TEST_NGINX")
+CURL = shutil.which("curl")
+NO_NODE = "OPENAGENTIC_TEST_NODE and OPENAGENTIC_TEST_NODE_MODULES name Node with eventsource, ws and @ag-ui/client"
+
+
+def stored(store, count=21):
+    session_id = store.create_session()
+    store.append_events(session_id, [UserMessage(str(n)) for n in range(count)])
+    return session_id
+
+
+@unittest.skipUnless(NODE, NO_NODE)
+class Node(unittest.TestCase):
+    def client(self, name, served, session_id):
+        script = Path(__file__).with_name("clients.mjs")
+        command = [NODE, os.fspath(script), name, str(served.port), TOKEN, session_id]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S * 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_eventsource_goes_on_by_itself_when_its_connection_is_cut_again_and_again(self):
+        store = MemorySessionStore()
+        session_id = stored(store, 0)
+        served = Served(store=store)
+        self.addCleanup(served.close)
+        over = threading.Event()
+
+        def feed():
+            while not served.server.connections:
+                time.sleep(0.01)
+            for n in range(21):
+                store.append_event(session_id, UserMessage(str(n)))
+                time.sleep(0.05)
+                if n % 7 == 6:
+                    served.loop.call_soon_threadsafe(
+                        lambda: [each.close() for each in list(served.server._connections)]
+                    )
+                    over.wait(0.5)
+
+        feeding = threading.Thread(target=feed)
+        feeding.start()
+        found = self.client("eventsource", served, session_id)
+        over.set()
+        feeding.join()
+        self.assertEqual(found["seen"], [[n, n] for n in range(1, 22)])
+        self.assertGreaterEqual(found["opens"], 2)
+
+    def test_ws_reads_pings_and_posts(self):
+        store = MemorySessionStore()
+        session_id = stored(store)
+        served = Served(store=store)
+        self.addCleanup(served.close)
+        found = self.client("websocket", served, session_id)
+        self.assertEqual([each for each in found["seen"] if isinstance(each, int)], list(range(1, 22)))
+        self.assertIn("pong there?", found["seen"])
+        self.assertEqual((found["seen"][-1], found["code"]), ([404, 200_000], 1000))
+
+    def test_the_agent_of_ag_ui_runs_is_interrupted_and_goes_on(self):
+        served = Served(agents(tea=options([ASK, "Lemon tea."])))
+        self.addCleanup(served.close)
+        found = self.client("agui", served, "none")
+        self.assertEqual(found["waiting"]["message"], "Milk or lemon?")
+        texts = [message.get("content") for message in found["messages"] if message["role"] == "assistant"]
+        self.assertEqual(texts[-1], "Lemon tea.")
+
+
+@unittest.skipUnless(importlib.util.find_spec("openai"), "the openai package is not installed")
+class OpenAI(unittest.TestCase):
+    def test_its_client_creates_streams_cuts_and_goes_on(self):
+        from openai import NotFoundError, OpenAI
+
+        text = "Hello there, and tea."
+        served = Served(agents(tea=[{"text": text, "deltas": 2}]))
+        self.addCleanup(served.close)
+        client = OpenAI(base_url=f"http://{served.host}/v1", api_key=TOKEN, max_retries=0)
+        self.addCleanup(client.close)
+        self.assertEqual(client.responses.create(model="tea", input="Hi.").output_text, text)
+        stream = client.responses.create(model="tea", input="Hi.", stream=True, background=True)
+        events = [next(stream) for _ in range(6)]
+        stream.close()
+        response_id = events[0].response.id
+        rest = client.responses.retrieve(response_id, stream=True, starting_after=events[-1].sequence_number)
+        events += list(rest)
+        deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+        self.assertEqual(("".join(deltas), events[-1].response.output_text), (text, text))
+        with client.responses.stream(model="tea", input="Hi.", previous_response_id=response_id) as whole:
+            self.assertEqual(whole.get_final_response().output_text, text)
+        self.assertEqual(client.responses.cancel(response_id).status, "completed")
+        with self.assertRaises(NotFoundError):
+            client.responses.retrieve("resp_none_000000000000")
+
+
+@unittest.skipUnless(CURL, "curl is not installed")
+class Curl(unittest.TestCase):
+    @unittest.skipUnless(NGINX, "OPENAGENTIC_TEST_NGINX names nginx")
+    def test_the_first_event_comes_at_once_through_a_proxy_with_its_defaults(self):
+        gate = Gate()
+        turns = [{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Tea."]
+        port = free_port()
+        served = Served(agents(tea=options(turns, gate.tool())), hosts=[f"127.0.0.1:{port}"])
+        self.addCleanup(served.close)
+        self.addCleanup(gate.open.set)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        config = Path(folder.name, "nginx.conf")
+        temporary = "".join(
+            f"{kind}_temp_path {folder.name}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        listening = f"listen 127.0.0.1:{port};"
+        server = f"server {{ {listening} location / {{ {passing} }} }}"
+        config.write_text(
+            f"daemon off; pid {folder.name}/pid; error_log {folder.name}/error; events {{}}\n"
+            f"http {{ access_log off; {temporary} {server} }}\n"
+        )
+        nginx = subprocess.Popen([NGINX, "-p", folder.name, "-c", os.fspath(config)], stderr=subprocess.DEVNULL)
+        self.addCleanup(nginx.wait)
+        self.addCleanup(nginx.terminate)
+        session_id = served.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
+        self.assertTrue(gate.reached.wait(WAIT_S))
+        command = [CURL, "-sN", "--retry", "20", "--retry-connrefused", "--retry-delay", "0", "--max-time", "30"]
+        command += ["-H", f"Authorization: Bearer {TOKEN}", "-H", "Accept: text/event-stream"]
+        address = f"http://127.0.0.1:{port}/v1/sessions/{session_id}/events?until=result"
+        with subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True) as curl:
+            lines = []
+            while not lines or "tool.started" not in lines[-1]:  # while the run goes on
+                lines.append(curl.stdout.readline())
+                self.assertTrue(lines[-1], lines)
+            self.assertFalse(gate.open.is_set())
+            gate.open.set()
+            rest = curl.stdout.read()
+        self.assertIn('"type":"result"', rest)
+        self.assertEqual(curl.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
