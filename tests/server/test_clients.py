@@ -61,9 +61,9 @@ class Node(unittest.TestCase):
 
         feeding = threading.Thread(target=feed)
         feeding.start()
+        self.addCleanup(feeding.join)
+        self.addCleanup(over.set)
         found = self.client("eventsource", served, session_id)
-        over.set()
-        feeding.join()
         self.assertEqual(found["seen"], [[n, n] for n in range(1, 22)])
         self.assertGreaterEqual(found["opens"], 2)
 
@@ -128,6 +128,7 @@ class Curl(unittest.TestCase):
         temporary = "".join(
             f"{kind}_temp_path {folder.name}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
+        passing = f"proxy_pass http://{served.host}; proxy_set_header Host $http_host;"
         listening = f"listen 127.0.0.1:{port};"
         server = f"server {{ {listening} location / {{ {passing} }} }}"
         config.write_text(
