@@ -44,7 +44,7 @@ class Connection:
 
 
 async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, grace_s: float = GRACE_S) -> None:
-    """Speak with the client at these descriptors until it closes its end, or SIGTERM or SIGHUP comes.
+    """Speak with the client at these descriptors until it closes its end, or SIGTERM, SIGHUP or SIGINT comes.
 
     Then every run comes to the end of its step, or is parked when that takes longer than `grace_s`.
     """
@@ -53,7 +53,7 @@ async def serve(desk: Desk, *, stdin: int, stdout: int, wait_s: float = WAIT_S, 
     connection = Connection(Face(desk, wait_s=wait_s), output)
     reading = asyncio.create_task(read_lines(stdin, connection.peer.receive, MAX_LINE_BYTES))
     loop = asyncio.get_running_loop()
-    for name in ("SIGTERM", "SIGHUP"):
+    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
             loop.add_signal_handler(getattr(signal, name), reading.cancel)
     await asyncio.wait({reading})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..errors import OpenAgentSdkError, RpcError, ToolInputError
@@ -31,6 +32,10 @@ MAX_WAIT_S = 3600.0
 MAX_TEXT_CHARS = 16_000
 MAX_LINE_CHARS = 1_000
 MAX_PROMPT_CHARS = 500_000
+
+_ELICIT = "elicitation/create"
+# Keeps a rule in the settings of this machine: not for somebody who is elsewhere.
+_NOT_FROM_AFAR = "always save"
 
 Tell = Callable[[str], Awaitable[None]]
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
@@ -67,7 +72,34 @@ class _State:
     after_seq: int
     text: str = ""
     stop_reason: str | None = None
-    question: UserQuestion | None = None
+
+
+@frozen
+class Asked:
+    """A question that a run is parked on, and the tool whose call asks it."""
+
+    question: UserQuestion
+    tool: str
+
+    @property
+    def id(self) -> str:
+        """What it is answered under."""
+        return self.question.question_id
+
+    @property
+    def is_for_models(self) -> bool:
+        """Whether it is about the work: neither a permission, nor what a server asks its user."""
+        return self.question.kind == "question" and self.tool == "AskUserQuestion"
+
+    def choices(self) -> list[str]:
+        """The answers that may be given from elsewhere."""
+        return [choice for choice in self.question.choices if choice != _NOT_FROM_AFAR]
+
+    def row(self) -> dict[str, Any]:
+        """It as JSON; `kind` is `question` for what `answer_question` takes."""
+        kind = self.question.kind if self.question.kind != "question" or self.is_for_models else "person"
+        choices = [_cut(choice, 200) for choice in self.choices()]
+        return {"question_id": self.id, "kind": kind, "prompt": _cut(self.question.prompt), "choices": choices}
 
 
 class RunTools:
@@ -180,13 +212,11 @@ class RunTools:
         if caller.inputs:
             session_id, after_seq, goes_on = await self._take_inputs(caller)
             return await self._until(caller, session_id, after_seq, until, goes_on=goes_on)
-        question = await self._find_question(caller.who, session_id, arguments["question_id"])
-        if question.kind == "permission":
-            raise ToolInputError(
-                "a person decides about permissions, and no model that calls a tool", path="question_id"
-            )
+        asked = await self._find_question(caller.who, session_id, arguments["question_id"])
+        if not asked.is_for_models:
+            raise ToolInputError("a person decides about this, and no model that calls a tool", path="question_id")
         after_seq = (await self._desk.row(caller.who, session_id)).events
-        await self._desk.answer(caller.who, session_id, question.question_id, arguments["answer"])
+        await self._desk.answer(caller.who, session_id, asked.id, arguments["answer"])
         return await self._until(caller, session_id, after_seq, until)
 
     async def _list_sessions(self, arguments: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
@@ -224,16 +254,8 @@ class RunTools:
             lines += [line] if line else []
             after_seq = event.seq or after_seq
         questions = await self._open_questions(session_id) if row.open_questions else []
-        shown = [
-            {
-                "question_id": each.question_id,
-                "kind": each.kind,
-                "prompt": _cut(each.prompt),
-                "choices": list(each.choices),
-            }
-            for each in questions
-        ]
-        asked = [f"it asks ({each['kind']}, {each['question_id']}): {each['prompt']}" for each in shown]
+        shown = [asked.row() for asked in questions]
+        lines_asked = [f"it asks ({each['kind']}, {each['question_id']}): {each['prompt']}" for each in shown]
         more = [f"(more: show_session with after_seq {after_seq})"] if after_seq < last_seq else []
         data = {
             "session_id": session_id,
@@ -242,7 +264,7 @@ class RunTools:
             "last_seq": last_seq,
             "questions": shown,
         }
-        return _result("\n".join([*lines, *more, f"state: {row.state}", *asked]), data)
+        return _result("\n".join([*lines, *more, f"state: {row.state}", *lines_asked]), data)
 
     # --- a run, from a prompt to its end or to a question --------------------------------------------------------------
 
@@ -251,48 +273,33 @@ class RunTools:
     ) -> dict[str, Any]:
         """Follow a session until its run ends, a question needs a person who is not there, or the time is over."""
         while True:
-            if goes_on:
-                state = await self._follow(caller, session_id, after_seq, until)
-            else:
-                state = _State("waiting", after_seq, question=next(iter(await self._open_questions(session_id)), None))
-            if state.question is None or not goes_on or not caller.who.may_answer:
-                return _run_result(session_id, state)
-            request = _elicitation(session_id, state.question)
+            state = (
+                await self._follow(caller, session_id, after_seq, until) if goes_on else _State("waiting", after_seq)
+            )
+            asked = next(iter(await self._open_questions(session_id)), None) if state.status == "waiting" else None
+            if asked is None or not goes_on or not caller.who.may_answer:
+                return _run_result(session_id, state, asked)
+            request = _elicitation(session_id, asked)
             if caller.can_repeat:
-                raise InputRequired(
-                    {f"{session_id}/{state.question.question_id}": {"method": _ELICIT, "params": request}}
-                )
-            if caller.ask is None:
-                return _run_result(session_id, state)
-            try:
-                answer = _read_answer(await caller.ask(_ELICIT, request), state.question)
-            except RpcError:  # a client that cannot ask after all
-                answer = None
+                raise InputRequired({f"{session_id}/{asked.id}": {"method": _ELICIT, "params": request}})
+            answer = None
+            if caller.ask is not None:
+                with suppress(RpcError):  # a client that cannot ask after all
+                    answer = _read_answer(await caller.ask(_ELICIT, request), asked)
             if answer is None:
-                return _run_result(session_id, state)
+                return _run_result(session_id, state, asked)
             after_seq = (await self._desk.row(caller.who, session_id)).events
-            await self._desk.answer(caller.who, session_id, state.question.question_id, answer)
+            await self._desk.answer(caller.who, session_id, asked.id, answer)
 
     async def _follow(self, caller: Caller, session_id: str, after_seq: int, until: float) -> _State:
-        question: UserQuestion | None = None
         async with self._desk.follow(caller.who, session_id, after_seq=after_seq, deltas=False) as follower:
-            while (left_s := until - time.monotonic()) > 0:
-                batch = await follower.batch(left_s)
-                if not batch:
-                    if self._desk.is_draining:
-                        break
-                    continue
-                for event in batch:
-                    if isinstance(event, UserQuestion):
-                        question = event
-                    elif isinstance(event, UserAnswer) and question and event.question_id == question.question_id:
-                        question = None
-                    line = _line_of(event) if caller.tell is not None else ""
-                    if line and caller.tell is not None:
+            while (left_s := until - time.monotonic()) > 0 and not self._desk.is_draining:
+                for event in await follower.batch(left_s):
+                    if caller.tell is not None and (line := _line_of(event)):
                         await caller.tell(line)
                     if isinstance(event, Result) and event.parent_tool_use_id is None:
-                        return _ended(event, question)
-            return _State("running", follower.after_seq, question=None)
+                        return _ended(event)
+            return _State("running", follower.after_seq)
 
     async def _take_inputs(self, caller: Caller) -> tuple[str, int, bool]:
         """Answer what the client was asked to ask: the session, the `seq` before, and whether its run goes on now."""
@@ -301,36 +308,32 @@ class RunTools:
         session_id, slash, question_id = str(key).partition("/")
         if len(caller.inputs) != 1 or not slash:
             raise RpcError(INVALID_PARAMS, "inputResponses must have the one key that inputRequests had")
-        question = await self._find_question(caller.who, session_id, question_id)
-        answer = _read_answer(response, question)
+        asked = await self._find_question(caller.who, session_id, question_id)
+        answer = _read_answer(response, asked)
         after_seq = (await self._desk.row(caller.who, session_id)).events
         if answer is not None:
             await self._desk.answer(caller.who, session_id, question_id, answer)
         return session_id, after_seq, answer is not None
 
-    async def _find_question(self, who: Principal, session_id: str, question_id: str) -> UserQuestion:
+    async def _find_question(self, who: Principal, session_id: str, question_id: str) -> Asked:
         """Raises `ToolInputError` for a question that is not open, and what the desk raises for the session."""
         await self._desk.row(who, session_id)
-        for question in await self._open_questions(session_id):
-            if question.question_id == question_id:
-                return question
+        for asked in await self._open_questions(session_id):
+            if asked.id == question_id:
+                return asked
         raise ToolInputError(f"no question {question_id!r:.100} is open in this session", path="question_id")
 
-    async def _open_questions(self, session_id: str) -> Sequence[UserQuestion]:
-        def read() -> Sequence[UserQuestion]:
+    async def _open_questions(self, session_id: str) -> Sequence[Asked]:
+        def read() -> Sequence[Asked]:
             view, _ = load_view(self._desk.store, session_id)
-            calls = {record.use.tool_use_id for record in view.open_calls()}
-            return [question for question in view.open_questions() if question.tool_use_id in calls]
+            calls = {record.use.tool_use_id: record.use.name for record in view.open_calls()}
+            return [Asked(each, calls[each.tool_use_id]) for each in view.open_questions() if each.tool_use_id in calls]
 
-        found: Sequence[UserQuestion] = await off_loop(True, read)
+        found: Sequence[Asked] = await off_loop(True, read)
         return found
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
-
-_ELICIT = "elicitation/create"
-# Keeps a rule in the settings of this machine: not for somebody who is elsewhere.
-_NOT_FROM_AFAR = "always save"
 
 
 def _tool(
@@ -354,82 +357,59 @@ def _cut(text: str, max_chars: int = MAX_LINE_CHARS) -> str:
     return text if len(text) <= max_chars else f"{text[:max_chars]} [{len(text) - max_chars} more characters]"
 
 
-def _ended(event: Result, question: UserQuestion | None) -> _State:
-    seq = event.seq or 0
-    if event.stop_reason == "waiting":
-        return _State("waiting", seq, event.final_text, event.stop_reason, question)
+def _ended(event: Result) -> _State:
     text = event.final_text
     if event.structured_output is not None and not text:
         text = json.dumps(event.structured_output)
-    status = "failed" if event.stop_reason == "error" else "done"
+    status = {"waiting": "waiting", "error": "failed"}.get(event.stop_reason, "done")
     failure = f"\n{event.error_message}" if event.error_message else ""
-    return _State(status, seq, f"{text}{failure}".strip(), event.stop_reason)
+    return _State(status, event.seq or 0, f"{text}{failure}".strip(), event.stop_reason)
 
 
-def _run_result(session_id: str, state: _State) -> dict[str, Any]:
+def _run_result(session_id: str, state: _State, asked: Asked | None) -> dict[str, Any]:
     """A run's state for whoever asked for it."""
+    text = _cut(state.text, MAX_TEXT_CHARS)
     data: dict[str, Any] = {
         "session_id": session_id,
         "status": state.status,
         "stop_reason": state.stop_reason,
         "after_seq": state.after_seq,
-        "text": _cut(state.text, MAX_TEXT_CHARS),
+        "text": text,
     }
-    lines = [state.text] if state.text else []
-    question = state.question
+    lines = [text] if text else []
     if state.status == "running":
         lines.append(f"The run goes on in session {session_id}: call show_session with after_seq {state.after_seq}.")
-    elif question is not None and question.kind == "permission":
-        data["question"] = {"question_id": question.question_id, "kind": question.kind, "prompt": _cut(question.prompt)}
-        lines.append(
-            f"Session {session_id} waits for a person's permission: {_cut(question.prompt)}\n"
-            f"A person answers it with: openagentic-sdk chat --resume {session_id}"
-        )
-    elif question is not None:
-        choices = [_cut(choice, 200) for choice in question.choices]
-        data["question"] = {
-            "question_id": question.question_id,
-            "kind": question.kind,
-            "prompt": _cut(question.prompt),
-            "choices": choices,
-        }
-        lines.append(
-            f"Session {session_id} asks ({question.question_id}): {_cut(question.prompt)} {choices or ''}\n"
-            "Answer with answer_question."
-        )
-    else:
+    elif asked is None:
         lines.append(f"[session {session_id}, {state.status}]")
+    else:
+        data["question"] = asked.row()
+        lines.append(
+            f"Session {session_id} asks ({asked.id}): {data['question']['prompt']} {data['question']['choices'] or ''}"
+        )
+        by_person = f"A person answers it with: openagentic-sdk chat --resume {session_id}"
+        lines.append("Answer with answer_question." if asked.is_for_models else by_person)
     return {**_result("\n\n".join(lines), data), "isError": state.status == "failed"}
 
 
-def _elicitation(session_id: str, question: UserQuestion) -> dict[str, Any]:
+def _elicitation(session_id: str, asked: Asked) -> dict[str, Any]:
     """The question as a form: a choice, or a line of text."""
-    choices = [choice for choice in question.choices if choice != _NOT_FROM_AFAR]
-    answer: dict[str, Any] = {"type": "string", "title": "Answer"}
-    words: dict[str, Any] = {}
-    if choices:
-        answer = {**answer, "enum": choices}
-    if choices and question.kind != "permission":
-        words = {"other": {"type": "string", "title": "Or in your own words"}}
+    question, choices = asked.question, asked.choices()
+    answer: dict[str, Any] = {"type": "string", "title": "Answer", **({"enum": choices} if choices else {})}
+    is_free = bool(choices) and question.kind != "permission"
+    words = {"other": {"type": "string", "title": "Or in your own words"}} if is_free else {}
     text = question_text(question).rpartition("\n")[0] if question.kind == "permission" else question.prompt
-    return {
-        "mode": "form",
-        "message": _cut(f"The agent of session {session_id} asks:\n{text}", 4_000),
-        "requestedSchema": {
-            "type": "object",
-            "properties": {"answer": answer, **words},
-            "required": [] if words else ["answer"],
-        },
-    }
+    schema = {"type": "object", "properties": {"answer": answer, **words}, "required": [] if words else ["answer"]}
+    message = _cut(f"The agent of session {session_id} asks:\n{text}", 4_000)
+    return {"mode": "form", "message": message, "requestedSchema": schema}
 
 
-def _read_answer(response: Any, question: UserQuestion) -> str | None:
+def _read_answer(response: Any, asked: Asked) -> str | None:
     """What a person answered; None when they did not. A permission has the choices that were shown, and no others."""
     given = response.get("content") if isinstance(response, Mapping) and response.get("action") == "accept" else None
     if not isinstance(given, Mapping):
         return None
     said = next((text.strip() for text in (given.get("other"), given.get("answer")) if isinstance(text, str)), "")
-    if question.kind == "permission" and said not in [each for each in question.choices if each != _NOT_FROM_AFAR]:
+    if asked.question.kind == "permission" and said not in asked.choices():
         return None
     return said[:20_000] or None
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.exits import FAILED, OK, USAGE
-from tests.cli.test_main import CommandCase
+from openagentic_sdk.cli.screen.terminal import Screen
+from openagentic_sdk.cli.trust import ask_about_servers
+from openagentic_sdk.options import OpenAgenticOptions
+from tests.cli.test_main import ROOT, CommandCase
 
 SMALL = str(Path(__file__).with_name("small_server.py"))
 
@@ -119,6 +125,41 @@ class ConsentTest(McpCase):
         self.run_once()
         self.assertEqual(len(log.read_text().splitlines()), count)
         self.assertEqual(self.json("get", "small", code=FAILED)["changes"][:1], ["- with the variable A=b"])
+
+    def test_the_person_at_the_terminal_is_asked_before_a_run(self) -> None:
+        self.name_in_project(small=self.entry(), other={"command": "x\u202ey", "args": ["a b", "\x1b[2J"]})
+        options = OpenAgenticOptions(cwd=self.project, project_dir=self.project, setting_sources=("project",))
+        for answers, decided in (
+            ("", ["pending"] * 2),
+            ("\nmaybe\nno\ny\n", ["refused", "ready"]),
+            ("", ["refused", "ready"]),
+        ):
+            shown, before, sys.stdin = io.StringIO(), sys.stdin, io.StringIO(answers)
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    ask_about_servers(options, Screen(shown))
+            finally:
+                sys.stdin = before
+            self.assertEqual([row["state"] for row in self.json("list")["servers"]], decided)
+            if answers:
+                self.assertIn(r"run: 'x\u202ey' 'a b' '\x1b[2J'", shown.getvalue())
+                self.assertIn("with the variable A=b", shown.getvalue())
+        self.assertEqual(shown.getvalue(), "")
+
+    def test_a_run_without_servers_loads_nothing_of_the_room(self) -> None:
+        code = (
+            "import sys; from openagentic_sdk.cli.main import main; main(sys.argv[1:]); "
+            "print([name for name in sys.modules if name.startswith('openagentic_sdk.mcp')])"
+        )
+        argv = ["run", "Go.", "--script", self.script("Done."), "--store", "memory:"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *argv],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        self.assertEqual(done.stdout.splitlines()[-1:], ["[]"], done.stdout + done.stderr)
 
     def test_doctor_tries_what_was_agreed_to_and_nothing_else(self) -> None:
         log = self.folder / "log"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from pathlib import Path
 from typing import Any, ClassVar
 
 from openagentic_sdk.errors import OptionsError, StorageError
@@ -14,6 +15,7 @@ from openagentic_sdk.mcp.configured.home import McpHome
 from openagentic_sdk.mcp.configured.read import plugin_server_name
 from openagentic_sdk.mcp.configured.resolve import Configured, ConfiguredServers
 from openagentic_sdk.mcp.configured.write import add_entry, read_entry, remove_entry
+from openagentic_sdk.project.plugins import PluginRegistry, read_plugins
 from openagentic_sdk.project.project import Project, read_project
 from openagentic_sdk.project.trust import TrustAnswer
 from openagentic_sdk.sessions.request import json_sha256
@@ -381,8 +383,9 @@ class ConsentTest(ConfiguredCase):
         notes = [note.message for note in self.project_files().settings.diagnostics]
         self.assertEqual(sum("the user's own settings only" in note for note in notes), 4)
         self.agree()
-        self.write({".claude/settings.json": json.dumps({"disabledMcpjsonServers": ["srv"]})})
-        self.assertEqual(self.one().state, "disabled")
+        add_entry(self.home, self.project_files(), "user", "mine", STDIO)
+        self.write({".claude/settings.json": json.dumps({"disabledMcpjsonServers": ["srv", "mine"]})})
+        self.assertEqual((self.one().state, self.one("mine").state), ("disabled", "ready"))
 
     def test_two_processes_lose_no_agreement(self) -> None:
         names = [f"s{i}" for i in range(6)]
@@ -404,8 +407,65 @@ class PluginTest(ConfiguredCase):
     def test_names_of_plugins_servers_stay_within_what_tools_may_be_called(self) -> None:
         self.assertEqual(plugin_server_name("notes", "db"), "plugin_notes_db")
         self.assertEqual(plugin_server_name("a.b", "x__y"), "plugin_a-b_x_y")
+        self.assertEqual(plugin_server_name("a", "b_"), "plugin_a_b")
         long = plugin_server_name("p" * 30, "s" * 30)
         self.assertTrue(len(long) <= 40 and long != plugin_server_name("p" * 30, "s" * 31))
+
+    def write_plugin(self, where: Path) -> None:
+        manifest = {"name": "notes", "mcpServers": {"inline": {"command": "${CLAUDE_PLUGIN_ROOT}/bin/it"}}}
+        files = {
+            ".claude-plugin/plugin.json": json.dumps(manifest),
+            ".mcp.json": json.dumps({"db": {"command": "db", "env": {"R": "${CLAUDE_PLUGIN_ROOT}"}}}),
+        }
+        for name, text in files.items():
+            (where / name).parent.mkdir(parents=True, exist_ok=True)
+            (where / name).write_text(text)
+
+    def test_those_of_a_plugin_that_a_person_added_start_and_know_its_folder(self) -> None:
+        plugin = self.parent / "plugins" / "notes"
+        self.write_plugin(plugin)
+        registry = PluginRegistry(self.parent / "kept" / "plugins.json")
+        registry.add(str(plugin))
+        project = read_project(
+            self.project,
+            cwd=self.project,
+            trust=TrustAnswer("unknown", "", None, ""),
+            setting_sources=("user",),
+            home=self.parent / "home",
+            registry=registry,
+            managed_dir=None,
+        )
+        self.assertTrue(project.may_name_servers(None))
+        found = self.home.configured(project, {}).ready()
+        self.assertEqual(sorted(found), ["plugin_notes_db", "plugin_notes_inline"])
+        self.assertEqual(found["plugin_notes_inline"].command, f"{plugin}/bin/it")
+        self.assertEqual(found["plugin_notes_db"].env, {"R": str(plugin), "CLAUDE_PLUGIN_ROOT": str(plugin)})
+        (plugin / ".mcp.json").write_text("{}")
+        self.assertEqual(read_plugins(project.settings, registry, str(self.project)).plugins, ())
+
+    def test_those_of_a_plugin_in_the_project_wait_for_consent_although_the_project_is_trusted(self) -> None:
+        market = {"name": "house", "plugins": [{"name": "notes", "source": "./notes"}]}
+        source = {"source": {"source": "directory", "path": "./market"}}
+        self.write(
+            {
+                "market/.claude-plugin/marketplace.json": json.dumps(market),
+                ".claude/settings.json": json.dumps(
+                    {"enabledPlugins": {"notes@house": True}, "extraKnownMarketplaces": {"house": source}}
+                ),
+            }
+        )
+        self.write_plugin(self.project / "market" / "notes")
+        project = read_project(
+            self.project,
+            cwd=self.project,
+            trust=TrustAnswer("trusted", "", None, ""),
+            setting_sources=SOURCES,
+            home=self.parent / "home",
+            managed_dir=None,
+        )
+        states = {each.entry.name: (each.state, each.entry.scope) for each in self.home.configured(project, {}).found}
+        self.assertEqual(set(states.values()), {("pending", "project")})
+        self.assertEqual(len(states), 2)
 
 
 class PinsTest(ConfiguredCase):

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from openagentic_sdk.errors import RpcError
 from openagentic_sdk.mcp.protocol import LEGACY, MODERN
@@ -19,6 +19,8 @@ from openagentic_sdk.server.desk import Desk
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.mcp import Client, Face
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.tools.base import Tool, ToolContext
+from openagentic_sdk.tools.write import WriteTool
 from tests.server.support import ASK, TOKEN, Answer, Gate, agents, ask, bearer, by_tenant, options
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN[0], "io.modelcontextprotocol/clientCapabilities": {}}
@@ -172,6 +174,24 @@ class ToolsTest(FaceCase):
         self.assertTrue(self.text(done).startswith("Thanks."))
         self.assertTrue((await self.call("answer_question", **known, answer="lemon"))["isError"])
 
+    async def test_what_another_tool_asks_a_person_is_for_a_person(self) -> None:
+        class Launch(Tool):
+            name, description = "Launch", "Asks somebody."
+            input_schema: ClassVar[dict[str, Any]] = {"type": "object"}
+
+            async def run(self, input: Any, ctx: ToolContext) -> Any:
+                assert ctx.ask_user is not None
+                return await ctx.ask_user("Launch?", ("yes", "no"))
+
+        turns = [{"tool_calls": [{"name": "Launch", "arguments": {}}]}, "Launched."]
+        self.desk = Desk(agents(launch=options(turns, Launch())), MemorySessionStore())
+        self.face = Face(self.desk, wait_s=20)
+        data = (await self.call("run_agent", prompt="Go."))["structuredContent"]
+        self.assertEqual((data["status"], data["question"]["kind"]), ("waiting", "person"))
+        known = {"session_id": data["session_id"], "question_id": data["question"]["question_id"]}
+        refused = await self.call("answer_question", **known, answer="yes")
+        self.assertIn("a person decides about this", self.text(refused))
+
     async def test_long_and_odd_texts_are_cut_and_cleaned(self) -> None:
         registry = agents(loud=["\x1b[31m" + "x" * 100_000])
         self.desk = Desk(registry, MemorySessionStore())
@@ -187,8 +207,6 @@ class PermissionTest(FaceCase):
         await super().asyncSetUp()
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
-        from openagentic_sdk.tools.write import WriteTool
-
         writer = options([WRITE, "Written."], WriteTool(), mode="default", cwd=self.folder.name)
         self.desk = Desk(agents(writer=writer), MemorySessionStore())
         self.face = Face(self.desk, wait_s=20)
@@ -203,7 +221,7 @@ class PermissionTest(FaceCase):
         self.assertIn(f"openagentic-sdk chat --resume {data['session_id']}", self.text(asked))
         answer = {"session_id": data["session_id"], "question_id": data["question"]["question_id"], "answer": "yes"}
         refused = await self.call("answer_question", **answer)
-        self.assertIn("a person decides about permissions", self.text(refused))
+        self.assertIn("a person decides about this", self.text(refused))
         self.assertFalse(self.is_written())
 
     async def test_a_modern_client_asks_its_person_and_calls_again(self) -> None:

@@ -55,7 +55,8 @@ def trust(args: argparse.Namespace, here: Here) -> int:
     if not one.entry.is_own:
         if here.home.consents is None:
             raise OptionsError("this user has no home folder to keep an agreement in: set OPENAGENTIC_SDK_HOME")
-        here.tell(args.json, {}, *_introduced(one)) if not args.json else None
+        for line in () if args.json else _introduced(one):
+            here.screen.line(line)
         if (
             asks
             and one.state != "ready"
@@ -63,7 +64,10 @@ def trust(args: argparse.Namespace, here: Here) -> int:
         ):
             return FAILED
         here.home.consents.remember(one.entry, "agreed", definition=definition)
-    (tried,) = asyncio.run(try_servers(here.home, [here.find(args.name)], here.project.cwd))
+        one = here.find(args.name)
+        if one.server is None:  # the file was changed meanwhile
+            raise OptionsError(f"{args.name!r} is not started: {one.reason}")
+    (tried,) = asyncio.run(try_servers(here.home, [one], here.project.cwd))
     if not args.json:
         for line in tried.lines(here.screen):
             here.screen.line(line)

@@ -11,6 +11,7 @@ from ...frozen import frozen
 from ...mcp.configured.consent import changes, definition_of, describe
 from ...mcp.configured.home import McpHome
 from ...mcp.configured.resolve import Configured, ConfiguredServers
+from ...permissions.redact import Redactor
 from ...project.project import Project
 from ...sessions.request import json_sha256
 from ...text import visible
@@ -60,7 +61,8 @@ def shown_definition(one: Configured) -> tuple[str, list[str]]:
     oauth = definition.get("oauth")
     if isinstance(oauth, Mapping) and "${" not in str(oauth.get("clientSecret", "${")):
         definition = {**definition, "oauth": {**oauth, "clientSecret": "[hidden]"}}
-    return digest, describe(definition)
+    lines = describe(definition)
+    return digest, list(map(Redactor(), lines)) if one.entry.is_own else lines
 
 
 def differences(one: Configured) -> list[str]:

@@ -81,7 +81,8 @@ def _resolve_one(
     environ: Mapping[str, str],
     problems: list[Diagnostic],
 ) -> Configured:
-    if entry.name in settings.servers_disabled or entry.entry.get("disabled") is True:
+    is_off = entry.scope == "project" and entry.name in settings.servers_disabled
+    if is_off or entry.entry.get("disabled") is True:
         return Configured(entry, "disabled", "it is switched off")
     said = {key: value for key, value in entry.entry.items() if key != "disabled"}
     for key in [key for key in said if key not in ENTRY_KEYS | OWN_KEYS or (key in OWN_KEYS and not entry.is_own)]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from urllib.parse import parse_qs, urlsplit
 
 from ...errors import McpAuthError
+from ...threads import in_daemon_thread
 from .login import NO_ANSWER
 
 HOST = "127.0.0.1"
@@ -82,7 +83,7 @@ class _Visit:
         self._state = state
         self._tell(f"Log in at {urlsplit(url).netloc}, in the browser that opens now, or with this address:")
         self._tell(url)
-        opening = None if self._open_url is None else asyncio.create_task(asyncio.to_thread(self._open_url, url))
+        opening = None if self._open_url is None else asyncio.create_task(self._open(self._open_url, url))
         pasting = None if self._paste is None else asyncio.create_task(self._read_pasted(self._paste))
         try:
             return await asyncio.wait_for(asyncio.shield(self._came), self._wait_s)
@@ -95,6 +96,11 @@ class _Visit:
                 if task is not None:
                     task.cancel()
 
+    async def _open(self, open_url: Callable[[str], object], url: str) -> None:
+        """Some browsers keep their caller until they are closed."""
+        with contextlib.suppress(OSError):
+            await in_daemon_thread(lambda: open_url(url), "openagentic-browser")
+
     async def _read_pasted(self, paste: ReadLine) -> None:
         self._tell(f"(from another machine: paste the address that its browser ends at, {self.redirect_uri}?...)")
         while (line := await paste()) is not None:
@@ -106,8 +112,11 @@ class _Visit:
 
     def _arrived(self, target: str) -> bool:
         """Take what a browser came back with, if it belongs to this login: anybody can send something to this port."""
-        parts = urlsplit(target)
-        query = parse_qs(parts.query, keep_blank_values=True, max_num_fields=50)
+        try:
+            parts = urlsplit(target)
+            query = parse_qs(parts.query, keep_blank_values=True, max_num_fields=50)
+        except ValueError:
+            return False
         if parts.path != PATH or not self._state or query.get("state") != [self._state]:
             return False
         if not self._came.done():

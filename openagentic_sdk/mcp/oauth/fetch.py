@@ -69,7 +69,7 @@ class Asker:
         signal = FetchSignal(threading.Event())
         work = run_in_thread(lambda: self._fetch(url, headers, posted, signal), signal, "openagentic-oauth")
         try:  # looking a name up has no deadline of its own
-            reply: Reply = await asyncio.wait_for(work, self._timeout_s + 5)
+            reply: Reply = await asyncio.wait_for(work, self._timeout_s + 0.5)
         except TimeoutError:
             raise McpAuthError(f"{url[:200]!r} gave no answer in {self._timeout_s:g} s") from None
         return reply

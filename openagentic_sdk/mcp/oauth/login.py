@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ...errors import McpAuthError, OptionsError, StorageError
+from ...text import visible
 from .challenge import Challenge, read_challenge
 from .fetch import Asker
 from .grant import (
@@ -158,8 +160,8 @@ class OAuth:
                 return False  # it was granted and does not do
             if self._browser is None:
                 raise McpAuthError(
-                    f"the server {self.name!r} wants more than it was granted ({asked.scope[:200]!r}): "
-                    f"`openagentic-sdk mcp login {self.name} --scope '{joined_scopes(had, asked.scope)[:400]}'`"
+                    f"the server {self.name!r} wants more than it was granted: `openagentic-sdk mcp login {self.name} "
+                    f"--scope {shlex.quote(visible(joined_scopes(had, asked.scope))[:400])}`"
                 )
             resource = await self._discover(asked)
             await self._authorize(resource, joined_scopes(had, asked.scope))

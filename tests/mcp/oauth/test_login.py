@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import shlex
+import socket
 import stat
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -16,6 +20,7 @@ from urllib.request import urlopen
 
 from openagentic_sdk.errors import McpAuthError
 from openagentic_sdk.mcp.oauth.browser import LoopbackBrowser
+from openagentic_sdk.mcp.oauth.fetch import Asker
 from openagentic_sdk.mcp.oauth.login import Browser, OAuth
 from openagentic_sdk.mcp.oauth.logins import Logins
 
@@ -140,6 +145,12 @@ class LoginTest(LoginCase):
         with self.assertRaisesRegex(McpAuthError, "mcp login srv --scope 'read write admin'"):
             await self.oauth().refused(403, 'Bearer error="insufficient_scope", scope="admin"')
 
+    async def test_what_a_person_is_told_to_type_holds_nothing_that_a_shell_would_run(self) -> None:
+        with self.assertRaises(McpAuthError) as caught:
+            await self.oauth().refused(403, 'Bearer error="insufficient_scope", scope="a\'; id; $(id) \x1b[2J"')
+        command = str(caught.exception).rpartition(": ")[2].strip("`")
+        self.assertEqual(shlex.split(command)[-2:], ["--scope", r"a'; id; $(id) \x1b[2J"])
+
     async def test_another_issuer_gets_nothing_of_the_first_ones(self) -> None:
         other = Place()
         self.addCleanup(other.close)
@@ -239,6 +250,26 @@ class HostileTest(LoginCase):
                 self.assertRegex(await self.failed(), wanted)
         self.place.routes = {path: lambda said: reply(503, {})}
         self.assertIn("answered 503", await self.failed())
+
+    async def test_an_answer_that_drips_is_not_waited_for(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as slow:
+            stop = threading.Event()
+
+            def drip() -> None:
+                peer, _ = slow.accept()
+                with peer, contextlib.suppress(OSError):
+                    while not stop.wait(0.02):
+                        peer.sendall(b"H")
+
+            thread = threading.Thread(target=drip)
+            thread.start()
+            began = time.monotonic()
+            url = f"http://127.0.0.1:{slow.getsockname()[1]}/"
+            with self.assertRaises(McpAuthError):
+                await Asker(url, timeout_s=0.2).get(url)
+            stop.set()
+            thread.join()
+        self.assertLess(time.monotonic() - began, 15)
 
     async def test_no_secret_stands_in_an_error(self) -> None:
         oauth = self.oauth(Person(self.place))
