@@ -53,7 +53,8 @@ class HttpStatusError(McpError):
     """An answer that is no answer in JSON-RPC: its status says what there is to say."""
 
     def __init__(self, message: str, *, server: str, status: int) -> None:
-        super().__init__(message, server=server)
+        # What stands behind a gateway may have acted before the gateway gave up.
+        super().__init__(message, server=server, in_flight=status >= 500)
         self.status = status
 
 

@@ -1,0 +1,469 @@
+"""Servers behind a URL, byte by byte: sessions that die, streams that break, redirects, logins, headers, eras."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+import unittest
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from openagentic_sdk.errors import McpError, UnknownOutcomeError
+from openagentic_sdk.mcp.seat import Seat
+from openagentic_sdk.mcp.server_config import McpServer
+from openagentic_sdk.mcp.tools import RemoteTool
+from openagentic_sdk.tools.base import ToolContext
+from tests.providers.server import Connection, Request, Server
+
+MODERN, LEGACY = "2026-07-28", "2025-11-25"
+Answer = Callable[[Connection, Request, Any], "bool | None"]
+
+
+class Script:
+    """What a server does: `at` maps a method to what happens, True when that was all; the rest follows the protocol."""
+
+    def __init__(self, era: str, session: str | None = None, **at: Answer) -> None:
+        self.era = era
+        self.session = session
+        self.at = at
+        self.schema: dict[str, Any] = {"type": "object"}
+        self.capabilities: dict[str, Any] = {"tools": {}}
+        self.calls = 0
+        self.seen: list[str] = []
+
+    def __call__(self, connection: Connection, request: Request) -> None:
+        message = request.json if request.body else {}
+        method = message.get("method", request.method)
+        self.seen.append(method)
+        special = self.at.get(method.replace("/", "_"))
+        if special is not None and special(connection, request, message):
+            return
+        if request.method != "POST":
+            connection.reply(b"", "405 Method Not Allowed")
+        elif "id" not in message:
+            connection.reply(b"", "202 Accepted")
+        elif self.is_dead(connection, request, method):
+            return
+        else:
+            self.answer(connection, message)
+
+    def is_dead(self, connection: Connection, request: Request, method: str) -> bool:
+        if self.session is None or method in ("initialize", "server/discover"):
+            return False
+        if request.headers.get("mcp-session-id") == self.session:
+            return False
+        error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "No valid session ID provided"}}
+        connection.reply(json.dumps(error).encode(), "400 Bad Request")
+        return True
+
+    def answer(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        method, headers = message["method"], {}
+        complete = {"resultType": "complete"} if self.era == MODERN else {}
+        if method == "server/discover" and self.era == MODERN:
+            result: dict[str, Any] = {"supportedVersions": [MODERN], "capabilities": self.capabilities}
+        elif method == "initialize" and self.era != MODERN:
+            result = {"protocolVersion": self.era, "capabilities": self.capabilities}
+            headers = {} if self.session is None else {"Mcp_Session_Id": self.session}
+        elif method == "tools/list":
+            result = {"tools": [{"name": "brew", "inputSchema": self.schema}]}
+        elif method == "tools/call":
+            self.calls += 1
+            result = {"content": [{"type": "text", "text": f"cup {self.calls}"}]}
+        else:
+            error = {"code": -32601, "message": "Server not initialized" if self.era != MODERN else "unknown"}
+            body = json.dumps({"jsonrpc": "2.0", "id": None if self.era != MODERN else message["id"], "error": error})
+            connection.reply(body.encode(), "400 Bad Request")
+            return
+        connection.reply(
+            json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {**complete, **result}}).encode(), **headers
+        )
+
+
+def event(message: Any, event_id: str = "") -> bytes:
+    """One event of a stream."""
+    head = f"id: {event_id}\n" if event_id else ""
+    return f"{head}data: {message if isinstance(message, str) else json.dumps(message)}\n\n".encode()
+
+
+def cup(message: Mapping[str, Any], text: str = "a cup") -> dict[str, Any]:
+    result = {"resultType": "complete", "content": [{"type": "text", "text": text}]}
+    return {"jsonrpc": "2.0", "id": message["id"], "result": result}
+
+
+class HttpServers(unittest.IsolatedAsyncioTestCase):
+    async def asyncSetUp(self) -> None:
+        self.seats: list[Seat] = []
+
+    async def asyncTearDown(self) -> None:
+        for seat in self.seats:
+            await seat.close()
+
+    def serve(self, script: Callable[[Connection, Request], None]) -> Server:
+        server = self.enterContext(Server(script))
+        return server
+
+    async def seat(self, url: str, auth: Any = None, **settings: Any) -> Seat:
+        seat = Seat("tea", McpServer(url=url, **settings), "/", ["/"], auth, None)
+        self.seats.append(seat)
+        seat.start()
+        await seat.ready()
+        return seat
+
+    async def tool(self, server: Server, auth: Any = None, **settings: Any) -> RemoteTool:
+        seat = await self.seat(server.url + "/mcp", auth, **settings)
+        self.assertEqual(seat.event.state, "started", seat.event)
+        [tool] = [tool for tool in seat.tools if isinstance(tool, RemoteTool)]
+        return tool
+
+    async def failure(self, server: Server, **settings: Any) -> str:
+        seat = await self.seat(server.url + "/mcp", **settings)
+        self.assertEqual(seat.event.state, "failed", seat.event)
+        return seat.event.error_message or ""
+
+    # --- eras ----------------------------------------------------------------------------------------------------------
+
+    async def test_a_modern_request_says_in_headers_what_its_body_says(self) -> None:
+        script = Script(MODERN)
+        script.schema = {
+            "type": "object",
+            "properties": {
+                "kind": {"type": "string", "x-mcp-header": "Kind"},
+                "n": {"type": "integer", "x-mcp-header": "N"},
+            },
+        }
+        server = self.serve(script)
+        tool = await self.tool(server, headers={"X-Own": "1"})
+        await tool.run({"kind": "grün", "n": 3}, ToolContext())
+        self.assertEqual(script.seen, ["server/discover", "tools/list", "tools/call"])
+        sent = server.requests[-1]
+        wanted = {
+            "mcp-method": "tools/call",
+            "mcp-name": "brew",
+            "mcp-protocol-version": MODERN,
+            "mcp-param-kind": "=?base64?Z3LDvG4=?=",
+            "mcp-param-n": "3",
+            "x-own": "1",
+        }
+        self.assertEqual({name: sent.headers.get(name) for name in wanted}, wanted)
+        meta = sent.json["params"]["_meta"]
+        self.assertEqual(meta["io.modelcontextprotocol/protocolVersion"], MODERN)
+        self.assertNotIn("sampling", meta["io.modelcontextprotocol/clientCapabilities"])
+
+    async def test_a_version_that_the_server_names_is_taken_and_none_in_common_is_said_with_both_lists(self) -> None:
+        def refuse(supported: list[str]) -> Answer:
+            def answer(connection: Connection, request: Request, message: Any) -> bool:
+                data = {"supported": supported, "requested": MODERN}
+                error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
+                body = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+                connection.reply(json.dumps(body).encode(), "400 Bad Request")
+                return True
+
+            return answer
+
+        why = await self.failure(self.serve(Script(MODERN, server_discover=refuse(["2031-01-01"]))))
+        self.assertIn("speaks 2031-01-01, and we speak 2026-07-28, 2025-11-25", why)
+        script = Script(LEGACY, server_discover=refuse([LEGACY]))
+        await self.tool(self.serve(script))
+        self.assertEqual(script.seen[:2], ["server/discover", "initialize"])
+
+    async def test_the_oldest_transport_is_found_and_never_followed_to_another_host(self) -> None:
+        def not_allowed(connection: Connection, request: Request, message: Any) -> bool:
+            connection.reply(b"", "405 Method Not Allowed")
+            return True
+
+        streams: list[Connection] = []
+
+        def stream(endpoint: str) -> Answer:
+            def get(connection: Connection, request: Request, message: Any) -> bool:
+                connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
+                connection.chunk(f"event: endpoint\ndata: {endpoint}\n\n".encode())
+                streams.append(connection)
+                connection.wait_for_client_to_go()
+                return True
+
+            return get
+
+        def old(connection: Connection, request: Request) -> None:
+            if request.method == "GET":
+                stream("/messages?session=1")(connection, request, None)
+            elif request.path.startswith("/mcp"):
+                connection.reply(b"", "405 Method Not Allowed")
+            else:
+                connection.reply(b"", "202 Accepted")
+                message = request.json
+                results = {
+                    "initialize": {"protocolVersion": "2024-11-05", "capabilities": {"tools": {}}},
+                    "tools/list": {"tools": [{"name": "brew", "inputSchema": {}}]},
+                    "tools/call": {"content": [{"type": "text", "text": "old tea"}]},
+                }
+                if "id" in message:
+                    answer = {"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]}
+                    streams[-1].chunk(event(answer))
+
+        tool = await self.tool(self.serve(old))
+        self.assertEqual(await tool.run({}, ToolContext()), "old tea")
+        other = Script(
+            LEGACY, server_discover=not_allowed, initialize=not_allowed, GET=stream("http://127.0.0.1:9/steal")
+        )
+        why = await self.failure(self.serve(other))
+        self.assertIn("405", why)
+        self.assertIn("initialize", other.seen)
+        why = (await self.seat(self.serve(other).url + "/mcp", is_sse=True)).event.error_message
+        self.assertIn("which is another host", why or "")
+
+    # --- sessions --------------------------------------------------------------------------------------------------------
+
+    async def test_a_session_that_the_server_forgot_is_begun_anew_and_the_call_is_made_once(self) -> None:
+        for status in ("404 Not Found", "400 Bad Request"):
+            script = Script(LEGACY, session="one")
+            tool = await self.tool(self.serve(script))
+            self.assertEqual(await tool.run({}, ToolContext()), "cup 1")
+            script.session = "two"
+            if status.startswith("404"):
+                gone: list[int] = []
+
+                def forget(connection: Connection, request: Request, message: Any, gone: list[int] = gone) -> bool:
+                    if request.headers.get("mcp-session-id") == "two":
+                        return False
+                    gone.append(1)
+                    connection.reply(b"gone", "404 Not Found")
+                    return True
+
+                script.at["tools_call"] = forget
+            with self.subTest(status):
+                self.assertEqual(await tool.run({}, ToolContext()), "cup 2")
+                self.assertEqual(script.seen.count("initialize"), 2)
+
+    async def test_a_session_is_ended_with_a_delete(self) -> None:
+        script = Script(LEGACY, session="one")
+        server = self.serve(script)
+        await self.tool(server)
+        await self.seats.pop().close()
+        self.assertEqual((server.requests[-1].method, server.requests[-1].headers["mcp-session-id"]), ("DELETE", "one"))
+
+    # --- streams -----------------------------------------------------------------------------------------------------------
+
+    async def test_an_answer_may_come_as_a_stream_with_other_things_before_it(self) -> None:
+        def stream(connection: Connection, request: Request, message: Any) -> bool:
+            note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+            pieces = [
+                b": hello\n\n",
+                event(note),
+                b"data: no json\r\n\r\n",
+                b"event: other\ndata: {}\n\n",
+                event(cup(message)),
+            ]
+            connection.stream(pieces)
+            return True
+
+        tool = await self.tool(self.serve(Script(MODERN, tools_call=stream)))
+        self.assertEqual(await tool.run({}, ToolContext()), "a cup")
+
+    async def test_a_stream_that_breaks_is_gone_on_with_where_it_ended_as_long_as_that_leads_further(self) -> None:
+        asked: list[str | None] = []
+
+        def breaks(connection: Connection, request: Request, message: Any) -> bool:
+            self.message = message
+            connection.stream([b"retry: 1\n" + event("", "a")])
+            return True
+
+        def goes_on(connection: Connection, request: Request, message: Any) -> bool:
+            asked.append(request.headers.get("last-event-id"))
+            if asked[-1] is None:
+                return False  # the stream for everything else, which there is none of
+            if asked[-1] == "a":
+                connection.stream([event({"jsonrpc": "2.0", "method": "notifications/x"}, "b")])
+            else:
+                connection.stream([event(cup(self.message), "c")])
+            return True
+
+        tool = await self.tool(self.serve(Script(LEGACY, tools_call=breaks, GET=goes_on)))
+        self.assertEqual(await tool.run({}, ToolContext()), "a cup")
+        self.assertEqual([one for one in asked if one], ["a", "b"])
+
+        def nothing(connection: Connection, request: Request, message: Any) -> bool:
+            asked.append("again")
+            connection.stream([b"retry: 1\n\n"])
+            return True
+
+        tool = await self.tool(self.serve(Script(LEGACY, tools_call=breaks, GET=nothing)))
+        with self.assertRaisesRegex(UnknownOutcomeError, "closed the stream before the answer had come"):
+            await tool.run({}, ToolContext())
+
+    async def test_a_broken_answer_is_an_unknown_outcome_and_a_refused_connection_is_none(self) -> None:
+        def cut(connection: Connection, request: Request, message: Any) -> bool:
+            connection.head(Content_Type="application/json", Content_Length="100", body=b'{"jsonrpc":')
+            connection.keep = False
+            return True
+
+        def silent(connection: Connection, request: Request, message: Any) -> bool:
+            connection.wait_for_client_to_go()
+            return True
+
+        def other(body: Any, **headers: str) -> Answer:
+            def answer(connection: Connection, request: Request, message: Any) -> bool:
+                connection.reply(body if isinstance(body, bytes) else json.dumps(body).encode(), **headers)
+                return True
+
+            return answer
+
+        bad = {
+            "bytes before the end of its answer": cut,
+            "was silent in tools/call": silent,
+            "no JSON": other(b"<html>hello"),
+            "answered 502: bad gateway": lambda c, r, m: c.reply(b"bad\r\ngateway", "502 Bad Gateway") or True,
+            "none to what was asked": other({"jsonrpc": "2.0", "id": 99, "result": {}}),
+            "with no object": lambda c, r, m: other({"jsonrpc": "2.0", "id": m["id"], "result": [1]})(c, r, m),
+            "unknown type 'task'": lambda c, r, m: other({"id": m["id"], "result": {"resultType": "task"}})(c, r, m),
+        }
+        for reason, answer in bad.items():
+            tool = await self.tool(self.serve(Script(MODERN, tools_call=answer)), idle_timeout_s=0.5)
+            with self.subTest(reason), self.assertRaisesRegex(UnknownOutcomeError, reason):
+                await tool.run({}, ToolContext())
+        refusals = {
+            "(202)": lambda c, r, m: c.reply(b"", "202 Accepted") or True,
+            "no such kind": lambda c, r, m: other(
+                {"id": m["id"], "error": {"code": -32602, "message": "no such kind"}}
+            )(c, r, m),
+        }
+        for reason, answer in refusals.items():
+            tool = await self.tool(self.serve(Script(MODERN, tools_call=answer)))
+            with self.subTest(reason), self.assertRaises(McpError) as raised:
+                await tool.run({}, ToolContext())
+            self.assertIn(reason, str(raised.exception))
+        with Server(Script(MODERN)) as server:
+            tool = await self.tool(server)
+        with self.assertRaisesRegex(McpError, "cannot be reached"):
+            await tool.run({}, ToolContext())
+
+    async def test_a_cancelled_call_closes_its_answer_and_nothing_else_is_sent(self) -> None:
+        gone, began = threading.Event(), threading.Event()
+
+        def wait(connection: Connection, request: Request, message: Any) -> bool:
+            connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
+            connection.chunk(b": wait\n\n")
+            began.set()
+            if connection.wait_for_client_to_go():
+                gone.set()
+            return True
+
+        script = Script(MODERN, tools_call=wait)
+        tool = await self.tool(self.serve(script))
+        call = asyncio.create_task(tool.run({}, ToolContext()))
+        await asyncio.to_thread(began.wait, 20)
+        call.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await call
+        self.assertTrue(await asyncio.to_thread(gone.wait, 20))
+        self.assertEqual(script.seen[-1], "tools/call")
+
+    async def test_lists_that_change_are_told_on_a_stream_in_both_eras(self) -> None:
+        for era, method in ((MODERN, "subscriptions_listen"), (LEGACY, "GET")):
+            told = threading.Event()
+
+            def tell(connection: Connection, request: Request, message: Any, told: threading.Event = told) -> bool:
+                connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
+                told.wait(20)
+                connection.chunk(event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
+                connection.wait_for_client_to_go()
+                return True
+
+            script = Script(era, **{method: tell})
+            script.capabilities = {"tools": {"listChanged": True}}
+            await self.tool(self.serve(script))
+            seat = self.seats[-1]
+            told.set()
+            with self.subTest(era):
+                async with asyncio.timeout(20):
+                    while script.seen.count("tools/list") < 2:
+                        await asyncio.sleep(0.01)
+                        await seat.ready()
+                self.assertEqual(seat.event.state, "started")
+
+    # --- logins and redirects --------------------------------------------------------------------------------------------
+
+    async def test_a_token_is_asked_for_again_when_it_is_refused_and_never_shown(self) -> None:
+        tokens = itertools.chain(["stale-secret", "fresh-secret"], itertools.repeat("other-secret", 3))
+
+        def check(connection: Connection, request: Request, message: Any) -> bool:
+            if request.headers.get("authorization") == "Bearer fresh-secret":
+                return False
+            connection.reply(b"who are you?", "401 Unauthorized", WWW_Authenticate='Bearer realm="tea"')
+            return True
+
+        script = Script(MODERN, server_discover=check)
+        await self.tool(self.serve(script), token=lambda: next(tokens))
+        self.assertEqual(script.seen[:2], ["server/discover", "server/discover"])
+        why = await self.failure(self.serve(Script(MODERN, server_discover=check)), token=lambda: next(tokens))
+        self.assertIn("401", why)
+        self.assertNotIn("secret", why)
+        why = await self.failure(self.serve(Script(MODERN)), token=lambda: next(tokens))
+        self.assertIn("the callable of token failed with RuntimeError", why)
+
+    async def test_what_logs_in_hears_of_every_refusal_and_says_whether_to_try_again(self) -> None:
+        class Login:
+            def __init__(self) -> None:
+                self.heard: list[tuple[int, str | None]] = []
+
+            async def headers(self) -> Mapping[str, str]:
+                return {"Authorization": f"Bearer {len(self.heard)}"}
+
+            async def refused(self, status: int, www_authenticate: str | None) -> bool:
+                self.heard.append((status, www_authenticate))
+                return len(self.heard) < 3
+
+        def check(connection: Connection, request: Request, message: Any) -> bool:
+            if request.headers["authorization"] == "Bearer 2":
+                return False
+            connection.reply(b"", "403 Forbidden", WWW_Authenticate='Bearer error="insufficient_scope"')
+            return True
+
+        login = Login()
+        await self.tool(self.serve(Script(MODERN, server_discover=check)), login)
+        self.assertEqual(login.heard, [(403, 'Bearer error="insufficient_scope"')] * 2)
+
+    async def test_a_redirect_leads_nowhere_but_within_the_origin(self) -> None:
+        stolen: list[Request] = []
+
+        def steal(connection: Connection, request: Request) -> None:
+            stolen.append(request)
+            connection.reply(b"{}")
+
+        thief = self.serve(steal)
+
+        def away(connection: Connection, request: Request, message: Any) -> bool:
+            connection.reply(b"", "307 Temporary Redirect", Location=f"{thief.url}/mcp")
+            return True
+
+        def within(connection: Connection, request: Request, message: Any) -> bool:
+            if request.path == "/new":
+                return False
+            connection.reply(b"", "308 Permanent Redirect", Location="/new")
+            return True
+
+        why = await self.failure(self.serve(Script(MODERN, server_discover=away)), token="secret")
+        self.assertIn(f"redirects to {thief.url}/mcp", why)
+        self.assertEqual(stolen, [])
+        await self.tool(self.serve(Script(MODERN, server_discover=within)))
+
+    async def test_headers_that_do_not_fit_any_more_are_made_from_a_new_list_once(self) -> None:
+        script = Script(MODERN)
+
+        def mismatch(connection: Connection, request: Request, message: Any) -> bool:
+            if request.headers.get("mcp-param-kind") == "green":
+                return False
+            script.schema = {"type": "object", "properties": {"kind": {"type": "string", "x-mcp-header": "Kind"}}}
+            error = {"code": -32020, "message": "Header mismatch"}
+            connection.reply(json.dumps({"id": message["id"], "error": error}).encode(), "400 Bad Request")
+            return True
+
+        script.at["tools_call"] = mismatch
+        tool = await self.tool(self.serve(script))
+        self.assertEqual(await tool.run({"kind": "green"}, ToolContext()), "cup 1")
+        self.assertEqual(script.seen[2:], ["tools/call", "tools/list", "tools/call"])
+
+
+if __name__ == "__main__":
+    unittest.main()
