@@ -17,7 +17,7 @@ from ..events import ToolResult
 from ..patterns import regex
 from ..serialization import dumps_json, nesting
 from ..sessions.folds.notes import describe_input
-from ..text import is_hidden, on_one_line
+from ..text import escape, is_hidden, on_one_line
 
 Json = dict[str, Any]
 
@@ -53,7 +53,7 @@ def plain(text: str) -> str:
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     hidden = {letter for letter in set(text) if is_hidden(letter) and not _JOINING.match(letter)}
-    escapes = {ord(letter): f"\\u{{{ord(letter):x}}}" for letter in hidden if not "\ud800" <= letter <= "\udfff"}
+    escapes = {ord(letter): escape(letter) for letter in hidden if not "\ud800" <= letter <= "\udfff"}
     return text.translate({**escapes, **_ENDS})
 
 

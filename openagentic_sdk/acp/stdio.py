@@ -20,7 +20,7 @@ _LEAVE_S = 1.5
 async def serve(
     make_options: MakeOptions, store: SessionStore, *, stdin: int, stdout: int, models: Sequence[str] = ()
 ) -> None:
-    """Speak with the editor at these descriptors until it closes its end, or SIGTERM or SIGHUP comes.
+    """Speak with the editor at these descriptors until it closes its end, or SIGTERM, SIGHUP or Ctrl-C comes.
 
     Then what runs is ended so that it can go on, and an open question stays open.
     """
@@ -34,7 +34,7 @@ async def serve(
     agent = EditorAgent(make_options, store, send, models=models)
     reading = asyncio.create_task(read_lines(stdin, agent.peer.receive, MAX_LINE_BYTES))
     loop = asyncio.get_running_loop()
-    for name in ("SIGTERM", "SIGHUP"):
+    for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         with contextlib.suppress(NotImplementedError, AttributeError, RuntimeError, ValueError):
             loop.add_signal_handler(getattr(signal, name), reading.cancel)
     await asyncio.wait({reading})

@@ -194,7 +194,8 @@ class EditorView:
             fields = {"content": list(call.content), **changed, "status": "in_progress"}
         else:
             fields = describe_result(call.name, event, call.content)
-        call.content = fields.get("content", call.content)
+        # An ended call is not shown anew, and what it wrote may be long.
+        call.content = () if isinstance(event, ToolResult) else fields.get("content", call.content)
         return [*opened, {"sessionUpdate": "tool_call_update", "toolCallId": call.id, **fields}]
 
     def _meanwhile(self, event: ToolProgress | FileKept, call: Call) -> list[Json]:

@@ -6,16 +6,22 @@ import base64
 import json
 import os
 import unittest
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.acp.view import EditorView, replay
 from openagentic_sdk.events import Event
+from openagentic_sdk.frozen import changed
+from openagentic_sdk.jsonrpc import encode
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.retry import RetryPolicy
 from openagentic_sdk.serialization import loads_event
+from openagentic_sdk.server.agui import RunEvents, conversation
+from openagentic_sdk.server.responses import ResponseEvents
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.security.test_redaction import event_types, filled
 
 from .editor import ALL, Editor, choose, settled
 from .schema import check_messages
@@ -189,6 +195,22 @@ class FixtureLogs(unittest.TestCase):
                 piecewise = [update for event in events for update in again.take(event)]
                 self.assertEqual(settled(piecewise), settled(shown))
 
+    def test_every_kind_of_event_with_any_text_in_it_can_be_shown_anywhere(self) -> None:
+        for text in ("plain", HOSTILE, "", "/" * 300, "\ud800"):
+            every = [filled(cls, text) for cls in event_types()]
+            for nested in (None, text, "call"):
+                events = [
+                    changed(event, seq=number, ts=1.0, parent_tool_use_id=nested)
+                    for number, event in enumerate([*every, *reversed(every)], 1)
+                ]
+                view = EditorView(notices=True, compaction=True, context_tokens=5)
+                shown = list(replay(view, events))
+                check_messages(self, [_told(update) for update in shown])
+                self.assertNotIn("\x1b", "".join(_texts(shown)))
+                for fold in (RunEvents("t", "r"), ResponseEvents("resp_x")):
+                    encode({"all": [told for event in events for told in fold.take(event)]})
+                encode({"all": conversation(events)})
+
     def test_what_a_log_from_elsewhere_says_cannot_break_the_fold(self) -> None:
         lines = [
             '{"type":"todo.updated","todos":["x",null,{"content":5,"status":[]}]}',
@@ -208,6 +230,16 @@ class FixtureLogs(unittest.TestCase):
         shown = list(replay(EditorView(context_tokens=5, notices=True), events))
         check_messages(self, [_told(update) for update in shown])
         self.assertTrue(shown)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, str):
+        yield value
 
 
 def _told(update: dict[str, Any]) -> dict[str, Any]:
