@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 
+from ..events import Event
 from ..runs.replay import replay_events
 from ..testing.emit import emit_test
 from ..text import printable
@@ -23,7 +27,11 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_id(parser, default=NEWEST)
     parser.add_argument("--tolerant", action="store_true", help="go on behind a request that differs, and show all")
     parser.add_argument("--live-tools", action="store_true", help="run the tools that only read for real")
-    parser.add_argument("--emit-test", metavar="FILE", help="write FILE.py, a unittest that replays this session")
+    emit = parser.add_argument_group("a test of the session")
+    emit.add_argument("--emit-test", metavar="FILE", help="write FILE.py, a unittest that plays it with your agent")
+    emit.add_argument("--agent", metavar="MODULE:NAME", help="your options, or a function that makes them")
+    emit.add_argument("--app-dir", metavar="DIR", help="where MODULE is (default: the session's folder)")
+    emit.add_argument("--live", metavar="TOOL", action="append", default=[], help="run this tool for real in the test")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_store_flag(parser)
 
@@ -33,9 +41,7 @@ def run(args: argparse.Namespace) -> int:
     session_id = find_session(store, args.id)
     events = store.read_events(session_id)
     if args.emit_test:
-        test, log = emit_test(events, args.emit_test, session_id=session_id)
-        Screen(sys.stdout).line(f"wrote {test} and {log}; to run it: python3 -m unittest {test}")
-        return OK
+        return _emit(events, session_id, args)
     live = default_tools() if args.live_tools else ()
     report = asyncio.run(replay_events(events, strict=not args.tolerant, live_tools=live))
     screen = Screen(sys.stdout)
@@ -52,3 +58,25 @@ def run(args: argparse.Namespace) -> int:
     verdict = "the same" if report.ok else "NOT the same"
     screen.line(f"{report.compared} of {report.steps} requests were made again: {verdict}")
     return OK if report.ok else FAILED
+
+
+def _emit(events: list[Event], session_id: str, args: argparse.Namespace) -> int:
+    """Write the test and run it once: one that fails already says so now."""
+    test, log = emit_test(
+        events, args.emit_test, session_id=session_id, agent=args.agent, app_dir=args.app_dir, live_tools=args.live
+    )
+    screen = Screen(sys.stdout)
+    screen.line(f"wrote {test} and {log}; to run it: python3 -m unittest {test}")
+    done = subprocess.run([sys.executable, str(test)], env=_with_package(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        screen.line(printable(done.stderr))
+        screen.line(
+            screen.styled("it fails already: the agent is not what it was, or the test cannot set it up", "red")
+        )
+    return OK if done.returncode == 0 else FAILED
+
+
+def _with_package() -> dict[str, str]:
+    """This process's environment, in which the test finds the package that runs here."""
+    here = str(Path(__file__).resolve().parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])}

@@ -66,7 +66,7 @@ async def replay_events(
     recording = Recording(events)
     if not recording.step_count():
         return ReplayReport(0, 0, error="this log has no model.request events, so there is nothing to compare")
-    replay = _Replay(recording, strict, {tool.name: tool for tool in live_tools if tool.effect == "read"})
+    replay = Replay(recording, strict, {tool.name: tool for tool in live_tools if tool.effect == "read"})
     error = None
     try:
         for run in recording.runs:
@@ -79,7 +79,7 @@ async def replay_events(
     )
 
 
-class _Replay(Guidance):
+class Replay(Guidance):
     """One replay: which step comes next, and what the loop is given before it."""
 
     def __init__(self, recording: Recording, strict: bool, live: Mapping[str, Tool]) -> None:
@@ -93,6 +93,7 @@ class _Replay(Guidance):
         self._run: Run | None = None
 
     def replayed_events(self) -> list[Event]:
+        """The log of the replayed session."""
         return [] if self._session_id is None else self._store.read_events(self._session_id)
 
     async def play(self, run: RecordedRun) -> None:
@@ -105,8 +106,8 @@ class _Replay(Guidance):
         self._steps = list(run.steps)
         self.provider.name = run.steps[0].context.provider
         # A run that went on with what was left open, after an answer or a crash, had no prompt of its own.
-        prompts = self._prompts(run) if any(map(_is_prompt, run.steps[0].before)) else None
-        task = await RunTask.start(self._agent(run), RunRequest(resume=self._session_id), prompts)
+        prompts = self._prompts(run) if any(map(is_prompt, run.steps[0].before)) else None
+        task = await RunTask.start(self.make_agent(run), RunRequest(resume=self._session_id), prompts)
         self._run = task.run
         self._session_id = task.run.session_id
         if run.init.messages_from_seq is not None:
@@ -126,7 +127,8 @@ class _Replay(Guidance):
             self._session_id = self._session_id or self._store.create_session()
             self._store.append_events(self._session_id, [self._as_now(event) for event in trailing])
 
-    def _agent(self, run: RecordedRun) -> Agent:
+    def make_agent(self, run: RecordedRun) -> Agent:
+        """The agent that plays a run: here one whose every part is recorded."""
         context = run.steps[0].context
         return Agent(
             provider=self.provider,
@@ -163,28 +165,29 @@ class _Replay(Guidance):
         """The prompts that began turns; what was recorded before a prompt comes before it now."""
         while self._steps:
             before = self._steps[0].before
-            position = next((index for index, event in enumerate(before) if _is_prompt(event)), None)
+            position = next((index for index, event in enumerate(before) if is_prompt(event)), None)
             if position is None:
                 raise ReplayMismatchError(
                     f"the loop ended its turn before step {self._steps[0].request.step}, which was asked then"
                 )
-            await self._record(before[:position])
+            await self.bring(before[:position])
             self._steps[0].before = before[position + 1 :]
             prompt = before[position]
             assert isinstance(prompt, UserMessage)
             yield Said(prompt.text, attachments=prompt.attachments)
 
-    async def _record(self, events: Sequence[Event]) -> None:
+    async def bring(self, events: Sequence[Event]) -> None:
+        """Record what was recorded at this place."""
         assert self._run is not None
         for event in events:
             await self._run.record(self._as_now(event))
 
     async def _before_step(self, run: Run) -> None:
         """What was recorded between the steps: steering, hooks' messages, compactions; and which answer comes next."""
-        if not self._steps or any(_is_prompt(event) for event in self._steps[0].before):
+        if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)
-        await self._record(step.before)
+        await self.bring(step.before)
         run.agent = replace(run.agent, model=step.context.model, tools=self._same_tools(run, step))
         self.provider.expect(step)
 
@@ -209,7 +212,7 @@ class _Replay(Guidance):
     def _recorded_continuation(self, payload: dict[str, Any]) -> HookDecision | None:
         """A stop hook or a repair sent the model back to work then: so it is now, with the same message."""
         before = self._steps[0].before if self._steps else ()
-        if not before or not isinstance(before[0], UserMessage) or _is_prompt(before[0]):
+        if not before or not isinstance(before[0], UserMessage) or is_prompt(before[0]):
             return None
         self._steps[0].before = before[1:]
         return HookDecision(block=True, block_reason=before[0].text)
@@ -220,7 +223,8 @@ class _Replay(Guidance):
         return None if messages is None else HookDecision(override_messages=messages)
 
 
-def _is_prompt(event: Event) -> bool:
+def is_prompt(event: Event) -> bool:
+    """Whether the event begins a turn."""
     return isinstance(event, UserMessage) and event.origin == "user"
 
 

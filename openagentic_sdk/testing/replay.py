@@ -135,6 +135,7 @@ class ReplayProvider:
         self._strict = strict
         self._digest = RequestDigest()
         self._step: RecordedStep | None = None
+        self._asked: dict[int, tuple[str, Sequence[Message], Sequence[ToolSpec]]] = {}  # those that differed
 
     def expect(self, step: RecordedStep) -> None:
         """The next request is this one."""
@@ -163,22 +164,27 @@ class ReplayProvider:
         if self._digest.of(model, messages, tools) == step.request.request_sha256:
             return
         seq = step.request.seq or 0
-        difference = RequestDifference(step.request.step, seq, self._diff(seq, model, messages, tools))
+        self._asked[seq] = model, messages, tools
+        difference = RequestDifference(step.request.step, seq, self.diff(seq))
         self.differences.append(difference)
         if self._strict:
             raise ReplayMismatchError(
                 f"step {difference.step} (seq {seq}) sends another request than was recorded:\n{difference.diff}"
             )
 
-    def _diff(self, seq: int, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+    def diff(self, seq: int, places: Mapping[str, str] | None = None) -> str:
+        """A request that differed, beside the recorded one of event `seq`; empty when only `places` differ: what a folder
+        was called then, and what it is called now.
+        """
         recorded = next((r for r in rebuild_requests(self._recording.events) if r.seq == seq), None)
         if recorded is None:
             return "(the recorded request cannot be rebuilt from the log)"
         if not recorded.matches:
             return "(the log itself does not rebuild the request any more: it was changed after it was recorded)"
         before = _lines(recorded.model, recorded.messages, recorded.tools)
-        after = _lines(model, messages, tools)
-        return "\n".join(difflib.unified_diff(before, after, "recorded", "now", lineterm="", n=1))
+        for then, now in (places or {}).items():
+            before = [line.replace(then, now) for line in before]
+        return "\n".join(difflib.unified_diff(before, _lines(*self._asked[seq]), "recorded", "now", lineterm="", n=1))
 
 
 def _output(step: RecordedStep) -> ModelOutput:

@@ -1,5 +1,6 @@
 """The tools that tests of agents are made with: scripts, recordings, the emitted test."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import OptionsError, ScriptError
 from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.runs.agent_replay import replay_agent
+from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.emit import emit_test
 from openagentic_sdk.testing.recording import RecordingProvider
@@ -115,29 +118,113 @@ def run_tests(folder, name):
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-class EmittedTest(unittest.IsolatedAsyncioTestCase):
-    async def emitted(self, folder, change=lambda text: text):
-        options = options_for([{"text": "Look.", "tool_calls": [ECHO]}, "Done."])
-        result = await run(prompt="hi", options=options)
-        test, log = emit_test(options.session_store.iter_events(result.session_id), Path(folder) / "test_it.py")
-        log.write_text(change(log.read_text()))
-        return run_tests(folder, test.name)
+APP = """
+from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, PermissionGate, tool
+from openagentic_sdk.testing import ScriptedProvider
 
-    async def test_an_emitted_test_passes_and_fails_when_the_conversation_changes(self):
-        with tempfile.TemporaryDirectory() as folder:
-            done = await self.emitted(folder)
-            self.assertEqual(done.returncode, 0, done.stderr)
-        with tempfile.TemporaryDirectory() as folder:
-            done = await self.emitted(folder, lambda text: text.replace('"output":"x"', '"output":"z"'))
-            self.assertEqual(done.returncode, 1)
-            self.assertIn("it was changed after it was recorded", done.stderr)
+@tool(effect="read")
+def add(a: int, b: int) -> int:
+    "Add two numbers."
+    return a + b
+
+@tool
+def pay(amount: int) -> str:
+    "Pay."
+    if RECORDING:
+        return "paid"
+    raise RuntimeError("a test must not pay")
+
+RECORDING = False
+CALLS = [{"name": "add", "arguments": {"a": 2, "b": 3}}, {"name": "pay", "arguments": {"amount": 5}}]
+
+def make():
+    return OpenAgenticOptions(
+        provider=ScriptedProvider([{"tool_calls": CALLS}, "Done."]),
+        model="m",
+        system_prompt="Be kind.",
+        tools=[add, pay],
+        permission_gate=PermissionGate(allow=("pay",)),
+        session_store=MemorySessionStore(),
+    )
+"""
+CHANGES = {
+    "a prompt": ("Be kind.", "Be cruel.", '-   "content": "Be kind."'),
+    "a tool": ("a + b", "a * b", "-5\n+6"),
+    "a schema": ("amount: int)", "amount: int, to: str = '')", '"to"'),
+    "a description": ("Add two numbers.", "Sum up.", "Sum up."),
+    "a permission": ('allow=("pay",)', 'ask=("pay",)', "pay {"),
+    "a tool's name": ("def pay(", "def give(", "pay"),
+}
+
+
+class EmittedTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.app = self.folder / "their_app.py"
+        self.app.write_text(APP)
+        names = {"__name__": "recording"}
+        exec(compile(APP, str(self.app), "exec"), names)
+        names["RECORDING"] = True
+        self.options = names["make"]()
+        result = asyncio.run(run(prompt="hi", options=self.options))
+        self.events = result.events
+
+    def emit(self, **named):
+        return emit_test(self.events, self.folder / "test_it", app_dir=self.folder, **named)
+
+    def test_it_passes_while_nothing_changes_and_never_runs_what_is_not_pure(self):
+        test, log = self.emit(agent="their_app:make")
+        self.assertEqual((test.name, log.name), ("test_it.py", "test_it.jsonl"))
+        done = run_tests(self.folder, test.name)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_it_fails_with_a_readable_difference_when_the_agent_changes(self):
+        self.emit(agent="their_app:make")
+        events = [loads_event(line) for line in (self.folder / "test_it.jsonl").read_text().splitlines()]
+        for name, (old, new, shown) in CHANGES.items():
+            with self.subTest(name):
+                names = {"__name__": "changed"}
+                changed = APP.replace(old, new)
+                changed = changed.replace("[add, pay]", "[add, give]") if "give" in new else changed
+                exec(compile(changed, "app", "exec"), names)
+                report = asyncio.run(replay_agent(events, names["make"]()))
+                self.assertFalse(report.ok)
+                self.assertIn(shown, report.text)
+
+    def test_a_tool_runs_for_real_when_the_user_says_so(self):
+        report = asyncio.run(replay_agent(self.events, self.options, live_tools=["pay"]))
+        self.assertTrue(report.ok, report.text)
+        names = {"__name__": "changed"}
+        exec(compile(APP, "app", "exec"), names)
+        report = asyncio.run(replay_agent(self.events, names["make"](), live_tools=["pay"]))
+        self.assertIn("a test must not pay", report.text)
+
+    def test_the_whole_file_fails_when_the_app_changes(self):
+        self.app.write_text(APP.replace("a + b", "a * b"))
+        test, _ = self.emit(agent="their_app:make")
+        done = run_tests(self.folder, test.name)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("-5\n+6", done.stderr)
+
+    def test_a_session_of_own_tools_asks_for_the_agent_and_one_of_the_command_does_not(self):
+        with self.assertRaisesRegex(OptionsError, "add, pay.*--agent module:function"):
+            self.emit()
+        with self.assertRaisesRegex(OptionsError, "module:name"):
+            self.emit(agent="their_app.make; import os")
+        options = options_for(["Done."], tools=None, system_prompt=None, cwd=str(self.folder))
+        result = asyncio.run(run(prompt="hi", options=options))
+        test, _ = emit_test(result.events, self.folder / "test_plain.py")
+        done = run_tests(self.folder, test.name)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_what_cannot_be_a_test_is_refused(self):
-        with self.assertRaisesRegex(OptionsError, "must end in .py"):
-            emit_test([], "x.txt")
         with self.assertRaisesRegex(OptionsError, "no recorded requests"):
             emit_test([], "x.py")
 
+
+class Fixtures(unittest.TestCase):
     def test_scripts_of_this_repository_are_readable(self):
         for path in sorted((ROOT / "fixtures" / "scripts").glob("*.json")):
             self.assertGreater(ScriptedProvider.from_file(path).turns_left, 0, path.name)

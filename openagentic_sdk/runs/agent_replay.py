@@ -1,0 +1,214 @@
+"""Play a recorded session through an agent as it is set up today, and say what is other than it was.
+
+The model's answers come from the log; prompts, tool definitions, hooks and permissions are the agent's own. Tools give what
+they gave then, but for those that run live: pure functions of the caller (`@tool` with effect "read"), what only changes the
+session (skills, to-dos), and what is named. People are answered for as they answered. Nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from difflib import unified_diff
+from typing import Any
+
+from ..assemble import build_agent
+from ..errors import ReplayMismatchError
+from ..events import Event, PermissionDecision, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
+from ..frozen import frozen
+from ..options import OpenAgenticOptions
+from ..runtime.agent import Agent, Run, RunStopped
+from ..serialization import dumps_json
+from ..sessions.memory import MemorySessionStore
+from ..testing.replay import RecordedRun, RecordedTool, Recording, recorded_outcome
+from ..tools.base import Tool, ToolContext
+from ..tools.function import FunctionTool
+from ..tools.registry import ToolRegistry
+from .replay import Replay, is_prompt
+
+# They change the session and nothing else, so they do the same each time.
+_SESSION_TOOLS = frozenset(
+    {"SkillList", "SkillLoad", "SkillActivate", "SkillDeactivate", "TodoWrite", "SlashCommand", "ToolSearch"}
+)
+_MAX_SHOWN_CHARS = 4_000
+
+
+@frozen
+class AgentReplayReport:
+    """What a replay found: `differences` in words, `steps` that were recorded and how many of them were asked for again."""
+
+    steps: int
+    compared: int
+    differences: Sequence[str] = ()
+    events: Sequence[Event] = field(default=(), repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the agent asked for everything that was recorded, and nothing was different."""
+        return not self.differences and self.steps == self.compared
+
+    @property
+    def text(self) -> str:
+        """The differences one below the other; the empty text when there are none."""
+        missing = f"{self.steps - self.compared} of {self.steps} recorded requests were not made again"
+        return "\n".join([*self.differences, *([missing] if self.compared < self.steps else [])])
+
+
+async def replay_agent(
+    events: Iterable[Event], options: OpenAgenticOptions, *, live_tools: Collection[str] = ()
+) -> AgentReplayReport:
+    """Replay a log through the agent that `options` describe, but for their provider and store.
+
+    Raises `OptionsError` for options that cannot be used.
+    """
+    recording = Recording(events)
+    replay = _AgentReplay(recording, options, live_tools)
+    problem = [] if recording.step_count() else ["this log has no model.request events, so there is nothing to compare"]
+    try:
+        for run in recording.runs:
+            await replay.play(run)
+    except ReplayMismatchError as mismatch:
+        problem = [str(mismatch)]
+    played = replay.replayed_events()
+    found = [
+        *_decisions(recording.events, played),
+        *_outputs(recording.events, played),
+        *replay.first_difference(),
+        *problem,
+    ]
+    return AgentReplayReport(recording.step_count(), replay.provider.compared, found, played)
+
+
+class _AgentReplay(Replay):
+    """The replay of a session by an agent of its own."""
+
+    def __init__(self, recording: Recording, options: OpenAgenticOptions, live: Collection[str]) -> None:
+        super().__init__(recording, strict=False, live={})
+        self._options = options
+        self._live_names = frozenset(live)
+        self._places = {run.init.cwd: str(options.working_dir()) for run in recording.runs}
+        asked = {event.question_id: event for event in recording.events if isinstance(event, UserQuestion)}
+        self._answers: dict[tuple[str | None, str], str] = {}
+        for event in recording.events:
+            if isinstance(event, UserAnswer) and (question := asked.get(event.question_id)) is not None:
+                self._answers[question.tool_use_id, question.kind] = event.answer
+
+    def first_difference(self) -> list[str]:
+        """The first request that is another one; those behind it differ because it does."""
+        for difference in self.provider.differences:
+            diff = self.provider.diff(difference.seq, self._places)
+            if diff:
+                return [f"step {difference.step} asks the model for something else:\n{diff}"]
+        return []
+
+    def make_agent(self, run: RecordedRun) -> Agent:
+        agent = build_agent(
+            replace(
+                self._options, provider=self.provider, session_store=MemorySessionStore(), resume=None, mcp_servers={}
+            )
+        )
+        gate = agent.gate.forgetful()
+        gate.user_answerer, gate.approver = self._answer, None
+        return replace(
+            agent,
+            store=self._store,
+            gate=gate,
+            servers=None,
+            tools=self._wrapped(agent.tools, run),
+            before_step=self._before_each_step,
+            cost=lambda usage, model, tier=None: None,
+            max_steps=len(run.steps) + 1,
+            final_answer=agent.final_answer,
+            sends_data=False,
+        )
+
+    def _wrapped(self, tools: ToolRegistry, run: RecordedRun) -> ToolRegistry:
+        """The agent's tools, which give what was recorded unless they run live, and those that servers gave then."""
+        results = self._recording.results
+        own = [tools.get(name) for name in tools.names()]
+        served = [
+            RecordedTool(spec, results)
+            for spec in run.steps[0].context.tools
+            if str(spec["function"]["name"]).startswith("mcp__") and spec["function"]["name"] not in tools
+        ]
+        return ToolRegistry(
+            [*(tool if self._is_live(tool) else _GivesWhatItGave(tool, results) for tool in own), *served]
+        )
+
+    def _is_live(self, tool: Tool) -> bool:
+        is_pure = isinstance(tool, FunctionTool) and tool.effect == "read"
+        return is_pure or tool.name in _SESSION_TOOLS or tool.name in self._live_names
+
+    async def _answer(self, question: UserQuestion) -> str:
+        return self._answers.get((question.tool_use_id, question.kind), "")
+
+    async def _before_each_step(self, run: Run) -> None:
+        """What a person or the runtime brought between the steps; what hooks and rules bring, they bring again."""
+        if not self._steps or any(is_prompt(event) for event in self._steps[0].before):
+            raise RunStopped("interrupted", "the recorded run stopped here")
+        step = self._current = self._steps.pop(0)
+        await self.bring(
+            [event for event in step.before if not isinstance(event, UserMessage) or event.origin == "steering"]
+        )
+        self.provider.expect(step)
+
+
+class _GivesWhatItGave(Tool):
+    """A tool of the agent, as the model sees it, with the recorded results."""
+
+    def __init__(self, tool: Tool, results: Mapping[str, ToolResult]) -> None:
+        self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
+        self.effect = tool.effect
+        self._results = results
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
+        result = self._results.get(ctx.tool_use_id or "")
+        if result is None:
+            raise ReplayMismatchError(f"call {ctx.tool_use_id} of {self.name} has no recorded result")
+        return recorded_outcome(result)
+
+
+def _decisions(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
+    """Calls that are now allowed or refused otherwise, or about which a person is now asked."""
+    before, now = (
+        {event.tool_use_id: event for event in events if isinstance(event, PermissionDecision)}
+        for events in (recorded, played)
+    )
+    calls = {event.tool_use_id: event for event in played if isinstance(event, ToolUse)}
+    found = []
+    for call_id, old in before.items():
+        new = now.get(call_id)
+        if new is not None and (old.allowed, old.answered_by is None) != (new.allowed, new.answered_by is None):
+            call = calls.get(call_id)
+            about = "" if call is None else f" {_short(call.input)}"
+            found.append(f"{old.name}{about} ({call_id}) {_verdict(old)} then, and {_verdict(new)} now")
+    return found
+
+
+def _verdict(decision: PermissionDecision) -> str:
+    by = f" by {decision.answered_by}" if decision.answered_by else ""
+    return f"was {'allowed' if decision.allowed else 'refused'}{by} ({decision.reason})"
+
+
+def _outputs(recorded: Iterable[Event], played: Iterable[Event]) -> list[str]:
+    """Calls that ran live and gave something else."""
+    before = {event.tool_use_id: event for event in recorded if isinstance(event, ToolResult)}
+    found = []
+    for new in played:
+        old = before.get(new.tool_use_id) if isinstance(new, ToolResult) else None
+        if old is None or not isinstance(new, ToolResult):
+            continue
+        then, now = ([event.output, event.error_message] for event in (old, new))
+        if dumps_json(then) != dumps_json(now) and old.outcome != "denied" and new.outcome != "denied":
+            diff = "\n".join(list(unified_diff(_lines(then), _lines(now), "recorded", "now", lineterm="", n=1))[:60])
+            found.append(f"call {new.tool_use_id} gives something else:\n{diff}")
+    return found
+
+
+def _lines(values: Sequence[Any]) -> list[str]:
+    return [line for value in values if value is not None for line in _short(value).splitlines()]
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else dumps_json(value)
+    return text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "..."
