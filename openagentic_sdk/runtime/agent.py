@@ -226,7 +226,7 @@ class Run:
     children: int = 0
     left: list[str] = field(default_factory=list)
     asked: tuple[tuple[str, SystemPrompt, Sequence[Any], ModelContext | None], ModelContext] | None = None
-    told: tuple[ModelContext, SystemPrompt, Mapping[str, str], int, int] | None = None
+    told: tuple[tuple[ModelContext, SystemPrompt, Mapping[str, str]], tuple[int, int]] | None = None
     read_filter: tuple[PermissionGate, Callable[[str], bool]] | None = None
     own_tools: tuple[Tool, ...] | None = None
     tools_seen: tuple[tuple[Tool, ...], Any] | None = None

@@ -46,8 +46,8 @@ async def update_context(run: Run) -> ModelContext:
 
 async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> None:
     """Append what the model has to know and does not see, or sees in an older form."""
-    state = (context, fresh, run.facts, run.view.skill_changes, run.view.conversation.shown)
-    if run.told is not None and all(map(is_, run.told, state)):
+    state = (run.view.skill_changes, run.view.conversation.shown)
+    if run.told is not None and run.told[1] == state and all(map(is_, run.told[0], (context, fresh, run.facts))):
         return
     now = {**fresh.facts(), **run.facts, **run.agent.guidance.skill_facts(run.view.skill_events)}
     seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
@@ -64,7 +64,7 @@ async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> No
             kind, _, name = about.partition(":")
             name = name.rpartition("@")[0] if kind == "skill" else name
             await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
-    run.told = (context, fresh, run.facts, run.view.skill_changes, run.view.conversation.shown)
+    run.told = (context, fresh, run.facts), (run.view.skill_changes, run.view.conversation.shown)
 
 
 def _prompt_of(context: ModelContext | None) -> SystemPrompt:

@@ -90,6 +90,7 @@ class CachingEndpoint:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # a body that is its own packet would wait for the client's delayed answer
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -106,7 +107,7 @@ class CachingEndpoint:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="caching-endpoint")
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="caching-endpoint")
         self._thread.start()
         return self
 
