@@ -26,7 +26,7 @@ from ..providers.calls import without_unfinished_calls
 from ..providers.wrap import ask, streams, whole
 from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
-from ..sessions.rebuild import fit_rewritten, system_messages
+from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
 from ..sessions.request import request_sha256
 from ..threads import Guest, call_guest, error_words, run_in_thread
 from .agent import Run, RunStopped
@@ -66,11 +66,6 @@ async def ask_model(run: Run) -> Reply:
     return Reply(output.assistant_text or "", calls, output)
 
 
-# Rendering that many blocks at once, after a resume or for another model, holds the event loop for longer than others may
-# wait.
-_MANY_BLOCKS = 250
-
-
 @frozen
 class _Request:
     step: int
@@ -83,7 +78,7 @@ class _Request:
 async def _record_request(run: Run) -> _Request:
     agent, conversation = run.agent, run.view.conversation
     context = await update_context(run)
-    if conversation.unsettled > _MANY_BLOCKS:
+    if conversation.unsettled > MANY_BLOCKS:
         await run_in_thread(conversation.messages)
     messages: Sequence[Mapping[str, Any]] = [*system_messages(context.system_prompt), *conversation.messages()]
     sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hook_context())

@@ -79,7 +79,6 @@ async def open_run(
     summary_provider = agent.summary_provider and for_session(agent.summary_provider, state)
     agent = replace(agent, provider=for_session(agent.provider, state), summary_provider=summary_provider)
     budget = Budget(request.max_tokens, request.max_cost_usd, view.tokens, view.cost_usd)
-    agent.gate.restore(session_id, filter(view.is_ours, view.events))
     run = Run(
         agent=agent,
         session_id=session_id,
@@ -122,6 +121,7 @@ def _open_session(
         view, kept = load_view(store, request.resume, provider=agent.provider.name, seal=agent.seal)
         if kept is not None:
             writer.keep_view(kept)
+        agent.gate.restore(request.resume, filter(view.is_ours, view.events))
     except BaseException:
         writer.close()
         raise

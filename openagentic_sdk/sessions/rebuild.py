@@ -41,10 +41,13 @@ from ..frozen import frozen, mutable
 from ..media import describe_attachment
 from ..providers.reasoning import is_bound, without_reasoning
 from ..text import sendable
+from ..untracked import untrack
 from .request import RunningDigest, canonical_json
 
 Message = dict[str, Any]
 _FREED_AT_ONCE = 200
+# Rendering that many blocks at once, after a resume or for another model, is work for a thread of its own.
+MANY_BLOCKS = 250
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
@@ -208,6 +211,12 @@ def _origins(block: _Block, provider: str | None) -> list[Origin]:
     return origins
 
 
+def untrack_blocks(conversation: Conversation, since: int) -> int:
+    """Let the garbage collector look no more at blocks in view, from place `since` on; returns the place behind them."""
+    untrack(conversation._view[since:])
+    return len(conversation._view)
+
+
 class Conversation:
     """The fold itself, event by event. `messages()` may be asked at any time and costs O(new) besides one list copy.
 
@@ -309,6 +318,7 @@ class Conversation:
     def _settle(self) -> tuple[list[Message], RunningDigest]:
         """Render what is not settled. Gives the messages of what may still change, and the digest of all that is in view."""
         blocks = self._view
+        are_many = len(blocks) - self._settled_blocks > MANY_BLOCKS
         while self._settled_blocks < len(blocks):
             block = blocks[self._settled_blocks]
             if block.open_calls or (block is self._turn and not block.calls):
@@ -317,6 +327,8 @@ class Conversation:
             self._digest.add(rendered)
             self._settled.extend(rendered)
             self._settled_blocks += 1
+            if are_many:
+                untrack(rendered)
         if self._settled_blocks == len(blocks):
             return [], self._digest
         rest, digest = list[Message](), self._digest.copy()
@@ -352,10 +364,13 @@ class Conversation:
 
     def open_calls(self) -> list[ToolUse]:
         """The calls that were asked for and have no result, oldest first."""
-        return [use for block in self._view if block.calls for use in block.open_calls]
+        # Of what is settled, none is open.
+        return [use for block in self._view[self._settled_blocks :] if block.calls for use in block.open_calls]
 
     def cut_seq(self, max_events: int | None, max_bytes: int | None) -> int | None:
         """The first event to keep so that both limits hold, or None when nothing has to go."""
+        if max_events is None and max_bytes is None:
+            return None
         blocks = self._view
         events = size = 0
         for index in range(len(blocks) - 1, -1, -1):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from ..events import SessionCompacted, SessionRewound
+from ..untracked import untrack
 from .authority import Authority
 from .base import SessionStore
 from .folds.view import KeptView, SessionView
+from .rebuild import untrack_blocks
 from .seal import Seal
+
+# A log of fewer events is no burden for the garbage collector.
+_UNTRACKED_TOGETHER = 1000
 
 
 def load_view(
@@ -29,7 +34,12 @@ def load_view(
     keep_all_up_to = 0
     found: KeptView | None = None
     while True:
-        for event in events:
+        blocks = 0
+        for count, event in enumerate(events, start=1):
+            if count % _UNTRACKED_TOGETHER == 0:
+                untrack(view.events[-_UNTRACKED_TOGETHER:])
+                untrack(view.calls.values())
+                blocks = untrack_blocks(view.conversation, blocks)
             if isinstance(event, SessionRewound) and event.to_seq < view.conversation.horizon:
                 keep_all_up_to = event.seq or 0
                 break

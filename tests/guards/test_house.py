@@ -55,7 +55,7 @@ LAYERS = (
     ("jsonrpc",),
     ("serialization",),
     ("events",),
-    ("errors", "clock", "disk", "frozen", "globs", "media", "text", "threads"),
+    ("errors", "clock", "disk", "frozen", "globs", "media", "text", "threads", "untracked"),
     ("patterns", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}

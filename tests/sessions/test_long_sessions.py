@@ -1,7 +1,9 @@
 """A view that lets go of what was summarised folds what comes as the view of the whole log does."""
 
+import gc
 import json
 import random
+import sys
 import unittest
 
 from openagentic_sdk.events import (
@@ -181,6 +183,34 @@ class KeepingStore(MemorySessionStore):
             return None, iter(self.log)
         kept = KeptView.from_dict(json.loads(json.dumps(self.kept.to_dict())))
         return kept, iter(self.log[kept.horizon :])
+
+
+class GarbageTest(unittest.TestCase):
+    @unittest.skipUnless(sys.implementation.name == "cpython", "another collector looks at nothing that long")
+    def test_the_garbage_collector_has_nothing_to_look_at_in_a_session_that_was_resumed(self) -> None:
+        store, count = MemorySessionStore(), 6 * 400
+        store.create_session(session_id="s")
+        for number in range(count // 6):
+            step = f"c{number}"
+            store.append_events(
+                "s",
+                [
+                    UserMessage("a", attachments=[{"type": "image", "sha256": "0" * 64}]),
+                    ModelRequest(number + 1, 1, "0" * 64, 1),
+                    ToolUse(step, "Read", {"file_path": "x", "more": [{"a": 1}]}),
+                    ToolStarted(step, "Read", "read", "0" * 64, step),
+                    ToolResult(step, {"text": ["b"]}),
+                    AssistantMessage("c"),
+                ],
+            )
+        gc.collect()
+        before = len(gc.get_objects())
+        view, _ = load_view(store, "s")
+        gc.collect()
+        after = len(gc.get_objects())
+        # What came since it was last told to look away is all that it sees.
+        self.assertLess(after - before, 6_000)
+        self.assertEqual(len(view.events), count)
 
 
 class LettingGoTest(unittest.TestCase):

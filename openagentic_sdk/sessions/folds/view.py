@@ -8,7 +8,7 @@ a resume reads from the last compaction on.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -231,7 +231,7 @@ class SessionView:
                     yield seq
                 case UserMessage() | TodoUpdated() if seq in (prompt, todo):
                     yield seq
-        yield from (event.seq or 0 for event in _without_idle_turns(self.skill_events))
+        yield from (event.seq or 0 for event in self.skill_events)
 
     def is_ours(self, event: Event) -> bool:
         """Whether the event may allow something: this installation wrote it. A view that only reports does not ask."""
@@ -391,6 +391,11 @@ class SessionView:
             self.answers[event.question_id] = event
 
     def _skill(self, event: Event) -> None:
+        if isinstance(event, UserMessage):
+            # Of prompts in a row only two count: later ones end nothing that these did not.
+            before = self.skill_events[-2:]
+            if event.origin != "user" or (len(before) == 2 and all(isinstance(e, UserMessage) for e in before)):
+                return
         self.skill_events.append(self._as_allowed(event))
         self.skill_changes += 1
 
@@ -408,21 +413,6 @@ class SessionView:
         self.usage = add_usage(self.usage, usage)
         # A log from elsewhere may say anything, but not that money came back.
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + max(cost_usd, 0.0)
-
-
-def _without_idle_turns(events: Sequence[Event]) -> list[Event]:
-    """The events that decide about skills, but of prompts in a row only two: later ones end nothing that these did not."""
-    kept: list[Event] = []
-    in_a_row = 0
-    for event in events:
-        if isinstance(event, UserMessage):
-            in_a_row += event.origin == "user"
-            if event.origin != "user" or in_a_row > 2:
-                continue
-        else:
-            in_a_row = 0
-        kept.append(event)
-    return kept
 
 
 _FOLDS: Mapping[str, Callable[[SessionView, Any], None]] = {

@@ -1,0 +1,48 @@
+"""Take values that cannot hold a cycle out of the garbage collector's sight.
+
+A full collection stops every thread for as long as it takes to look at all that the process holds: 150 ms for the events and
+messages of a long session, again and again while they are read. What comes from a log refers to nothing but what it is made
+of, so counting references frees it; the collector has nothing to find there.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
+
+
+def untrack(values: Iterable[Any]) -> None:
+    """Do so with these values, which are JSON or value classes of this package, and with all that they hold."""
+    forget, waiting = _forget(), list(values)
+    while waiting and forget is not None:
+        value = waiting.pop()
+        if not gc.is_tracked(value):
+            continue
+        if value.__class__ is dict:
+            waiting.extend(value.values())
+        elif value.__class__ in (list, tuple):
+            waiting.extend(value)
+        elif type(value).__module__.startswith(_PACKAGE):
+            waiting.append(vars(value))
+        else:
+            continue
+        forget(value)
+
+
+@cache
+def _forget() -> Callable[[Any], None] | None:
+    """`PyObject_GC_UnTrack` of CPython's documented C API; None where there is no such thing."""
+    if sys.implementation.name != "cpython":
+        return None
+    try:
+        from ctypes import py_object, pythonapi  # heavy, and only long sessions need it
+    except ImportError:
+        return None
+    forget: Any = pythonapi.PyObject_GC_UnTrack
+    forget.argtypes, forget.restype = [py_object], None
+    return lambda value: forget(value)
