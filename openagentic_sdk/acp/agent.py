@@ -302,13 +302,13 @@ class EditorAgent:
 
     async def _set_mode(self, params: Mapping[str, Any]) -> Answer:
         session = self._session(params)
-        await session.set_option("mode", params.get("modeId"))
+        session.set_option("mode", params.get("modeId"))
         told = {"sessionUpdate": "config_option_update", "configOptions": session.config_options()}
         return Answer({}, partial(session.update, told))
 
     async def _set_option(self, params: Mapping[str, Any]) -> Answer:
         session, name = self._session(params), _text(params, "configId")
-        await session.set_option(name, params.get("value"))
+        session.set_option(name, params.get("value"))
 
         async def tell_mode() -> None:
             if name == "mode":

@@ -101,7 +101,7 @@ class EditorSession:
         self._said: deque[Said] = deque()
         self._turn: asyncio.Task[StopReason] | None = None
         self._stop: Literal["cancel", "park"] | None = None
-        self._is_told = False
+        self._is_told = self._is_closed = False
         self._asking = asyncio.Lock()
 
     async def open(self) -> None:
@@ -129,6 +129,8 @@ class EditorSession:
         """
         while self.is_running and self._stop is not None:  # what was cancelled hears nothing any more
             await asyncio.wait({self._running()})
+        if self._is_closed:
+            raise OptionsError(f"session {self.id!r:.100} was closed: load it again")
         if not self.is_running:
             self._stop, self._is_told = None, False
             self._said.append(said)
@@ -155,6 +157,7 @@ class EditorSession:
 
     async def close(self, how: Literal["cancel", "park"]) -> None:
         """End the turn that runs, wait until it has, and let go of the session."""
+        self._is_closed = True
         await self.stop(how)
         if self._turn is not None:
             await asyncio.wait({self._turn})
@@ -219,7 +222,7 @@ class EditorSession:
             try:
                 answer = await put(question)
             except RpcError as error:
-                answer = f"no because the editor could not ask: {error}"
+                answer = "cancel" if "mcp" in question.details else f"no because the editor could not ask: {error}"
         return UserAnswer(question.question_id, answer, f"acp:{self._editor.name}")
 
     async def _ask_for_permission(self, question: UserQuestion) -> str:
@@ -276,16 +279,18 @@ class EditorSession:
             _select("model", "Model", "model", self.model, models),
         ]
 
-    async def set_option(self, name: str, value: Any) -> None:
+    def set_option(self, name: str, value: Any) -> None:
         """Set an option, from the next step of a turn that runs. Raises `OptionsError` for one that is not offered."""
+        client, gate = self._client, self.options.permission_gate
+        assert gate is not None, "it was made with the session"
         if name == "mode" and value in self._modes:
-            client = await self._connected()
-            client.set_permission_mode(value)
-            self.mode = value
+            self.mode, self.options = value, replace(self.options, permission_gate=gate.with_mode(value))
+            if client is not None:
+                client.set_permission_mode(value)
         elif name == "model" and value in self._models:
-            client = await self._connected()
-            client.set_model(value)
-            self.model = value
+            self.model, self.options = value, replace(self.options, model=value)
+            if client is not None:
+                client.set_model(value)
         else:
             known = {"mode": ", ".join(self._modes), "model": ", ".join(self._models)}
             offered = f"{known[name]} are offered" if name in known else "mode and model are there"

@@ -57,6 +57,8 @@ _STATUSES = ("pending", "in_progress", "completed")
 # Beside the conversation and no part of it; what changes the conversation itself is told in it.
 _NOTICES = (HookEvent, LogRecovered, McpServerChanged, SkillDrifted, SystemNotice)
 _TOLD = (LogSalvaged, SessionForked, SessionRewound)
+# Notices that stand in the conversation where an editor takes none: something does not work as the person set it up.
+_GRAVE = ("settings.withheld", "unsaved", "unsigned")
 # Readers of other languages have limits for a line.
 MAX_CHUNK_CHARS = 16 * 1024
 # The longest picture or sound of a prompt that is sent back when its session is loaded, in bytes.
@@ -150,7 +152,10 @@ class EditorView:
         said, style = note_of(event) or ("", "")
         if isinstance(event, SessionForked):
             self._cost_usd = 0.0  # what was copied was paid for by the session that it came from
-        if said and isinstance(event, _TOLD):
+        is_missed = not self._notices and (
+            isinstance(event, McpServerChanged) or (isinstance(event, SystemNotice) and event.code in _GRAVE)
+        )
+        if said and (is_missed or isinstance(event, _TOLD)):
             return self._told(event, said[:1].upper() + said[1:] + ".")
         if not said or not self._notices:
             return []

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.acp.view import EditorView, replay
-from openagentic_sdk.events import Event
+from openagentic_sdk.events import Event, SystemNotice
 from openagentic_sdk.frozen import changed
 from openagentic_sdk.jsonrpc import encode
 from openagentic_sdk.options import AgentDefinition
@@ -210,6 +210,15 @@ class FixtureLogs(unittest.TestCase):
                 for fold in (RunEvents("t", "r"), ResponseEvents("resp_x")):
                     encode({"all": [told for event in events for told in fold.take(event)]})
                 encode({"all": conversation(events)})
+
+    def test_what_does_not_work_as_it_was_set_up_is_told_to_every_editor(self) -> None:
+        grave = SystemNotice("settings.withheld", "hooks were left out", seq=3)
+        slight = SystemNotice("settings.mode", "never mind", seq=4)
+        told = [
+            update["sessionUpdate"] for view in (EditorView(), EditorView(notices=True)) for update in view.take(grave)
+        ]
+        self.assertEqual(told, ["agent_message_chunk", "notice"])
+        self.assertEqual((EditorView().take(slight), len(EditorView(notices=True).take(slight))), ([], 1))
 
     def test_what_a_log_from_elsewhere_says_cannot_break_the_fold(self) -> None:
         lines = [
