@@ -54,5 +54,6 @@ async function agui() {
   return { waiting, messages: agent.messages };
 }
 
+setInterval(() => {}, 1000); // an EventSource that waits to come back keeps no process alive
 console.log(JSON.stringify(await { eventsource, websocket, agui }[client]()));
 process.exit(0);
