@@ -459,17 +459,24 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
     )
     rules = rules_of_settings(settings, project.root)
     gate = gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny)
-    return gate.with_rules(deny=_key_rules(options.key_file), source="built in"), notes
+    return gate.with_rules(deny=_secret_rules(options.key_file), source="built in"), notes
 
 
-def _key_rules(key_file: str | None) -> list[str]:
-    """No tool reads or replaces the key that tells this installation's log from another's."""
+def _secret_rules(key_file: str | None) -> list[str]:
+    """No tool reads or replaces the key that tells this installation's log from another's, or what is kept about MCP
+    servers: what a person agreed to, and logins."""
     try:
-        path = os.path.abspath(key_file or key_path())
+        paths = [(os.path.abspath(key_file or key_path()), "")]
+        folder = os.path.abspath(sdk_home() / "mcp")
+        paths += [(folder, "/**")] if os.path.isdir(folder) else []
     except OptionsError:  # there is no home folder, so there is no key
         return []
     # What has a meaning in a rule's pattern stands for any letter.
-    places = {re.sub(r"[*?\[\]{}()\\!]", "?", place) for place in (path, os.path.realpath(path))}
+    places = {
+        re.sub(r"[*?\[\]{}()\\!]", "?", place) + below
+        for path, below in paths
+        for place in (path, os.path.realpath(path))
+    }
     return [f"{tool}(/{place})" for place in sorted(places) for tool in ("Read", "Edit")]
 
 

@@ -179,11 +179,10 @@ async def serve_http(call: Call, desk: Desk, *, wait_s: float = WAIT_S) -> None:
 
     There are no sessions and no streams without a request, so GET and DELETE have nothing to do there.
     """
-    accepted = call.header("accept") or ""
+    message, accepted = await call.json(), call.header("accept") or ""
     if "application/json" not in accepted or "text/event-stream" not in accepted:
         await _refuse(call, 406, None, INVALID_REQUEST, "Accept must name application/json and text/event-stream")
         return
-    message = await call.json()
     if not isinstance(message, Mapping) or not isinstance(message.get("method"), str):
         if isinstance(message, Mapping) and ("result" in message or "error" in message):
             await call.reply(202)  # the answer to a question that was never asked

@@ -16,6 +16,7 @@ from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.cli.trust import ask_about_servers
 from openagentic_sdk.options import OpenAgenticOptions
 from tests.cli.test_main import ROOT, CommandCase
+from tests.mcp.oauth.support import Place
 
 SMALL = str(Path(__file__).with_name("small_server.py"))
 
@@ -94,6 +95,29 @@ class EditTest(McpCase):
         for action in ("add", "add-json", "trust", "login", "serve"):
             with self.subTest(action):
                 self.assertIn("openagentic-sdk mcp", self.mcp(action, "--help"))
+
+
+class LoginTest(McpCase):
+    def test_a_person_logs_in_with_a_browser_and_out_again(self) -> None:
+        place = Place()
+        self.addCleanup(place.close)
+        self.mcp("add", "docs", f"{place.url}/mcp")
+        visit = self.folder / "visit.py"
+        visit.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1], timeout=20).read()\n")
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "BROWSER": f"{sys.executable} {visit} %s"}
+        command = [sys.executable, "-m", "openagentic_sdk", "mcp", "login", "docs", "--json", "--scope", "read write"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=60)
+        self.assertEqual(done.returncode, OK, done.stderr)
+        said = json.loads(done.stdout)
+        self.assertEqual((said["issuer"], said["scope"]), (place.url, "read write"))
+        self.assertIn(f"Log in at {place.url.removeprefix('http://')}", done.stderr)
+        secrets = [*place.accepted, *(grant for grant in place.grants if grant.startswith("refresh"))]
+        everything = done.stdout + done.stderr + self.mcp("list", "--json") + self.mcp("get", "docs", "--json")
+        self.assertEqual([secret for secret in secrets if secret in everything], [])
+        self.assertEqual(len(secrets), 2)
+        self.mcp("logout", "docs")
+        self.assertIn("there was no login", self.mcp("logout", f"{place.url}/mcp", code=FAILED))
+        self.assertIn("mcp login docs", self.mcp("test", "docs", code=FAILED))
 
 
 class ConsentTest(McpCase):
@@ -195,3 +219,19 @@ class ConsentTest(McpCase):
         self.assertIn("no such program", said.lower().replace("is no program", "no such program"))
         self.assertIn("no luck", said)
         self.assertNotIn("\x1b", said)
+
+    def test_no_tool_reads_logins_or_changes_what_was_agreed_to(self) -> None:
+        self.mcp("add", "one", "-s", "user", "--", "x")
+        kept = self.folder / ".openagentic-sdk" / "mcp"
+        (kept / "logins").mkdir()
+        (kept / "logins" / "a.json").write_text("a-token-of-somebody")
+        calls = [
+            {"name": "Read", "arguments": {"file_path": str(kept / "logins" / "a.json")}},
+            {"name": "Bash", "arguments": {"command": f"cat {kept}/logins/a.json"}},
+            {"name": "Write", "arguments": {"file_path": str(kept / "consent.json"), "content": "{}"}},
+        ]
+        script = self.script({"tool_calls": calls}, "Done.")
+        _, out, _ = self.command("run", "Go.", "--script", script, "--json", "--permission-mode", "bypass")
+        results = [event for event in map(json.loads, out.splitlines()) if event["type"] == "tool.result"]
+        self.assertEqual([event["outcome"] for event in results], ["denied"] * 3)
+        self.assertNotIn("a-token-of-somebody", out)

@@ -406,8 +406,8 @@ class ConsentTest(ConfiguredCase):
 class PluginTest(ConfiguredCase):
     def test_names_of_plugins_servers_stay_within_what_tools_may_be_called(self) -> None:
         self.assertEqual(plugin_server_name("notes", "db"), "plugin_notes_db")
-        self.assertEqual(plugin_server_name("a.b", "x__y"), "plugin_a-b_x_y")
-        self.assertEqual(plugin_server_name("a", "b_"), "plugin_a_b")
+        self.assertRegex(plugin_server_name("a.b", "x__y"), r"plugin_a-b_x_y-[0-9a-f]{8}\Z")
+        self.assertEqual(len({plugin_server_name("a", name) for name in ("b", "b_", "b.", "b-", "b__")}), 5)
         long = plugin_server_name("p" * 30, "s" * 30)
         self.assertTrue(len(long) <= 40 and long != plugin_server_name("p" * 30, "s" * 31))
 

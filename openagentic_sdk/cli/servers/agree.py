@@ -41,6 +41,8 @@ def trust(args: argparse.Namespace, here: Here) -> int:
     if args.revoke:
         consents = here.home.consents
         was = consents is not None and not one.entry.is_own and consents.forget(one.entry.root, args.name)
+        if was and consents is not None and here.find(args.name).state == "ready":  # settings would agree to it again
+            consents.remember(one.entry, "refused", definition=definition_of(one.entry))
         here.home.pins(one.entry.root, args.name).forget()
         said = f"{visible(args.name)} is {'not agreed to any more' if was else 'not agreed to'}, and its tools are forgotten"
         here.tell(args.json, {"name": args.name, "agreed": False, "revoked": was}, said)

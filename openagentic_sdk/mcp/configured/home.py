@@ -50,7 +50,9 @@ class McpHome:
         has_token = server.token is not None or any(header.lower() == "authorization" for header in server.headers)
         if server.url is None or has_token:
             return None
-        return OAuth(name, server.url, server.oauth, logins=self.logins(server.url), browser=browser)
+        # The command knows one that only code names by its address.
+        known_as = server.url if server.source == McpServer.source else name
+        return OAuth(known_as, server.url, server.oauth, logins=self.logins(server.url), browser=browser)
 
     def _below(self, name: str) -> str | None:
         return None if self._folder is None else os.path.join(self._folder, name)

@@ -120,7 +120,7 @@ def plugin_server_name(plugin: str, server: str) -> str:
     whole = f"plugin_{plugin}_{server}"
     name = re.sub(r"_{2,}", "_", re.sub(r"[^A-Za-z0-9_-]", "-", whole)).rstrip("_")
     digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return name if len(name) <= 40 else f"{name[:31].rstrip('_')}-{digest}"
+    return name if name == whole and len(name) <= 40 else f"{name[:31].rstrip('_')}-{digest}"
 
 
 def plugin_entries(plugin: Plugin, problems: list[Diagnostic], root: str) -> Iterator[ServerEntry]:

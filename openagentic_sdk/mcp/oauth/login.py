@@ -159,9 +159,10 @@ class OAuth:
             if set(asked.scope.split()) <= set(had.split()):
                 return False  # it was granted and does not do
             if self._browser is None:
+                login = f"openagentic-sdk mcp login {shlex.quote(self.name)}"
+                scopes = shlex.quote(visible(joined_scopes(had, asked.scope))[:400])
                 raise McpAuthError(
-                    f"the server {self.name!r} wants more than it was granted: `openagentic-sdk mcp login {self.name} "
-                    f"--scope {shlex.quote(visible(joined_scopes(had, asked.scope))[:400])}`"
+                    f"the server {self.name!r} wants more than it was granted: `{login} --scope {scopes}`"
                 )
             resource = await self._discover(asked)
             await self._authorize(resource, joined_scopes(had, asked.scope))
@@ -198,7 +199,8 @@ class OAuth:
                 return True
         if self._browser is None:
             raise McpAuthError(
-                f"the server {self.name!r} wants a login: `openagentic-sdk mcp login {self.name}`, or give it a token"
+                f"the server {self.name!r} wants a login: `openagentic-sdk mcp login {shlex.quote(self.name)}`, "
+                "or give it a token"
             )
         resource = resource or await self._discover(asked)
         await self._authorize(resource, self._wanted(asked.scope, resource))
