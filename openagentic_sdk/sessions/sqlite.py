@@ -11,7 +11,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -41,20 +41,20 @@ from .base import (
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .folds.view import KeptView
-from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from .log.line import is_barrier
-from .stores.database import DatabaseStore, Position, changed_metadata
+from .stores.database import Position, changed_metadata
 from .stores.lease_file import LeaseFile, living_holder
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import MEMORY, SqliteFile
 from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
 from .stores.sqlite_search import SearchFile
+from .stores.sqlite_waiting import SqliteWaiting
 
 if TYPE_CHECKING:
     import sqlite3
 
-PAGE_EVENTS, PAGE_IDS = 256, 500
+PAGE_EVENTS = 256
 DURABILITIES = ("flush", "barrier", "fsync")
 _UPDATED = LAST_EVENT.format(column="updated")
 _ROW = f"SELECT key, epoch, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
@@ -71,7 +71,7 @@ _TOUCH = (
 )
 
 
-class SqliteSessionStore(DatabaseStore):
+class SqliteSessionStore(SqliteWaiting):
     """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
 
     The path `:memory:` is a database that ends with the store.
@@ -81,7 +81,6 @@ class SqliteSessionStore(DatabaseStore):
     """
 
     page_events = PAGE_EVENTS
-    has_inbox = True
 
     def __init__(
         self, path: str | os.PathLike[str], *, durability: str = "barrier", clock: Clock | None = None
@@ -156,32 +155,6 @@ class SqliteSessionStore(DatabaseStore):
         if row is None or hashlib.sha256(row[0]).hexdigest() != sha256:
             raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
         return bytes(row[0])
-
-    def put_message(self, session_id: str, message: Mapping[str, Any]) -> int:
-        text = dumps_message(message)
-        with self._file.transaction(session_id, durable=self.durability != "flush") as db:
-            key = self._position_in(db, session_id).key
-            (waiting,) = db.execute("SELECT count(*) FROM messages WHERE session = ?", (key,)).fetchone()
-            if waiting >= MAX_WAITING:
-                raise full_inbox(session_id)
-            return int(db.execute("INSERT INTO messages (session, data) VALUES (?, ?)", (key, text)).lastrowid or 0)
-
-    def read_messages(self, session_ids: Collection[str], *, after: int = 0) -> list[InboxMessage]:
-        # As many at a time as every SQLite takes.
-        names, found = [name for name in session_ids if is_sendable(name)], []
-        with self._file.reading() as db:
-            for start in range(0, len(names), PAGE_IDS):
-                some = names[start : start + PAGE_IDS]
-                command = (
-                    "SELECT number, id, data FROM messages JOIN sessions ON key = session "
-                    f"WHERE number > ? AND id IN ({', '.join('?' * len(some))})"
-                )
-                found += [loads_message(*row) for row in db.execute(command, (after, *some))]
-        return sorted(found, key=lambda message: message.number)
-
-    def remove_messages(self, numbers: Collection[int]) -> None:
-        with self._file.transaction() as db:
-            db.executemany("DELETE FROM messages WHERE number = ?", [(number,) for number in numbers])
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
         with self._file.transaction(session_id) as db:

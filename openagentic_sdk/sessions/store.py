@@ -193,9 +193,11 @@ class FileSessionStore(SessionStore):
         with self._opened(session_id, path) as fd:
             return find_end(self._disk, fd, session_id).position.seq
 
-    def wait_for_news(self, known: Mapping[str, int], *, timeout_s: float) -> set[str]:
+    def wait_for_news(
+        self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
+    ) -> set[str]:
         self._lengths = {name: seen for name, seen in self._lengths.items() if name in known}
-        return super().wait_for_news(known, timeout_s=timeout_s)
+        return super().wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
 
     def _has_news(self, session_id: str, after_seq: int, timeout_s: float) -> bool:
         """A log that is as long as when it had none is not read again."""

@@ -37,15 +37,20 @@ class Waiting(ABC):
             time.sleep(min(poll_s, left_s))
             poll_s = min(poll_s * 2, LAST_POLL_S)
 
-    def wait_for_news(self, known: Mapping[str, int], *, timeout_s: float) -> set[str]:
+    def wait_for_news(
+        self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
+    ) -> set[str]:
         """Block until one of the sessions in `known` has an event behind the `seq` that stands there, or the time is over.
 
-        Returns the ids of those that have one, and of those that cannot be read, whose reading says why.
+        With `messages_after` also until one has a message above that number. Returns the ids of those that have something,
+        and of those that cannot be read, whose reading says why.
         """
         deadline, poll_s = time.monotonic() + timeout_s, FIRST_POLL_S
         while True:
-            wait_s, began = timeout_s if len(known) == 1 else 0.0, time.monotonic()
+            wait_s, began = timeout_s if len(known) == 1 and messages_after is None else 0.0, time.monotonic()
             news = {session_id for session_id, seq in known.items() if self._has_news(session_id, seq, wait_s)}
+            if messages_after is not None:
+                news.update(message.session_id for message in self.read_messages(known, after=messages_after))
             now = time.monotonic()
             if news or now >= deadline:
                 return news

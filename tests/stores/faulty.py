@@ -31,7 +31,7 @@ _DELEGATED = (
     *("delete_session", "put_blob", "read_blob", "last_seq", "append_events", "take_over", "session_exists"),
     *("wait_for_events", "read_summary", "list_session_summaries", "list_children", "search", "list_blobs"),
     *("import_session", "copy_session", "durability_notice", "close"),
-    *("put_message", "read_messages", "remove_messages"),
+    *("put_message", "read_messages", "remove_messages", "wait_for_news"),
 )
 FAULTS: dict[str, tuple[str, type[SessionStore]]] = {}
 
@@ -1033,3 +1033,24 @@ class TheOldestMessageMakesRoom(Wrapped):
             return self.inner.put_message(session_id, message)
         self.inner.remove_messages([self.inner.read_messages([session_id])[0].number])
         return self.inner.put_message(session_id, message)
+
+
+@caught_by("who_follows_many_sessions_learns_which_have_news")
+class OneOfManyIsWatched(Wrapped):
+    def wait_for_news(self, known, *, timeout_s, messages_after=None):
+        return self.inner.wait_for_news(
+            dict(list(known.items())[:1]), timeout_s=min(timeout_s, 0.1), messages_after=messages_after
+        )
+
+
+@caught_by("who_follows_many_sessions_learns_which_have_news")
+class NewsAreOfAllWhoAreFollowed(Wrapped):
+    def wait_for_news(self, known, *, timeout_s, messages_after=None):
+        news = self.inner.wait_for_news(known, timeout_s=timeout_s, messages_after=messages_after)
+        return set(known) if news else news
+
+
+@caught_by("a_message_wakes_who_waits_for_messages_until_it_is_taken")
+class MessagesWakeNobody(Wrapped):
+    def wait_for_news(self, known, *, timeout_s, messages_after=None):
+        return self.inner.wait_for_news(known, timeout_s=min(timeout_s, 0.1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from ...errors import SessionError
@@ -41,8 +41,8 @@ class NewsSource(Protocol):
     def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
         """Ask the writers of these sessions to notify `channel`, for so long."""
 
-    def last_seqs(self, session_ids: Collection[str]) -> dict[str, int]:
-        """Where these sessions stand; those that do not exist are left out."""
+    def places(self, session_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        """The last `seq` and the highest number of a waiting message of each; those that do not exist are left out."""
 
 
 class _Followed:
@@ -51,7 +51,12 @@ class _Followed:
         self.left = time.monotonic()
         self.asked_until = 0.0
         self.last_seq = -1
+        self.last_message = 0
         self.is_gone = False
+
+    def has_news(self, after_seq: int, messages_after: int | None) -> bool:
+        is_said = messages_after is not None and self.last_message > messages_after
+        return self.is_gone or self.last_seq > after_seq or is_said
 
 
 class News:
@@ -64,28 +69,39 @@ class News:
         self._followed: dict[str, _Followed] = {}
         self._running = False
 
-    def wait(self, session_id: str, after_seq: int, timeout_s: float) -> bool | None:
-        """Whether the session has events behind `after_seq` before the time is over; None when it went away."""
+    def wait(self, known: Mapping[str, int], messages_after: int | None, timeout_s: float) -> dict[str, bool]:
+        """The sessions that have an event behind the known one, or a message above that number, before the time is over.
+
+        Each with whether it is still there.
+        """
         deadline = time.monotonic() + timeout_s
+        entries: dict[str, _Followed] = {}
         with self._changed:
-            entry = self._followed.get(session_id)
-            if entry is None or entry.is_gone:
-                entry = self._followed[session_id] = _Followed()
-            entry.waiters += 1
+            for name in known:
+                entry = self._followed.get(name)
+                if entry is None or entry.is_gone:
+                    entry = self._followed[name] = _Followed()
+                entry.waiters += 1
+                entries[name] = entry
+
+        def found() -> dict[str, bool]:
+            seqs = known.items()
+            return {
+                name: not entries[name].is_gone for name, seq in seqs if entries[name].has_news(seq, messages_after)
+            }
+
         try:
-            if entry.last_seq < 0:
-                self._begin(session_id, entry)
+            self._begin({name: entry for name, entry in entries.items() if entry.last_seq < 0})
             with self._changed:
                 if not self._running:
                     self._running = True
                     threading.Thread(target=self._run, name="openagentic-news", daemon=True).start()
-                left_s = max(0.0, deadline - time.monotonic())
-                self._changed.wait_for(lambda: entry.is_gone or entry.last_seq > after_seq, left_s)
-                return None if entry.is_gone else entry.last_seq > after_seq
+                return self._changed.wait_for(found, max(0.0, deadline - time.monotonic()))
         finally:
             with self._changed:
-                entry.waiters -= 1
-                entry.left = time.monotonic()
+                for entry in entries.values():
+                    entry.waiters -= 1
+                    entry.left = time.monotonic()
 
     def close(self) -> None:
         """Let the waiting go, and end the listener."""
@@ -95,18 +111,20 @@ class News:
             self._followed.clear()
             self._changed.notify_all()
 
-    def _begin(self, session_id: str, entry: _Followed) -> None:
+    def _begin(self, entries: Mapping[str, _Followed]) -> None:
         """Ask to be told first and look then, so that nothing falls in between."""
-        self._source.follow([session_id], self._channel, FOLLOW_S)
-        entry.asked_until = time.monotonic() + FOLLOW_S
-        self._learn([session_id], self._source.last_seqs([session_id]))
+        if entries:
+            self._source.follow(entries, self._channel, FOLLOW_S)
+            for entry in entries.values():
+                entry.asked_until = time.monotonic() + FOLLOW_S
+            self._learn(entries, self._source.places(entries))
 
-    def _learn(self, asked: Collection[str], last_seqs: dict[str, int]) -> None:
+    def _learn(self, asked: Collection[str], places: Mapping[str, tuple[int, int]]) -> None:
         with self._changed:
             for session_id in asked:
                 entry = self._followed.get(session_id)
-                if entry is not None and session_id in last_seqs:
-                    entry.last_seq = last_seqs[session_id]
+                if entry is not None and session_id in places:
+                    entry.last_seq, entry.last_message = places[session_id]
                 elif entry is not None:
                     entry.is_gone = True
                     del self._followed[session_id]
@@ -114,18 +132,21 @@ class News:
 
     def _run(self) -> None:
         listener: Listener | None = None
-        listens, polled = False, time.monotonic()
+        listens, polled, took_s = False, time.monotonic(), 0.0
         while names := self._wanted():
             try:
                 if not listens:
                     listener, listens = self._source.listen(self._channel), True
                 self._ask_again()
-                poll_s = POLL_S if listener else DEAF_POLL_S
+                # Looking at many costs those who write: it may take a twentieth of the time.
+                poll_s = max(POLL_S if listener else DEAF_POLL_S, 20 * took_s)
                 left_s = max(0.0, polled + poll_s - time.monotonic())
                 heard = listener.hear(left_s) if listener else self._pause(left_s)
+                began = time.monotonic()
+                places = self._source.places(heard or names)
                 if not heard:
-                    heard, polled = set(names), time.monotonic()
-                self._learn(heard, self._source.last_seqs(heard))
+                    polled, took_s = time.monotonic(), time.monotonic() - began
+                self._learn(heard or names, places)
             except SessionError:
                 # The server is away or refuses: listen anew, and look until then.
                 self._end(listener)

@@ -252,9 +252,13 @@ class _PostgresNews:
 
         self._server.call(None, ask, 5.0)
 
-    def last_seqs(self, session_ids: Collection[str]) -> dict[str, int]:
-        command = "SELECT id, last_seq FROM openagentic_sessions WHERE id = ANY(%s)"
-        return dict(self._server.call(None, lambda db: db.execute(command, (list(session_ids),)).fetchall(), 5.0))
+    def places(self, session_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        command = (
+            "SELECT id, last_seq, (SELECT coalesce(max(number), 0) FROM openagentic_messages "
+            "WHERE session = key AND removed IS NULL) FROM openagentic_sessions WHERE id = ANY(%s)"
+        )
+        rows = self._server.call(None, lambda db: db.execute(command, (list(session_ids),)).fetchall(), 5.0)
+        return {name: (last_seq, number) for name, last_seq, number in rows}
 
 
 class _PostgresListener:

@@ -202,7 +202,7 @@ class _RedisNews:
         with suppress(driver().exceptions.ReadOnlyError):
             client.register_script(FOLLOW)(keys, [channel, int(for_s)])
 
-    def last_seqs(self, session_ids: Collection[str]) -> dict[str, int]:
+    def places(self, session_ids: Collection[str]) -> dict[str, tuple[int, int]]:
         names = list(session_ids)
 
         def ask(client: Any) -> list[Any]:
@@ -213,7 +213,7 @@ class _RedisNews:
                 return list(pipe.execute())
 
         found = self._server.call(None, ask, ANSWER_S)
-        return {name: found[2 * place + 1] for place, name in enumerate(names) if found[2 * place]}
+        return {name: (found[2 * place + 1], 0) for place, name in enumerate(names) if found[2 * place]}
 
 
 class _RedisListener:

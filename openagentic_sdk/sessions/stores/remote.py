@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from ...serialization import loads_json
 from ..base import SessionWriter, check_expected_seq, dumps_all_stored, stamp_events
 from ..folds.summary import moves_summary, start_summary, time_after
 from ..folds.view import KeptView
+from ..inbox import is_sendable, refuse_message
 from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
 from .log_state import Head
@@ -239,10 +240,17 @@ class RemoteStore(DatabaseStore):
                 return
 
     def wait_for_events(self, session_id: str, *, after_seq: int, timeout_s: float) -> bool:
-        news = self._server.news.wait(session_id, after_seq, timeout_s)
-        if news is None:
-            return self.last_seq(session_id) > after_seq
-        return news
+        news = self._server.news.wait({session_id: after_seq}, None, timeout_s)
+        # One that went away says so itself.
+        return bool(news) and (news[session_id] or self.last_seq(session_id) > after_seq)
+
+    def wait_for_news(
+        self, known: Mapping[str, int], *, timeout_s: float, messages_after: int | None = None
+    ) -> set[str]:
+        if messages_after is not None and not self.has_inbox:
+            raise refuse_message()
+        unknown = {name for name in known if not is_sendable(name)}
+        return unknown or set(self._server.news.wait(known, messages_after, timeout_s))
 
 
 class RemoteWriter(SessionWriter):

@@ -70,6 +70,12 @@ class SqliteFile:
             except opened.connection.Error:
                 return False
 
+    def written(self) -> tuple[int, int]:
+        """Two numbers that change with whatever is written, by others and on this connection."""
+        with self.reading() as db:
+            (by_others,) = db.execute("PRAGMA data_version").fetchone()
+            return by_others, db.total_changes
+
     def close(self) -> None:
         """Close this process's connection; the next use opens another."""
         if opened := self._opened.take():

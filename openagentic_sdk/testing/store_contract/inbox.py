@@ -1,12 +1,14 @@
-"""What is said to the one that runs a session arrives once, in order, and only as long as it is not taken."""
+"""What others do reaches who waits for it: events of many sessions, and messages to the one that runs a session."""
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ...errors import InvalidEventError, OptionsError, SessionNotFoundError, StorageError
-from ...events import UserMessage
+from ...events import ToolResult, UserMessage
 from ...sessions.inbox import MAX_MESSAGE_BYTES, MAX_WAITING
 from .base import StoreTest
 from .processes import PUTTING_MESSAGES
@@ -15,7 +17,7 @@ MESSAGES = 40
 
 
 class Inbox(StoreTest):
-    """What is said to the one that runs a session arrives once, in order, and only as long as it is not taken."""
+    """What others do reaches who waits for it: events of many sessions, and messages to the one that runs a session."""
 
     def needs_inbox(self) -> None:
         if not self.store.has_inbox:
@@ -131,3 +133,55 @@ class Inbox(StoreTest):
         self.assertEqual(self.tell(process, "7"), "done")
         process.kill()
         self.assertEqual(self.said(session_id), [{"n": 7}])
+
+    def awaited(
+        self, change: Callable[[], object], known: dict[str, int], messages_after: int | None = None
+    ) -> set[str]:
+        """What somebody learns who waits already when the change is made."""
+        found: list[set[str]] = []
+        wait = functools.partial(self.store.wait_for_news, known, timeout_s=30, messages_after=messages_after)
+        waiting = threading.Thread(target=lambda: found.append(wait()))
+        waiting.start()
+        change()
+        waiting.join()
+        return found[0]
+
+    def test_who_follows_many_sessions_learns_which_have_news(self) -> None:
+        other, known = self.open_or_same(), {self.filled(2): 2 for _ in range(5)}
+        first, second, *_ = known
+        wait = self.store.wait_for_news
+        self.assertEqual((wait(known, timeout_s=0), wait(known, timeout_s=0.05), wait({}, timeout_s=0)), (set(),) * 3)
+        for number in range(3, 6):
+            found = self.awaited(lambda: other.append_event(first, UserMessage("more")), known)
+            self.assertEqual(found, {first})
+            self.assertEqual(self.store.last_seq(first), number)
+            known[first] = number
+        other.append_events(first, [ToolResult("c")] * 2)
+        other.append_event(second, ToolResult("c"))
+        ends = {first: 7, second: 3}
+        found = wait(known, timeout_s=30)
+        known.update({name: ends.get(name, 0) for name in found})
+        if found != set(ends):  # one of the two as soon as it has something
+            found |= wait(known, timeout_s=30)
+        self.assertEqual(found, set(ends))
+        known.update(ends)
+        self.assertEqual(wait(known, timeout_s=0), set())
+        self.assertEqual(self.awaited(lambda: other.delete_session(second), known), {second})
+        del known[second]
+        for unknown in ("never", "lone \ud800"):
+            self.assertEqual(wait({**known, unknown: 0}, timeout_s=30), {unknown})
+
+    def test_a_message_wakes_who_waits_for_messages_until_it_is_taken(self) -> None:
+        self.needs_inbox()
+        wait, other, never = self.store.wait_for_news, self.open_or_same(), 2**62
+        known = {self.filled(1): never, self.filled(1): never}
+        session_id = next(iter(known))
+        self.assertEqual(wait(known, timeout_s=0, messages_after=0), set())
+        number = 0
+        for _ in range(3):
+            found = self.awaited(lambda: other.put_message(session_id, {}), known, number)
+            self.assertEqual(found, {session_id})
+            number = self.store.read_messages(known, after=number)[-1].number
+            self.assertEqual(wait(known, timeout_s=0.05, messages_after=number), set())
+        self.assertEqual(wait(known, timeout_s=0.05), set())
+        self.assertEqual(wait(known, timeout_s=30, messages_after=number - 1), {session_id})
