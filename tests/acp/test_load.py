@@ -5,25 +5,29 @@ from __future__ import annotations
 import base64
 import json
 import os
+import tempfile
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.acp.view import EditorView, replay
+from openagentic_sdk.api import compact_session
 from openagentic_sdk.events import Event, SystemNotice
 from openagentic_sdk.frozen import changed
 from openagentic_sdk.jsonrpc import encode
-from openagentic_sdk.options import AgentDefinition
+from openagentic_sdk.options import AgentDefinition, OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.retry import RetryPolicy
 from openagentic_sdk.serialization import loads_event
 from openagentic_sdk.server.agui import RunEvents, conversation
 from openagentic_sdk.server.responses import ResponseEvents
+from openagentic_sdk.sessions.lifecycle import fork_session, rename_session, rewind_session
+from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 from tests.security.test_redaction import event_types, filled
 
-from .editor import ALL, Editor, choose, settled
+from .editor import ALL, Editor, Refused, choose, settled
 from .schema import check_messages
 
 PNG = base64.b64decode(
@@ -169,6 +173,53 @@ class LoadEqualsLive(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(len(ids), 2)
         told = [m["params"]["update"] for m in editor.messages[:live_again] if m.get("method") == "session/update"]
         self.assertEqual({u["toolCallId"] for u in told if "toolCallId" in u}, set(ids))
+
+
+class ByOthers(unittest.IsolatedAsyncioTestCase):
+    async def test_what_other_programs_did_to_a_session_is_told_when_it_is_loaded(self) -> None:
+        editor = Editor(lambda: ScriptedProvider(["One. " * 50, "Two.", "Three."]), max_context_tokens=100_000)
+        session_id = await editor.start(**ALL)
+        for text in ("first " * 200, "second", "third"):
+            await editor.take_turn(session_id, text)
+        rename_session(editor.store, session_id, "Tea \x1b[2J")
+        events = editor.store.read_events(session_id)
+        prompts = [event.seq or 0 for event in events if event.type == "user.message"]
+        rewind_session(editor.store, session_id, to_seq=prompts[-1] - 1)
+        compacts = OpenAgenticOptions(
+            provider=ScriptedProvider(["Tea was made."]),
+            model="scripted",
+            cwd=editor.folder,
+            session_store=editor.store,
+            resume=session_id,
+            max_context_tokens=300,
+        )
+        self.assertTrue(await compact_session(options=compacts))
+        loaded = await editor.load(session_id)
+        check_messages(self, editor.messages)
+        kinds = {update["sessionUpdate"]: update for update in loaded}
+        self.assertNotIn("\x1b", kinds["session_info_update"]["title"])
+        self.assertIn("Tea was made", kinds["compaction_update"]["summary"][0]["text"])
+        texts = [u["content"]["text"] for u in loaded if u["sessionUpdate"] == "agent_message_chunk"]
+        self.assertTrue(any("taken back" in text for text in texts))
+        fork = fork_session(editor.store, session_id)
+        copied = settled(await editor.load(fork))
+        self.assertEqual(
+            [value for _, value in copied["seen"]][: len(texts) - 1],
+            [value for _, value in settled(loaded)["seen"]][: len(texts) - 1],
+        )
+        await editor.take_turn(fork, "And now?")
+        self.assertEqual(len(settled(await editor.load(fork))["seen"]), len(copied["seen"]) + 1)
+
+    async def test_a_damaged_session_that_was_saved_is_shown_and_one_that_was_not_says_how(self) -> None:
+        place = self.enterContext(tempfile.TemporaryDirectory())
+        editor = Editor(["One.", "Two."], store=FileSessionStore(os.path.join(place, "store")))
+        session_id = await editor.start()
+        await editor.take_turn(session_id)
+        log = Path(place, "store", "sessions", session_id, "events.jsonl")
+        log.write_bytes(log.read_bytes().replace(b"Go.", b"No.", 1))
+        with self.assertRaises(Refused) as refused:
+            await editor.load(session_id)
+        self.assertIn("sessions salvage", refused.exception.text)
 
 
 class FixtureLogs(unittest.TestCase):
