@@ -11,12 +11,14 @@ from typing import Any
 from ..errors import RpcError
 from ..jsonrpc import INVALID_PARAMS, Peer
 from ..stdio import Output, read_lines
-from .desk import GRACE_S, Desk
+from .desk import Desk
 from .guard import Principal
 from .mcp import Client, Face, is_modern
 from .mcp_tools import WAIT_S
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
+# The official clients give a server that was left 2 s before they terminate it, and 2 s more before they kill it.
+GRACE_S = 1.5
 
 
 class Connection:

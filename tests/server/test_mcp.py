@@ -18,6 +18,7 @@ from openagentic_sdk.server.asgi import Application, app
 from openagentic_sdk.server.desk import Desk
 from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.server.mcp import Client, Face
+from openagentic_sdk.server.mcp_stdio import serve
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.write import WriteTool
@@ -374,6 +375,40 @@ class HttpTest(unittest.IsolatedAsyncioTestCase):
                 "tools/call", {"name": "show_session", "arguments": {"session_id": session_id}}, **bearer(token)
             )
             self.assertEqual('"isError":false' in shown.body.decode(), found)
+
+
+class LeavingTest(FaceCase):
+    """The client closes its end."""
+
+    async def test_what_runs_is_parked_and_its_call_still_answered(self) -> None:
+        reached = asyncio.Event()
+
+        class Wait(Tool):
+            name, description, effect = "Wait", "Waits.", "read"
+            input_schema: ClassVar[dict[str, Any]] = {"type": "object"}
+
+            async def run(self, input: Any, ctx: ToolContext) -> Any:
+                reached.set()
+                await asyncio.Event().wait()
+
+        turns = [{"tool_calls": [{"name": "Wait", "arguments": {}}]}, "Never."]
+        self.desk = Desk(agents(waits=options(turns, Wait())), MemorySessionStore())
+        ours, theirs = os.pipe(), os.pipe()
+        serving = asyncio.create_task(serve(self.desk, stdin=ours[0], stdout=theirs[1], wait_s=20, grace_s=0.05))
+        call = {"name": "run_agent", "arguments": {"prompt": "Go."}, "_meta": META}
+        os.write(
+            ours[1], json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n"
+        )
+        await asyncio.wait_for(reached.wait(), 20)
+        os.close(ours[1])
+        await asyncio.wait_for(serving, 20)
+        os.close(theirs[1])
+        with open(theirs[0], "rb") as file:
+            said = json.loads(file.read())["result"]["structuredContent"]
+        os.close(ours[0])
+        self.assertEqual(said["status"] in ("running", "done"), True, said)
+        last = self.desk.store.read_events(said["session_id"])[-1]
+        self.assertEqual((last.type, last.stop_reason), ("result", "interrupted"))
 
 
 class StdioTest(unittest.TestCase):

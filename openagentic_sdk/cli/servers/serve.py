@@ -7,7 +7,8 @@ import asyncio
 import sys
 
 from ...agents import load_agents
-from ...server.desk import GRACE_S, MAX_RUNS, Desk
+from ...server.desk import MAX_RUNS, Desk
+from ...server.mcp_stdio import GRACE_S
 from ...server.mcp_stdio import serve as serve_stdio
 from ...server.mcp_tools import WAIT_S
 from ...stdio import take_stdio
