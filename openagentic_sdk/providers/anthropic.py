@@ -77,6 +77,7 @@ class AnthropicProvider(EndpointProvider):
     url_variable: str | None = "ANTHROPIC_BASE_URL"
     key_variable: str | None = "ANTHROPIC_API_KEY"
     hosts: tuple[str, ...] = ("api.anthropic.com",)
+    inputs = ("image", "file")
     needs_key = True
 
     def __init__(

@@ -203,6 +203,19 @@ def can_load_tools(provider: Provider, model: str) -> bool:
     return isinstance(provider, LoadingProvider) and provider.loads_tools(model)
 
 
+@runtime_checkable
+class SelectiveProvider(Protocol):
+    """A provider whose protocol has a form for these kinds of parts only, besides text: `image`, `file`, `audio`."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+
+
+def takes(provider: Provider, kind: str) -> bool:
+    """Whether a part of this kind can be sent to the provider; yes where it does not say."""
+    return not isinstance(provider, SelectiveProvider) or kind in provider.inputs
+
+
 def read_stream_event(item: Any) -> StreamEvent | None:
     """The typed form of what a provider's stream yielded, a dict or an object; None for an unknown type."""
     if isinstance(item, TextDelta | ReasoningDelta | ToolCallReady | Retrying | Done):

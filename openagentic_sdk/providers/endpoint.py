@@ -156,6 +156,8 @@ class EndpointProvider(ABC):
     url_variable: str | None = None
     key_variable: str | None = None
     hosts: tuple[str, ...] = ()
+    # The kinds of parts, besides text, that the protocol has a form for.
+    inputs: tuple[str, ...] = ("image", "file", "audio")
     needs_key = False
     has_response_format = False
 

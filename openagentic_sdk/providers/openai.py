@@ -26,6 +26,7 @@ class ChatProvider(EndpointProvider):
         super().__init__(base_url=base_url, **endpoint)
         self.quirks = quirks
         self.has_response_format = quirks.response_format
+        self.inputs = quirks.inputs
 
     def url(self, model: str) -> str:
         return self.address("/chat/completions")

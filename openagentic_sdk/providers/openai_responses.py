@@ -73,6 +73,8 @@ class OpenAIResponsesProvider(EndpointProvider):
     hosts = OPENAI_HOSTS
     has_response_format = True
 
+    inputs = ("image", "file")
+
     def __init__(
         self,
         *,

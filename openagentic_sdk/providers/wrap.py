@@ -29,7 +29,9 @@ from .base import (
     can_load_tools,
     for_session,
     read_stream_event,
+    takes,
 )
+from .content import MEDIA_KINDS
 
 
 @runtime_checkable
@@ -63,6 +65,11 @@ class AroundProvider(ABC):
         other = copy(self)
         other.provider = for_session(self.provider, state)
         return other
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The kinds of parts that the other one takes."""
+        return tuple(kind for kind in MEDIA_KINDS if takes(self.provider, kind))
 
     def loads_tools(self, model: str) -> bool:
         """Whether this model takes definitions of tools where they were found."""

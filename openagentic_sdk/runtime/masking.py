@@ -31,7 +31,7 @@ EXACT = frozenset(
 """)
 )
 # The tools of `system.init` are names, those of `model.context` are descriptions.
-_EXACT_OF = {"system.init": frozenset({"tools"}), "mcp.server": frozenset({"state", "transport", "tools"})}
+_EXACT_OF = {"system.init": frozenset({"tools"})}
 
 
 def mask_event(event: E, redact: Redact) -> E:

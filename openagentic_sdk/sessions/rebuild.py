@@ -452,7 +452,10 @@ class Conversation:
             self._start_late(event.messages_from_seq)
 
     def _end(self, event: Result) -> None:
-        """A prompt that was refused for what it brought does not refuse every later one: its attachments are left out."""
+        """A prompt that was refused for what it brought does not refuse every later one: its attachments are left out.
+
+        So are the pictures of the results that a refused request ended with.
+        """
         last = self._view[-1:]
         if event.error_type in _REFUSALS and last and last[0].is_user and last[0].parts:
             names = ", ".join(map(describe_attachment, last[0].parts))
@@ -462,6 +465,10 @@ class Conversation:
                 f"{last[0].text or ''}\n\n{names} was refused and is left out: attach it again if it is needed".strip()
             )
             last[0].parts = []
+            last[0].seqs.append(self._position)
+            self._unsettle()
+        elif event.error_type in _REFUSALS and last and last[0].pictures:
+            last[0].results = {call_id: _without_refused(result) for call_id, result in last[0].results.items()}
             last[0].seqs.append(self._position)
             self._unsettle()
 
@@ -618,9 +625,20 @@ def _pictures(result: ToolResult) -> list[Message]:
     return [_picture(part) for part in (result.output, *result.attachments) if _is_picture(part)]
 
 
-def _without_picture(output: Mapping[str, Any]) -> dict[str, Any]:
+def _without_picture(output: Mapping[str, Any], where: str = "follows below") -> dict[str, Any]:
     shown = {key: value for key, value in output.items() if key not in ("data", "sha256")}
-    return {**shown, "note": f"the {output['type']} follows below"}
+    return {**shown, "note": f"the {output['type']} {where}"}
+
+
+def _without_refused(result: ToolResult) -> ToolResult:
+    """The result without what the endpoint may have refused in it."""
+    if not _pictures(result):
+        return result
+    where = "was refused and is left out"
+    output = _without_picture(result.output, where) if _is_picture(result.output) else result.output
+    notes = [f"{describe_attachment(part)} {where}" for part in result.attachments if _is_picture(part)]
+    said = "\n".join([output, *notes]) if notes and isinstance(output, str) else output
+    return replace(result, output=said, attachments=[])
 
 
 def _picture(output: Mapping[str, Any]) -> Message:

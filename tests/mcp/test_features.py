@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import unittest
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,26 @@ class Results(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual(refuse.outcome, "error")
                 self.assertIn("unknown tool: refuse", refuse.error_message or "")
                 self.assertTrue((await replay_events([e for e in events if e.seq is not None])).ok)
+
+    async def test_what_an_endpoint_takes_no_parts_of_is_said_in_words_and_what_it_refuses_is_left_out(self) -> None:
+        class Blind(ScriptedProvider):
+            inputs = ("image",)
+
+        refusal = {"error": {"type": "http", "status": 400, "message": "no pictures, please"}}
+        provider, store = Blind([calls("picture"), refusal, "Done."]), MemorySessionStore()
+        settings = options_for([], feature_server("modern"), provider=provider, session_store=store)
+        events = await events_of("go", settings)
+        self.assertEqual(events[-1].stop_reason, "error")
+        sent = provider.requests[1]["messages"]
+        self.assertEqual([part["type"] for part in sent[-1]["content"]], ["image"])
+        self.assertIn("[the audio (audio/wav) is stored and not shown", sent[-2]["content"])
+        after = await events_of("again", replace(settings, resume=events[0].session_id))
+        self.assertEqual(after[-1].stop_reason, "end")
+        sent = provider.requests[2]["messages"]
+        self.assertEqual([message["role"] for message in sent], ["system", "user", "assistant", "tool", "user"])
+        self.assertIn("was refused and is left out", sent[3]["content"])
+        replayed = await replay_events(store.read_events(events[0].session_id))
+        self.assertTrue(replayed.ok, replayed)
 
     async def test_progress_is_shown_and_a_cancelled_call_is_cancelled_there_too(self) -> None:
         for era in ERAS:
