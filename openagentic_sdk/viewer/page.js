@@ -1,4 +1,3 @@
-"use strict";
 // The law of this script: text of the session reaches the page through textContent only.
 
 const ROW = 24;
@@ -166,6 +165,7 @@ function refilter() {
   });
   byId("rows").style.height = `${state.shown.length * ROW}px`;
   byId("count").textContent = `${state.shown.length} of ${state.events.length} events`;
+  filterReader(state.shown, state.shown.length === state.events.length);
   renderRows();
 }
 
@@ -204,6 +204,7 @@ function choose(seq, scroll) {
   list.setAttribute("aria-activedescendant", `row-${seq}`);
   renderRows();
   draw();
+  reveal(seq);
   open(state.events.find((event) => event.seq === seq));
 }
 
@@ -239,11 +240,15 @@ function pressed(key) {
     move(Number.isFinite(KEYS[key.key]) ? KEYS[key.key] : Math.sign(KEYS[key.key]) * state.shown.length);
   } else if (key.target === byId("list") && key.key === "Enter") {
     byId("detail").focus();
+  } else if (key.target !== byId("search") && !key.ctrlKey && !key.metaKey && (key.key === "j" || key.key === "k")) {
+    step(key.key === "j" ? 1 : -1);
+  } else if (key.target !== byId("search") && !key.ctrlKey && !key.metaKey && key.key === "e") {
+    view(document.body.dataset.view === "events" ? "reader" : "events");
   } else if (key.key === "/" && key.target !== byId("search")) {
     key.preventDefault();
     byId("search").focus();
   } else if (key.key === "Escape") {
-    byId("list").focus();
+    byId(document.body.dataset.view === "events" ? "list" : "conversation").focus();
   }
 }
 
@@ -251,6 +256,7 @@ function pressed(key) {
 
 function take(events) {
   for (const event of events) state.events.push(event);
+  readOn(events);
   fold(events);
   findPauses();
   const responses = state.events.filter((event) => event.type === "model.response");
@@ -318,6 +324,8 @@ function begin() {
   byId("list").addEventListener("scroll", renderRows);
   byId("lanes").addEventListener("click", pick);
   document.addEventListener("keydown", pressed);
+  byId("view").addEventListener("click", () => view(document.body.dataset.view === "events" ? "reader" : "events"));
+  window.addEventListener("beforeprint", printed);
   window.addEventListener("resize", () => { renderRows(); draw(); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   take(given.events);

@@ -25,9 +25,9 @@ _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 def build_page(events: Iterable[Event], *, title: str, live_address: str | None = None) -> str:
     """The page. `live_address` is the WebSocket (`?after=SEQ`) of more events, None for a page that stands alone."""
-    style, script = _asset("page.css"), _asset("page.js")
+    style, script = _asset("page.css"), _asset("reader.js") + _asset("page.js")
     connect = "connect-src 'none'" if live_address is None else "connect-src 'self'"
-    rules = [_policy(style, "form-action 'none'"), f"script-src '{_digest(script)}'", connect]
+    rules = [_policy(style, "form-action 'none'"), "img-src data:", f"script-src '{_digest(script)}'", connect]
     data = {"title": title, "live": live_address, "events": [event_to_dict(shown(event)) for event in events]}
     parts = {
         "POLICY": "; ".join(rules),

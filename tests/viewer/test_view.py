@@ -120,8 +120,11 @@ class BrowserTest(unittest.TestCase):
     def test_it_loads_without_errors_or_requests_and_no_text_becomes_markup(self):
         for scheme in ("light", "dark"):
             page = self.open(*session(), color_scheme=scheme)
-            page.wait_for_selector(".row")
+            page.wait_for_selector(".block")
             self.assertEqual(page.locator("#count").inner_text(), "24 of 24 events")
+            page.locator("details.call summary").first.click()
+            self.assertIn(HOSTILE[:20], page.locator("details.call .inside").first.inner_text())
+            page.get_by_role("button", name="Raw events").click()
             page.locator(".row").nth(1).click()
             self.assertIn(HOSTILE[:20], page.locator("#detail").inner_text())
             self.assertIsNone(page.evaluate("window.hacked ?? null"))
@@ -138,6 +141,7 @@ class BrowserTest(unittest.TestCase):
 
     def test_the_keyboard_moves_opens_and_searches(self):
         page = self.open(*session(steps=2, text="plain words"))
+        page.keyboard.press("e")
         page.focus("#list")
         for _ in range(2):
             page.keyboard.press("ArrowDown")
@@ -149,13 +153,68 @@ class BrowserTest(unittest.TestCase):
 
     def test_a_link_opens_its_event(self):
         page = self.open(*session(), fragment="#9")
+        self.assertIn("Read", page.locator(".block.chosen").inner_text())
+        page.keyboard.press("e")
         self.assertTrue(page.locator("#detail h2").inner_text().startswith("9 "))
+
+    def test_the_conversation_reads_as_prompt_answer_and_folded_calls(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        edit = {"file_path": "a.py", "old": "one", "new": "two"}
+        answer = "# Title\n\nSome **bold** and `code`.\n\n- item\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```\nx < y\n```"
+        events = [
+            SystemInit(session_id, "/", "0", model="m"),
+            UserMessage("Change *it*"),
+            AssistantMessage(answer),
+            ToolUse("c1", "Edit", edit),
+            PermissionDecision("c1", "Edit", False, "default", "0" * 64, "a person said no", answered_by="user"),
+            ToolResult("c1", is_error=True, error_type="PermissionDenied", error_message="no", outcome="denied"),
+            ToolUse("c2", "Task", {"agent": "helper", "prompt": "go"}),
+            ToolStarted("c2", "Task", "unsafe", "0" * 64, "c2"),
+            AssistantMessage("from below", parent_tool_use_id="c2", agent_name="helper"),
+            ToolUse("c3", "Bash", {"command": "ls"}, parent_tool_use_id="c2"),
+            ToolResult("c3", {"stdout": "file\n", "stderr": "", "exit_code": 0}, parent_tool_use_id="c2"),
+            ToolResult("c2", {"final_text": "ok"}),
+            Result("done", session_id, "end"),
+        ]
+        store.append_events(session_id, events)
+        page = self.open(store, session_id)
+        self.assertEqual(page.locator(".prompt em").inner_text(), "it")
+        for part, text in (("h3", "Title"), ("strong", "bold"), ("code", "code"), ("li", "item"), ("td >> nth=1", "2")):
+            self.assertEqual(page.locator(f".answer .markdown {part}").first.inner_text(), text)
+        self.assertEqual(page.locator(".answer pre").first.inner_text(), "x < y")
+        refused = page.locator("details.call").first
+        self.assertIn("⊘", refused.locator(".mark").inner_text())
+        refused.locator("summary").click()
+        self.assertEqual(refused.locator(".removed").inner_text().strip(), "- one")
+        self.assertIn("refused by user: a person said no", refused.inner_text())
+        task = page.locator("#conversation > .block > details.call").nth(1)
+        task.locator("summary").first.click()
+        self.assertIn("from below", task.locator(".children").inner_text())
+        task.locator(".children details.call summary").click()
+        self.assertIn("$ ls", task.locator(".children").inner_text())
+        self.assertEqual(self.complaints, [])
+
+    def test_reading_is_searched_walked_and_leads_to_the_raw_event(self):
+        page = self.open(*session(steps=3, text="plain words"))
+        page.locator("#conversation").focus()
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        self.assertEqual(page.locator(".block.chosen").count(), 1)
+        page.fill("#search", "done")
+        self.assertEqual(page.locator(".block:visible").count(), 1)
+        page.fill("#search", "")
+        page.locator(".answer .seq").first.click()
+        self.assertIn("assistant.message", page.locator("#detail h2").inner_text())
+        self.assertTrue(page.evaluate("location.hash") == "#5")
 
     def test_ten_thousand_events_show_within_two_seconds(self):
         store, session_id = session(steps=1428, text="some text that is not short " * 4)
         page = self.open(store, session_id)
         took_ms = page.evaluate("performance.now()")
-        page.wait_for_selector(".row")
+        page.wait_for_selector(".block")
+        self.assertEqual(page.locator("details.call .inside *").count(), 0, "a call's inside is made when it is opened")
+        page.keyboard.press("e")
         self.assertEqual(page.locator("#count").inner_text(), "9999 of 9999 events")
         self.assertLess(page.locator(".row").count(), 200, "only what can be seen is in the page")
         self.assertLess(took_ms, 2000 * 5, "a bound against hangs only: benchmarks/viewer.py measures")
@@ -169,7 +228,7 @@ class BrowserTest(unittest.TestCase):
         self.addCleanup(page.close)
         page.goto(f"http://{served.host}/signin/{ticket}?to=/sessions/{session_id}")
         self.assertNotIn(ticket, page.url)
-        page.wait_for_selector(".row")
+        page.wait_for_selector(".block")
         for count in (25, 26):
             store.append_event(session_id, UserMessage("one more"))
             page.locator("#count", has_text=f"{count} of {count} events").wait_for()
