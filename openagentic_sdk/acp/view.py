@@ -43,7 +43,7 @@ from ..events import (
 from ..frozen import mutable
 from ..media import describe_attachment
 from ..patterns import regex
-from ..runtime.masking import shown
+from ..runtime.masking import known_here, shown
 from ..sessions.folds.notes import note_of
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.summary import total_tokens
@@ -103,11 +103,12 @@ class EditorView:
         self._newest: dict[str, Call] = {}  # by the id in the log, whoever asked
         self._ids: set[str] = set()
         self._streamed = Streamed()
+        self._redact = known_here()
 
     def take(self, event: Event) -> list[Json]:
         """The updates that this event means, in order; none for one that an editor does not show."""
         if isinstance(event, ToolUse | ToolStarted | ToolProgress | ToolResult | FileKept):
-            return self._call(shown(event))
+            return self._call(shown(event, self._redact))
         if isinstance(event, TextCommandStarted | TextCommandFinished):
             return self._text_command(event)
         if event.parent_tool_use_id is not None:

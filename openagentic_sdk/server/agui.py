@@ -32,7 +32,7 @@ from ..events import (
     UserQuestion,
 )
 from ..frozen import frozen
-from ..runtime.masking import shown
+from ..runtime.masking import known_here, shown
 from ..serialization import dumps_json
 from ..sessions.folds.streamed import Piece, Streamed, message_id
 from ..sessions.folds.usage import add_usage, normalize_usage
@@ -209,6 +209,7 @@ class RunEvents:
         self._left_out = list(left_out)
         self._has_begun = False
         self._streamed = Streamed()
+        self._redact = known_here()
         self._open: set[str] = set()
         self._questions: dict[str, UserQuestion] = {}
         self._subagents: dict[str, str] = {}  # that are at work: their ids by the session of each
@@ -266,7 +267,7 @@ class RunEvents:
     def _beside(self, event: Event) -> list[Json]:
         match event:
             case ToolUse():
-                return self._call(shown(event))
+                return self._call(shown(event, self._redact))
             case ToolResult():
                 text = result_text(event)
                 known = {"messageId": f"result.{event.seq}", "toolCallId": event.tool_use_id, "role": "tool"}
