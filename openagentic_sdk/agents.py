@@ -85,6 +85,15 @@ class Agents(Mapping[str, NamedAgent]):
             mode for at, mode in enumerate(STRICTEST_FIRST) if mode != "bypass" and (at <= own or mode in listed)
         )
 
+    def check_no_looser(self, name: str, wishes: Mapping[str, Any] | None) -> None:
+        """Raise `OptionsError` for a mode that asks less than the agent's own, for who may not answer questions either."""
+        agent = self[name]
+        options = agent.options() if callable(agent.options) else agent.options
+        mode = (wishes or {}).get("permission_mode")
+        own = STRICTEST_FIRST.index(_mode_of(options))
+        if mode in STRICTEST_FIRST[own + 1 :]:
+            raise OptionsError(f"permission_mode {mode!r} is for those who may answer questions")
+
     def options(self, name: str, wishes: Mapping[str, Any] | None = None, **ours: Any) -> OpenAgenticOptions:
         """The options of one run of this agent, which it shares with no other run.
 

@@ -173,15 +173,18 @@ class BackgroundRun:
         await self._until(self._begun)
 
     async def taken(self) -> int:
-        """Wait until the prompt is stored; gives its `seq`, 0 when a hook refused it. Raises what kept it from starting."""
+        """Wait until the prompt is stored; gives its `seq`, 0 when a hook refused it, or the run was cancelled before.
+
+        Raises what kept the run from starting.
+        """
         await self._until(self._taken)
         return self._taken.result() if self._taken.done() else 0
 
     async def _until(self, stored: asyncio.Future[int]) -> None:
         either: set[asyncio.Future[Any]] = {stored, self._driver}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not stored.done():
-            await asyncio.shield(self._driver)
+        if not stored.done() and not self._driver.cancelled():
+            self._driver.result()
 
     def send(self, prompt: OnePrompt) -> None:
         """Say something while the run goes on: it gets it at its next step, or when it has ended just now, as a prompt.

@@ -87,8 +87,8 @@ class Call:
         if may_be_empty and not size:
             return {}
         try:
-            return loads_json(b"".join(pieces))
-        except InvalidEventError as error:
+            return loads_json(b"".join(pieces).decode("utf-8"))
+        except (InvalidEventError, UnicodeDecodeError) as error:
             raise RequestRefusedError(400, f"the body is no JSON: {error}") from None
 
     async def reply(self, status: int, value: Any = None, headers: Mapping[str, str] | None = None) -> None:
@@ -106,11 +106,10 @@ class Call:
         await self.send_piece(b"" if self.method == "HEAD" else body, more=False)
 
     async def stream(self) -> EventStream:
-        """Begin an answer of server-sent events; its headers go out at once."""
+        """Begin an answer of server-sent events; its headers go out at once, and to HEAD nothing else does."""
         await self._start(200, list(_STREAM))
-        stream = EventStream(self)
-        await stream.send(b": hello\n\n")
-        return stream
+        await self.send_piece(b"" if self.method == "HEAD" else b": hello\n\n", more=self.method != "HEAD")
+        return EventStream(self, is_gone=self.method == "HEAD")
 
     async def gone(self) -> None:
         """Wait until the client has left."""
@@ -170,9 +169,9 @@ def within(seconds: float, work: Awaitable[None]) -> Generator[Any, Any, None]:
 class EventStream:
     """Server-sent events on the way to one client, as a context; `is_gone` once it has left."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, *, is_gone: bool = False) -> None:
         self._call = call
-        self.is_gone = False
+        self.is_gone = is_gone
         self._watch = asyncio.create_task(call.gone())
         self._watch.add_done_callback(self._left)
         self._tell: Callable[[], None] | None = None
@@ -193,25 +192,30 @@ class EventStream:
             tell()
 
     async def send(self, data: bytes) -> None:
-        """Bytes of whole events. Raises `TimeoutError` for a client that does not read, `OSError` for one that has left."""
-        await self._call.send_piece(data, more=True)
+        """Bytes of whole events, for who is still there. Raises `TimeoutError` for a client that does not read."""
+        if not self.is_gone:
+            await self._call.send_piece(data, more=True)
 
     def _left(self, watch: asyncio.Task[None]) -> None:
-        self.is_gone = not watch.cancelled()
+        self.is_gone = self.is_gone or not watch.cancelled()
         if self._tell is not None:
             self._tell()
 
 
 def _read_path(scope: Scope) -> tuple[str, ...]:
-    """The segments of the path. What could mean another path to somebody else on the way is refused."""
-    raw = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
-    raw = raw.partition(b"?")[0]
-    root = (scope.get("root_path") or "").encode()
-    raw = raw[len(root) :] if root and raw.startswith(root) else raw
+    """The segments of the path. What could mean another path to somebody else on the way is refused.
+
+    A server that gives no `raw_path` has decoded the path already.
+    """
+    raw = scope.get("raw_path")
+    path = scope["path"].encode("utf-8", "surrogateescape") if raw is None else raw.partition(b"?")[0]
+    root = (scope.get("root_path") or "").rstrip("/").encode()
+    if root and path.startswith(root + b"/"):
+        path = path[len(root) :]
     parts = []
-    for piece in raw.removeprefix(b"/").split(b"/") if raw != b"/" else ():
+    for piece in path.removeprefix(b"/").split(b"/") if path != b"/" else ():
         try:
-            part = unquote_to_bytes(piece).decode("utf-8")
+            part = (piece if raw is None else unquote_to_bytes(piece)).decode("utf-8")
         except UnicodeDecodeError:
             raise RequestRefusedError(400, "the path is not UTF-8") from None
         if part in (".", "..") or not part.isprintable() or "/" in part or "\\" in part:

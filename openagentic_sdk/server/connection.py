@@ -28,6 +28,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 HEAD_S = 10.0  # from the first byte of a head to its last
 IDLE_S = 75.0  # between two requests
 BODY_S = 30.0  # without a byte of the body
+WHOLE_BODY_S = 120.0
 CLOSE_S = 2.0  # for a peer to read an error, or to echo a close
 PING_S = 25.0
 MAX_AHEAD_BYTES = 64 * 1024
@@ -46,6 +47,7 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
+        self._body_until = 0.0
         self._room: asyncio.Future[None] | None = None
         self._news: asyncio.Future[None] | None = None
         self._is_draining = self._is_deaf = False
@@ -132,13 +134,15 @@ class Connection(asyncio.Protocol):
 
     async def read_body(self) -> bytes:
         """The next piece of the request's body, b"" behind the last. Raises `RequestRefusedError`."""
+        loop = asyncio.get_running_loop()
+        self._body_until = self._body_until or loop.time() + WHOLE_BODY_S
         while (piece := self._reader.read_body()) is None:
             if self.is_gone:
                 raise ConnectionResetError("the client has left")
             try:
-                await self.news(BODY_S)
+                await self.news(min(BODY_S, self._body_until - loop.time()))
             except TimeoutError:
-                raise RequestRefusedError(408, f"nothing more of the body came within {BODY_S:g} s") from None
+                raise RequestRefusedError(408, "the body is too slow in coming") from None
         return piece
 
     def drain(self) -> None:
@@ -194,6 +198,7 @@ class Connection(asyncio.Protocol):
             return
         self._wait_at_most(None)
         self._requests += 1
+        self._body_until = 0.0
         is_socket = head.upgrades and head.method == "GET" and head.length == 0 and head.minor == 1
         self._exchange = WebSocket(self, head, self._reader.take_rest()) if is_socket else Exchange(self, head)
         self._task = asyncio.get_running_loop().create_task(self._serve(self._exchange, head))
@@ -234,6 +239,9 @@ class Connection(asyncio.Protocol):
         except (ConnectionError, TimeoutError):
             self.abort_transport()
             return
+        except asyncio.CancelledError:
+            self.abort_transport()
+            raise
         except Exception as error:  # noqa: BLE001 - an app may fail as it likes: its client gets a plain answer, the operator all
             self._complain(error)
             self._refuse(RequestRefusedError(500, "the server failed"), begun=exchange.has_begun)

@@ -113,7 +113,7 @@ class Desk:
         process ends), `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and `OptionsError`.
         """
         self._check_open()
-        said = None if prompt is None else read_prompt(prompt, paths=False)
+        said = None if prompt is None else _read(prompt)
         may_be_known = key is not None or request_id is not None
         request_id = request_id or _request_id(key, [agent, prompt, wishes])
         if session_id is None:
@@ -130,6 +130,8 @@ class Desk:
         kept = {AGENT_KEY: agent, WISHES_KEY: dict(wishes or {}) or None}
         mine: dict[str, Any] = {"resume": target} if is_there else {"session_id": target}
         made = {name: value for name, value in {**kept, TENANT_KEY: who.tenant}.items() if value}
+        if not who.may_answer:
+            self.agents.check_no_looser(agent, wishes)
         options = self.agents.options(
             agent, wishes, session_store=self.store, request_id=request_id, session_metadata=made, **mine
         )
@@ -170,7 +172,7 @@ class Desk:
         """
         self._check_open()
         await self._metadata(who, session_id)
-        read_prompt(prompt, paths=False)
+        _read(prompt)
         await self._check_running(session_id)
         if not self.store.has_inbox:
             try:
@@ -373,24 +375,27 @@ class Desk:
         task.add_done_callback(self._tending.discard)
 
     async def _tend(self, session_id: str, run: BackgroundRun) -> None:
-        ended = False
+        ended, cancelled = False, False
         try:
             ended = (await run.wait()).state == "ended"
-        except (asyncio.CancelledError, Exception) as error:  # noqa: BLE001 - `begun` raises it too, unless it came later
-            if run.has_begun and isinstance(error, Exception):
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception as error:  # noqa: BLE001 - whoever waits for its start gets it too, unless it came later
+            if run.has_begun:
                 context = {"message": f"a run of session {session_id} failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
         finally:
             self._runs.pop(session_id, None)
         if self.store.has_inbox:
-            await self._leave_inbox(session_id, run, ended=ended)
+            await self._leave_inbox(session_id, run, ended=ended, cancelled=cancelled)
 
-    async def _leave_inbox(self, session_id: str, run: BackgroundRun, *, ended: bool) -> None:
-        """Take out what a run has heard; what it has not is said next, when it came to its own end."""
+    async def _leave_inbox(self, session_id: str, run: BackgroundRun, *, ended: bool, cancelled: bool) -> None:
+        """Take out what a run has heard, or all when it was cancelled; what it has not heard at its own end is said next."""
         with suppress(StorageError, SessionNotFoundError):
             waiting = await off_loop(True, self.store.read_messages, [session_id])
             names = {message.number: f"inbox {message.number}" for message in waiting}
-            over = [m.number for m in waiting if names[m.number] in run.heard or m.message.get("do") == "cancel"]
+            heard = [m.number for m in waiting if names[m.number] in run.heard or m.message.get("do") == "cancel"]
+            over = list(names) if cancelled else heard
             self._handed.difference_update(names.values())
             if over:
                 await off_loop(True, self.store.remove_messages, over)
@@ -465,12 +470,20 @@ class Desk:
         return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
 
+def _read(prompt: OnePrompt) -> Said:
+    """A prompt from a client, which names no files of this machine. Raises `OptionsError`."""
+    said = read_prompt(prompt, paths=False)
+    if not said.text.strip() and not said.parts:
+        raise OptionsError("the prompt is empty: say what should be done")
+    return said
+
+
 def _said(message: InboxMessage) -> Said | None:
     """What a message says to a run, named so that it is taken once; None for one that says nothing."""
     if message.message.get("do") != "steer":
         return None
     try:
-        said = read_prompt(message.message.get("prompt"), paths=False)
+        said = _read(message.message.get("prompt"))  # type: ignore[arg-type]
     except OptionsError:
         return None
     return Said(said.text, said.parts, request_id=f"inbox {message.number}")

@@ -36,7 +36,8 @@ TOKEN_VARIABLE = "OPENAGENTIC_SDK_SERVER_TOKEN"
 class Principal:
     """Who asks. It sees the sessions of its `tenant` and no others; "" is the tenant of sessions without one.
 
-    `name` is what its answers are recorded under; without `may_answer` it answers no question.
+    `name` is what its answers are recorded under; without `may_answer` it answers no question, and chooses no permission
+    mode that asks less than the agent's own.
     """
 
     tenant: str = ""

@@ -199,7 +199,10 @@ def _read_lines(lines: list[bytes]) -> Head:
     )
 
 
-_ONCE = (b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization", b"origin", b"expect")
+_ONCE = (
+    *(b"host", b"content-length", b"transfer-encoding", b"content-type", b"authorization", b"origin", b"expect"),
+    *(b"sec-websocket-key", b"sec-websocket-version", b"upgrade"),
+)
 
 
 def _body_length(lengths: list[bytes], codings: list[bytes], minor: int) -> int | None:

@@ -18,6 +18,7 @@ from ..errors import OptionsError
 from .connection import App, Connection, Message
 
 BACKLOG = 1024
+MAX_FILES = 65536
 # What answers that are still open get at the end, behind the application's own grace.
 CLOSE_GRACE_S = 2.0
 
@@ -79,6 +80,7 @@ class SmallServer:
     async def serve(self, tell: Callable[[str], None]) -> int:
         """Start, tell the address, and serve until a signal says to end; gives its number. A second one ends at once."""
         told = asyncio.get_running_loop().create_future()
+        _allow_many_connections()
 
         def hear(number: int) -> None:
             if told.done():
@@ -92,6 +94,18 @@ class SmallServer:
         number: int = await told
         await self.stop()
         return number
+
+
+def _allow_many_connections() -> None:
+    """Use all the open files that the system lets this process have: a usual shell gives 1,024."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    wanted = MAX_FILES if most == resource.RLIM_INFINITY else min(most, MAX_FILES)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class _Lifespan:

@@ -174,6 +174,8 @@ def refusal_of(error: Exception) -> tuple[int, str, dict[str, str]]:
             "a run goes on in this session: follow it, send it a message, cancel it, or fork it",
             {"Retry-After": "1"},
         )
+    if isinstance(error, SessionExistsError):
+        return 409, "the same request is being answered just now: ask again", {"Retry-After": "1"}
     if isinstance(error, StorageError):
         return 503, "the session store does not answer: ask again", {"Retry-After": "2"}
     return next(status for kind, status in _STATUS if isinstance(error, kind)), str(error), {}
@@ -290,6 +292,8 @@ async def make_ticket(call: Call, office: Office) -> None:
 
 
 async def sign_in(call: Call, office: Office) -> None:
+    if call.method != "GET":  # who only looks whether there is something uses no ticket up
+        raise RequestRefusedError(405, "a ticket is for GET")
     cookie = office.guard.redeem(call.parts[1], secure=call.scope["scheme"] == "https")
     if cookie is None:
         raise RequestRefusedError(401, "this ticket was used, or is too old: make a new one")

@@ -8,7 +8,10 @@ import tempfile
 import unittest
 
 from openagentic_sdk.events import PermissionDecision, UserAnswer, UserMessage
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.server.asgi import app
+from openagentic_sdk.server.guard import Principal
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from tests.runtime.support import assert_closed
@@ -106,6 +109,22 @@ class Runs(DeskCase):
         self.assertEqual((await cancelling).json["was_running"], True)
         self.assertEqual(self.store.read_events(session_id)[-1].stop_reason, "interrupted")
 
+    async def test_a_prompt_whose_run_is_cancelled_before_it_is_stored_is_answered_all_the_same(self):
+        release, reached = asyncio.Event(), asyncio.Event()
+
+        async def wait(payload):
+            reached.set()
+            await release.wait()
+
+        hooks = HookEngine(user_prompt_submit=[HookMatcher("wait", hook=wait)])
+        application = self.app(tea=options(["Tea."], hooks=hooks))
+        asking = asyncio.create_task(ask(application, "POST", "/v1/sessions", {"prompt": "Go."}))
+        await asyncio.wait_for(reached.wait(), 20)
+        [session_id] = self.store.list_sessions()
+        cancelled = await ask(application, "POST", f"/v1/sessions/{session_id}/cancel", {})
+        self.assertTrue(cancelled.json["was_running"])
+        self.assertEqual((await asking).status, 201)
+
     async def test_a_cancel_ends_what_is_parked_or_was_killed_for_good(self):
         application = self.app(tea=[ASK])
         session_id = await self.start(application)
@@ -150,6 +169,10 @@ class Runs(DeskCase):
             {},
             {"prompt": None},
             {"prompt": 3},
+            {"prompt": ""},
+            {"prompt": " \n"},
+            {"prompt": []},
+            {"prompt": [{"type": "text", "text": ""}]},
             {"prompt": ""[1:], "agent": 3},
             {"prompt": "x", "cwd": "/"},
             {"prompt": "x", "options": {"cwd": "/"}},
@@ -263,6 +286,18 @@ class Reading(DeskCase):
         self.assertEqual((await ask(application, "GET", path, headers=over)).status, 204)
         over["Last-Event-ID"] = str(count + 1)
         self.assertIn(b"event: resync\nid:\n", (await ask(application, "GET", path, headers=over)).body)
+
+    async def test_head_gets_the_headers_of_a_stream_and_no_stream(self):
+        application = self.app()
+        session_id = await self.start(application)
+        await until_state(application, session_id, "idle")
+        path = f"/v1/sessions/{session_id}/events"
+        answer = await ask(application, "HEAD", path, headers={"Accept": "text/event-stream"})
+        self.assertEqual((answer.status, answer.body), (200, b""))
+        self.assertEqual(answer.headers["content-type"], "text/event-stream")
+        ticket = application.guard.new_ticket(Principal())
+        self.assertEqual((await ask(application, "HEAD", f"/signin/{ticket}")).status, 405)
+        self.assertEqual((await ask(application, "GET", f"/signin/{ticket}")).status, 303)
 
     async def test_lists_and_searches_name_what_is_there(self):
         application = self.app()

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.agents import Agents, NamedAgent
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import PermissionDecision, UserAnswer
 from openagentic_sdk.server.asgi import ROUTES, app
@@ -14,7 +15,7 @@ from openagentic_sdk.server.guard import Guard, Principal, read_token
 from openagentic_sdk.server.routes import OPEN
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
-from .support import ASK, AUTH, TOKEN, agents, ask, bearer, by_tenant, options, until, until_state
+from .support import ASK, AUTH, TOKEN, Gate, agents, ask, bearer, by_tenant, options, until, until_state
 
 NORTH, BERT, SOUTH = (
     bearer(token) for token in ("token-of-anna-at-north", "token-of-bert-at-north", "token-of-carl-at-south")
@@ -292,6 +293,29 @@ class Tenants(GuardCase):
         self.assertFalse(
             [event for event in events if isinstance(event, PermissionDecision) and event.answered_by == "bert"]
         )
+
+    async def test_who_may_not_answer_chooses_no_mode_that_asks_less_and_a_decision_names_who_allowed_it(self):
+        call = {"tool_calls": [{"name": "hold", "arguments": {}}]}
+        gate = Gate()
+        gate.open.set()
+        tea = NamedAgent(options([call, "Held."], gate.tool(), mode="prompt"), client_modes=("acceptEdits",))
+        application = self.app(by_tenant)
+        application.desk._agents = Agents({"tea": tea})
+        loose = {"prompt": "x", "options": {"permission_mode": "acceptEdits"}}
+        self.assertEqual((await ask(application, "POST", "/v1/sessions", loose, headers=BERT)).status, 400)
+        strict = {"prompt": "x", "options": {"permission_mode": "prompt"}}
+        made = await ask(application, "POST", "/v1/sessions", strict, headers=BERT)
+        session_id = made.json["session_id"]
+        await self.until_waiting(session_id)
+        [question_id] = self.store.read_summary(session_id).open_questions
+        body = {"question_id": question_id, "answer": "yes"}
+        await ask(application, "POST", f"/v1/sessions/{session_id}/answers", body, headers=NORTH)
+
+        async def decided():
+            found = [event for event in self.store.read_events(session_id) if isinstance(event, PermissionDecision)]
+            return found and found[-1].allowed and found[-1]
+
+        self.assertEqual((await until(decided)).answered_by, "anna")
 
     async def test_an_auth_that_gives_nobody_or_nonsense_lets_nobody_in(self):
         async def nobody(scope):

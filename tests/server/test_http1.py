@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
 import unittest
 
 from openagentic_sdk.errors import RequestRefusedError
+from openagentic_sdk.server import connection
 from openagentic_sdk.server.http1 import MAX_HEAD_BYTES, MAX_HEADERS, MAX_LINE_BYTES, RequestReader, response_head
 
 from .support import AUTH, Served
@@ -230,6 +232,30 @@ class Wire(unittest.TestCase):
             self.assertEqual(sock.recv(100), b"HTTP/1.1 100 Continue\r\n\r\n")
             sock.sendall(body)
             self.assertTrue(sock.recv(100).startswith(b"HTTP/1.1 201 "))
+
+    def test_a_head_or_body_that_comes_drop_by_drop_is_given_up(self) -> None:
+        for name in ("HEAD_S", "BODY_S", "WHOLE_BODY_S", "CLOSE_S"):
+            self.addCleanup(setattr, connection, name, getattr(connection, name))
+            setattr(connection, name, 0.2)
+        kind = "Content-Type: application/json"
+        body = self.request("POST /v1/sessions HTTP/1.1", kind, "Content-Length: 100000")
+        for start in (b"", b"GET / HTTP/1.1\r\n", body, body + b"{"):
+            with self.subTest(start), self.served.connect() as sock:
+                sock.settimeout(0.03)
+                answer, over = b"", time.monotonic() + 10
+                sock.sendall(start)
+                while b"\r\n\r\n" not in answer and time.monotonic() < over:
+                    try:
+                        piece = sock.recv(1000)
+                        answer += piece
+                        if not piece:
+                            break
+                    except TimeoutError:
+                        if start:  # one more drop
+                            sock.sendall(b"a")
+                self.assertTrue(not start or answer.startswith(b"HTTP/1.1 408 "), answer)
+                self.assertLess(time.monotonic(), over)
+        self.assertEqual(self.served.store.list_sessions(), [])
 
     def test_a_body_above_the_bound_is_refused_before_it_is_read(self) -> None:
         kind = "Content-Type: application/json"
