@@ -13,13 +13,16 @@ from ..errors import OptionsError
 from ..events import Result
 from ..options import OpenAgenticOptions
 from ..runs.whatif import what_if
+from ..runtime.masking import shown
 from ..sessions.base import SessionStore
+from ..sessions.folds.compare import compare_sessions
 from .exits import FAILED, OK
 from .flags import add_agent_flags, add_session_flags, build_options
 from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
 from .screen.turn import JsonPrinter
+from .stored.compare import comparison_lines
 from .stored.stores import add_id, find_session
 from .trust import check_mode
 
@@ -57,14 +60,12 @@ def run(args: argparse.Namespace) -> int:
             raise OptionsError(f"--system {args.system!r} cannot be read: {error}") from None
     store = options.session_store
     assert isinstance(store, SessionStore), "build_options opens a store"
-    printer = JsonPrinter() if args.json else EventPrinter(screen)
-    result = asyncio.run(_play(store, options, args, printer))
+    result = asyncio.run(_play(store, options, args, screen))
     return OK if result.stop_reason == "end" else FAILED
 
 
-async def _play(
-    store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, printer: EventPrinter | JsonPrinter
-) -> Result:
+async def _play(store: SessionStore, options: OpenAgenticOptions, args: argparse.Namespace, screen: Screen) -> Result:
+    printer = JsonPrinter() if args.json else EventPrinter(screen)
     source = find_session(store, args.id)
     events = what_if(source_id=source, at_seq=args.at, options=options, prompt=args.prompt, on_new=args.on_new)
     result: Result | None = None
@@ -74,4 +75,8 @@ async def _play(
             if isinstance(event, Result) and event.parent_tool_use_id is None:
                 result = event
     assert result is not None, "a run ends with a result"
+    if not args.json:
+        a, b = (list(map(shown, store.iter_events(session_id))) for session_id in (source, result.session_id))
+        for line in comparison_lines(a, b, compare_sessions(a, b)):
+            screen.line(line)
     return result

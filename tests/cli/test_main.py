@@ -425,7 +425,7 @@ class Sessions(CommandCase):
         self.command("run", "--script", self.script("It is cold."), "--cwd", str(PROJECT), "Is the tea ready?")
         code, out, _ = self.command("sessions", "diff", same, "newest")
         self.assertEqual(code, FAILED)
-        self.assertIn("step 1, text: The kettle boils. -> It is cold.", out)
+        self.assertIn("they part at step 1\n  step 1: B says It is cold. instead of The kettle boils.\n", out)
         code, out, _ = self.command("sessions", "diff", same, "newest", "--json")
         self.assertEqual((code, json.loads(out)["same"]), (FAILED, False))
         self.assertEqual(self.command("sessions", "diff", same, "newest", "--ignore-text")[0], OK)

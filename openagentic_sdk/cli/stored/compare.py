@@ -7,14 +7,16 @@ import asyncio
 import json
 import sys
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from ...errors import OptionsError
-from ...events import Event, ModelRequest
+from ...events import Event, ModelContext, ModelRequest, UserMessage
 from ...runtime.masking import known_here, mask_value, shown
 from ...sessions.base import SessionStore
-from ...sessions.folds.compare import Thresholds, compare_sessions
+from ...sessions.folds.compare import Difference, SessionDiff, Thresholds, compare_sessions
 from ...sessions.folds.explain import StepExplanation, explain_step
+from ...sessions.folds.metrics import run_metrics
 from ...sessions.follow import follow
 from ...text import on_one_line
 from ..exits import FAILED, OK
@@ -61,17 +63,83 @@ def _diff(store: SessionStore, args: argparse.Namespace) -> int:
         raise OptionsError("say either two sessions to compare, or one and --files for what it changed in files")
     if args.files:
         return show_file_changes(store, find_session(store, args.a), as_json=args.json, screen=Screen(sys.stdout))
-    a, b = (map(shown, store.iter_events(find_session(store, text))) for text in (args.a, args.b))
+    a, b = (list(map(shown, store.iter_events(find_session(store, text)))) for text in (args.a, args.b))
     found = compare_sessions(a, b, Thresholds(args.tokens, args.cost, args.time, args.ignore_text))
     screen = Screen(sys.stdout)
-    if args.json:
-        screen.line(json.dumps(found.to_dict()))
-    for difference in () if args.json else found.differences:
-        where = f"step {difference.step}" if difference.step is not None else "at the end"
-        screen.line(f"{where}, {difference.kind}: {_value(difference.a)} -> {_value(difference.b)}")
-    if found.same and not args.json:
-        screen.line("no difference")
+    for line in [json.dumps(found.to_dict())] if args.json else comparison_lines(a, b, found):
+        screen.line(line)
     return OK if found.same else FAILED
+
+
+def comparison_lines(a: Sequence[Event], b: Sequence[Event], found: SessionDiff) -> list[str]:
+    """Two sessions in sentences: under what else B ran, where they part, in what, and what each cost."""
+    if found.same:
+        return ["no difference"]
+    first = next((difference.step for difference in found.differences if difference.step is not None), None)
+    until = "they do the same in every step" if first is None else f"they part at step {first}"
+    same = f", and do the same in the {first - 1} before" if first is not None and first > 1 else ""
+    changed = _conditions(a, b)
+    return [
+        *([f"B ran with {' and '.join(changed)}"] if changed else []),
+        until + same,
+        *(f"  {_sentence(difference)}" for difference in found.differences),
+        f"A: {_figures(a)}",
+        f"B: {_figures(b)}",
+    ]
+
+
+def _conditions(a: Sequence[Event], b: Sequence[Event]) -> list[str]:
+    contexts = [[event for event in side if isinstance(event, ModelContext)] for side in (a, b)]
+    if not all(contexts):
+        return []
+    one, other = contexts[0][-1], contexts[1][-1]
+    tools = [{str(spec["function"]["name"]) for spec in each.tools} for each in (one, other)]
+    prompts = [
+        [event.text for event in side if isinstance(event, UserMessage) and event.origin == "user"] for side in (a, b)
+    ]
+    return [
+        *(
+            [f"model {on_one_line(other.model)} instead of {on_one_line(one.model)}"]
+            if one.model != other.model
+            else []
+        ),
+        *(["another system prompt"] if one.system_prompt != other.system_prompt else []),
+        *(["other prompts"] if prompts[0] != prompts[1] else []),
+        *([f"the tools {_names(tools[1] - tools[0])} too"] if tools[1] - tools[0] else []),
+        *([f"without the tools {_names(tools[0] - tools[1])}"] if tools[0] - tools[1] else []),
+    ]
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(on_one_line(name) for name in sorted(names))
+
+
+_SENTENCES = {
+    "tool_added": "step {step}: B also calls {b}",
+    "tool_missing": "step {step}: B does not call {a}",
+    "tools_reordered": "step {step}: B calls the same tools in another order, {b} instead of {a}",
+    "arguments": "step {step}: B calls it with other arguments, {b} instead of {a}",
+    "outcome": "step {step}: the call ends with {b} instead of {a}",
+    "text": "step {step}: B says {b} instead of {a}",
+    "step_added": "step {step} is only in B: {b}",
+    "step_missing": "step {step} is only in A: {a}",
+    "stop_reason": "B ends with {b} instead of {a}",
+    "tokens": "B takes {b} tokens instead of {a}",
+    "cost": "B costs ${b} instead of ${a}",
+    "time": "B's model takes {b} s instead of {a}",
+}
+
+
+def _sentence(difference: Difference) -> str:
+    form = _SENTENCES.get(difference.kind, "step {step}, {kind}: {b} instead of {a}")
+    return form.format(step=difference.step, kind=difference.kind, a=_value(difference.a), b=_value(difference.b))
+
+
+def _figures(events: Sequence[Event]) -> str:
+    figures = run_metrics(events)
+    cost = "cost unknown" if figures.cost_usd is None else f"${figures.cost_usd:.4f}"
+    tokens = f"{figures.input_tokens:,} + {figures.output_tokens:,} tokens" if figures.usage else "tokens unknown"
+    return f"{figures.steps} steps, {figures.tool_calls} calls, {tokens}, {cost}"
 
 
 def _value(value: object) -> str:
