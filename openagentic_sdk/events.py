@@ -542,8 +542,8 @@ class SubagentFinished(Event):
 
 @frozen
 class McpServerChanged(Event):
-    """An MCP server of this run: `state` is `started`, `restarted`, `changed` (its tools are other ones), `late` (the run
-    goes on without it, it may still come), `failed` or `lost` (it ended).
+    """An MCP server of this run: `state` is `started`, `restarted`, `changed` (its tools are other ones), `failed` (it
+    cannot be used, or has not come yet, as `error_message` says), `lost` (it ended) or `pending` (nobody agreed to it yet).
 
     `transport` is `stdio`, `http`, `sse` or `tools` (of this process), `protocol_version` what both sides speak, `server`
     what the server says of itself. `tools` are those that are offered, `{"name", "tool", "sha256"}`: the name that the

@@ -44,7 +44,7 @@ from ..frozen import mutable
 from ..media import describe_attachment
 from ..patterns import regex
 from ..runtime.masking import known_here, shown
-from ..sessions.folds.notes import note_of
+from ..sessions.folds.notes import note_of, progress_words
 from ..sessions.folds.streamed import Piece, Streamed
 from ..sessions.folds.summary import total_tokens
 from ..text import on_one_line
@@ -207,8 +207,7 @@ class EditorView:
     def _meanwhile(self, event: ToolProgress | FileKept, call: Call) -> list[Json]:
         """What is shown of a call while it runs: how far it is, or the text of the file that it replaces."""
         if isinstance(event, ToolProgress):
-            far = f"{event.progress:g}" + (f" of {event.total:g}" if event.total is not None else "")
-            return [content(f"{far} {on_one_line(event.message, 300)}".rstrip())]
+            return [content(progress_words(event))]
         known = [block for block in call.content if block["type"] == "diff" and block["oldText"] is None]
         data = self.read_blob(event.sha256) if known and event.sha256 is not None else None
         if data is None or len(data) > MAX_OLD_BYTES:

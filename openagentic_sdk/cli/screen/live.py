@@ -25,6 +25,7 @@ from ...events import (
     Result,
     SystemInit,
     TodoUpdated,
+    ToolProgress,
     ToolResult,
     ToolStarted,
     ToolUse,
@@ -33,7 +34,7 @@ from ...events import (
 )
 from ...frozen import mutable
 from ...runtime.masking import shown
-from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input
+from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
 from ...sessions.folds.usage import normalize_usage
 from ...text import on_one_line, printable
 from .diffs import shown_diff
@@ -234,6 +235,11 @@ class LivePrinter(EventPrinter):
 
     # --- what goes on ------------------------------------------------------------------------------------------------
 
+    def _on_progress(self, event: ToolProgress) -> None:
+        call = self._running.get(event.tool_use_id)
+        if call is not None:
+            call.doing = progress_words(event)
+
     def _phase(self, phase: str) -> None:
         if self._status is not None:
             self._status.phase = phase
@@ -270,7 +276,8 @@ class LivePrinter(EventPrinter):
         for call in self._running.values():
             about = describe_input(call.use.name, call.use.input, self._cwd)
             what = f"{styled('●', 'cyan')} {styled(on_one_line(call.use.name), 'bold')} {about}"
-            inner = f" · {call.calls} calls · {call.doing}" if call.calls else ""
+            inner = f" · {call.calls} calls" if call.calls else ""
+            inner += f" · {call.doing}" if call.doing else ""
             rows.append(f"{what}{styled(f'{inner} · {seconds(self._now() - call.began)}', 'dim')}")
         rows += self._todo_rows(status.todos)
         tokens = f"{status.input_tokens:,} + {status.output_tokens:,} tokens"
@@ -386,6 +393,7 @@ _ACTS: dict[str, Callable[[LivePrinter, Any], None]] = {
     ModelResponse.type: LivePrinter._on_response,
     ModelRetry.type: LivePrinter._on_retry,
     ReasoningDelta.type: LivePrinter._on_reasoning,
+    ToolProgress.type: LivePrinter._on_progress,
     ToolStarted.type: LivePrinter._call_begins,
     ToolResult.type: LivePrinter._call_ends,
     TodoUpdated.type: LivePrinter._on_todos,

@@ -27,12 +27,13 @@ from ...events import (
     SystemNotice,
     TextCommandFinished,
     TextCommandStarted,
+    ToolProgress,
 )
 from ...text import on_one_line
 
 _MAX_ARGUMENT_CHARS = 100
 MAX_ERROR_CHARS = 300
-_MCP_STATES = {"late": "has not come yet", "failed": "cannot be used", "lost": "has ended"}
+_MCP_STATES = {"failed": "cannot be used", "lost": "has ended"}
 # The argument that says most about a call, per tool; of other tools, the first text.
 _TELLING = {
     "Bash": "command",
@@ -71,6 +72,12 @@ def _in_short(value: Any) -> str:
     return json.dumps(value)
 
 
+def progress_words(event: ToolProgress) -> str:
+    """How far a call has come, on one line: `3 of 10 counting`."""
+    far = f"{event.progress:g}" + (f" of {event.total:g}" if event.total is not None else "")
+    return f"{far} {on_one_line(event.message, MAX_ERROR_CHARS)}".rstrip()
+
+
 def note_of(event: Event) -> tuple[str, str] | None:
     """What a reader is told beside the conversation, on one line, and its style; None for kinds that say nothing there."""
     match event:
@@ -97,7 +104,7 @@ def note_of(event: Event) -> tuple[str, str] | None:
         case HookEvent() if event.action == "block" or event.error_message:
             what = on_one_line(event.error_message or str(event.details.get("block_reason") or "blocked"))
             return f"hook {on_one_line(event.name)} at {on_one_line(event.hook_point)}: {what}", "yellow"
-        case McpServerChanged() if event.state in ("late", "failed", "lost"):
+        case McpServerChanged() if event.state in _MCP_STATES:
             why = f": {on_one_line(event.error_message, MAX_ERROR_CHARS)}" if event.error_message else ""
             return f"MCP server {on_one_line(event.name)} {_MCP_STATES[event.state]}{why}", "yellow"
         case SystemNotice():
