@@ -24,8 +24,8 @@ from .sessions.folds.metrics import RunMetrics, run_metrics
 class RunResult:
     """What came of a run. `events` are all events that were shown but deltas, those of subagents included.
 
-    `stop_reason`, `usage`, `cost_usd` and the error fields are those of the `result` event, see `events.Result`. `metrics`
-    are the figures of this run alone, subagents included.
+    `stop_reason`, `usage`, `cost_usd`, `cached_share` and the error fields are those of the `result` event, see
+    `events.Result`. `metrics` are the figures of this run alone, subagents included.
     """
 
     final_text: str
@@ -40,6 +40,7 @@ class RunResult:
     error_message: str | None = None
     structured_output: Any = None
     metrics: RunMetrics = field(default_factory=RunMetrics)
+    cached_share: float | None = None
 
     def __repr__(self) -> str:
         """One short line per field: long texts are cut, events are counted."""
@@ -103,6 +104,7 @@ async def run(*, prompt: Prompt, options: OpenAgenticOptions) -> RunResult:
         error_message=result.error_message,
         structured_output=result.structured_output,
         metrics=run_metrics(events),
+        cached_share=result.cached_share,
     )
 
 

@@ -90,7 +90,8 @@ class Result(Event):
 
     `stop_reason` is `end`, `max_steps`, `timeout`, `budget`, `interrupted`, `error`, `waiting` or `blocked:<hook point>`.
     `usage` and `cost_usd` are what the session has spent so far, subagents included; `cost_usd` is None when a price is
-    unknown. `steps` counts the model calls of this run. `saved` is False when events of this run could not be stored.
+    unknown. `cached_share` is how much of all prompts came from the vendor's cache, 0 to 1, None when unknown. `steps`
+    counts the model calls of this run. `saved` is False when events of this run could not be stored.
     """
 
     type: ClassVar[str] = "result"
@@ -105,6 +106,7 @@ class Result(Event):
     error_message: str | None = None
     structured_output: Any = None
     saved: bool = True
+    cached_share: float | None = None
 
 
 # --- what people say -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
 from ..events import CommandExpanded, FilesRestoring, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
+from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
 from ..tools.base import REPEATABLE
@@ -372,4 +373,5 @@ def _result(run: Run, ending: RunStopped) -> Result:
         error_message=ending.message or None,
         structured_output=run.answer.value if ending.reason == "end" else None,
         saved=run.recorder.saved,
+        cached_share=cached_share(view.usage),
     )

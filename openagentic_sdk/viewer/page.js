@@ -33,7 +33,11 @@ function lineOf(event) {
 }
 
 function usageText(usage) {
-  return usage ? `${usage.input_tokens} + ${usage.output_tokens} tokens` : "";
+  return usage ? `${usage.input_tokens} + ${usage.output_tokens} tokens, ${cachedText(usage)}` : "";
+}
+
+function cachedText({ input_tokens: all, cached_input_tokens: cached }) {
+  return `${all ? ((100 * (cached ?? 0)) / all).toFixed(0) : 0} % cached`;
 }
 
 function isError(event) {
@@ -264,7 +268,11 @@ function take(events) {
   const cost = state.curves.at(-1)?.cost ?? 0;
   const facts = [
     `${responses.length} model calls`,
-    `${sum("input_tokens")} + ${sum("output_tokens")} tokens`,
+    usageText({
+      input_tokens: sum("input_tokens"),
+      output_tokens: sum("output_tokens"),
+      cached_input_tokens: sum("cached_input_tokens"),
+    }),
     cost ? `$${cost.toFixed(4)}` : "cost unknown",
     `${bounds().length.toFixed(1)} s`,
   ];

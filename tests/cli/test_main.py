@@ -439,6 +439,17 @@ class Sessions(CommandCase):
         data = json.loads(self.command("sessions", "explain", "--json")[1])
         self.assertEqual(data["step"], 1)
 
+    def test_cost_says_who_spent_what_and_how_much_of_it_was_cached(self) -> None:
+        usage = {"input_tokens": 1000, "cached_input_tokens": 900, "output_tokens": 5}
+        script = self.script({"text": "The kettle boils.", "usage": usage})
+        self.command("run", "--script", script, "--cwd", str(PROJECT), "--resume", self.session_id, "And now?")
+        code, out, _ = self.command("sessions", "cost", self.session_id)
+        self.assertEqual(code, OK, out)
+        whole = json.loads(self.command("sessions", "cost", self.session_id, "--json")[1])
+        self.assertIn(f"{whole['cached_share']:.1%} of the prompts cached", out)
+        self.assertEqual(whole["by"][0]["usage"], whole["usage"])
+        self.assertEqual((whole["usage"]["cached_input_tokens"], whole["misses"]), (900, []))
+
     def test_tail_prints_the_newest_events(self) -> None:
         code, out, _ = self.command("sessions", "tail", "-n", "2")
         self.assertEqual((code, out.splitlines()[0]), (OK, "The kettle boils."))

@@ -3,13 +3,14 @@
 import unittest
 from dataclasses import replace
 
-from openagentic_sdk.api import run
+from openagentic_sdk.api import compact_session, run
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.events import ModelContext
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
-from openagentic_sdk.sessions.folds.explain import explain_step
+from openagentic_sdk.sessions.folds.explain import explain_step, find_misses
 
-from .support import options_for
+from .support import echo, options_for
 
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
 
@@ -45,7 +46,37 @@ class ExplainTest(unittest.IsolatedAsyncioTestCase):
         again = replace(options, resume=first.session_id, model="scripted-2", system_prompt="Another.")
         await run(prompt="more", options=again)
         events = options.session_store.read_events(first.session_id)
-        self.assertEqual(explain_step(events, 2).prefix.reason, "the model changed from scripted-1 to scripted-2")
+        prefix = explain_step(events, 2).prefix
+        context = [event for event in events if isinstance(event, ModelContext)][-1]
+        why = f"model scripted-1 became scripted-2; another system prompt (event {context.seq})"
+        self.assertEqual((prefix.reason, prefix.seq, prefix.same_bytes), (why, context.seq, 0))
+
+    async def test_every_request_that_missed_the_cache_names_its_bytes_and_its_event(self):
+        spoken = [{"text": "Look.", "tool_calls": [ECHO]}, "Done.", "Summary.", "two", "three"]
+        options = options_for(spoken)
+        first = await run(prompt="hi", options=options)
+        again = replace(options, resume=first.session_id)
+        await compact_session(options=again)
+        await run(prompt="more", options=again)
+        await run(prompt="more", options=replace(again, tools=[echo]))
+        events = options.session_store.read_events(first.session_id)
+        kinds = {event.seq: event.type for event in events}
+        missed = [(request.step, report) for request, report in find_misses(events)]
+        self.assertEqual(
+            [(step, kinds[report.seq], report.kept_messages) for step, report in missed],
+            [(3, "session.compacted", 1), (4, "model.context", 0)],
+        )
+        self.assertIn("tools: -fail", missed[1][1].reason)
+        for _, report in missed:
+            self.assertLess(0, report.same_bytes)
+            self.assertLess(report.same_bytes, report.previous_bytes)
+
+    async def test_what_the_endpoint_had_in_its_cache_is_told_with_the_time_between(self):
+        usage = {"input_tokens": 1200, "cached_input_tokens": 900, "output_tokens": 3}
+        step = await self.explained(2, [{"text": "Look.", "tool_calls": [ECHO]}, {"text": "Done.", "usage": usage}])
+        self.assertEqual((step.prefix.cached_tokens, step.prefix.input_tokens), (900, 1200))
+        self.assertEqual(step.prefix.same_bytes, step.prefix.previous_bytes)
+        self.assertGreaterEqual(step.prefix.after_s, 0)
 
     async def test_a_step_that_is_not_there_is_refused(self):
         with self.assertRaisesRegex(OptionsError, "its steps are 1 to 1"):

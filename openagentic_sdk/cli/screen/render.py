@@ -29,7 +29,7 @@ from ...events import (
 from ...media import describe_attachment
 from ...runtime.masking import known_here, shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
-from ...sessions.folds.usage import normalize_usage
+from ...sessions.folds.usage import cached_share, normalize_usage
 from ...text import on_one_line, printable
 from .terminal import Screen
 
@@ -201,6 +201,8 @@ def closing_line(event: Result) -> str:
     tokens = normalize_usage(event.usage)
     known = f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens" if tokens else "tokens unknown"
     parts.append("no tokens" if event.usage == {} else known)
+    if share := cached_share(event.usage):
+        parts.append(f"{share:.0%} cached")
     parts.append("cost unknown" if event.cost_usd is None else f"${event.cost_usd:.4f}")
     if event.duration_s is not None:
         parts.append(seconds(event.duration_s))

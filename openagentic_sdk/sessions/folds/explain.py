@@ -1,19 +1,33 @@
 """Say what one request was made of: which event, file, skill or hook put each part there, and what of it was cached.
 
-A provider's cache holds a prefix: a request that begins with all of the request before it is cheap. `broke_at` is the first
-message where that is not so.
+A provider's cache holds a prefix, in the order tools, system prompt, messages: a request that begins with all of the request
+before it is cheap. `broke_at` is the first message where that is not so. Bytes are counted in that order over the canonical
+JSON of the tools and of each message; a tool that its vendor is told of where it was found stands in none of them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ...errors import OptionsError
-from ...events import Event, ModelContext, ModelRequest
+from ...events import (
+    ContextCleared,
+    Event,
+    ModelContext,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    SessionCompacted,
+    SessionRewound,
+    SystemInit,
+)
 from ...frozen import frozen
 from ..rebuild import Conversation, Origin
+from ..request import canonical_json
 from .audit import RebuiltRequest, rebuild_requests
+from .usage import normalize_usage
 
 _PREVIEW_CHARS = 100
 
@@ -43,15 +57,24 @@ class MessagePart:
 
 @frozen
 class PrefixReport:
-    """How the request continues the one before: `kept_messages` are the same, `broke_at` is the first that is not.
+    """How a request continues the one before: `kept_messages` are the same, `broke_at` is the first that is not.
 
-    `reason` says why it broke; None when the whole request before is a prefix of this one, or when there was none.
+    `reason` says why it broke, `seq` is the event that did it; both are None when the whole request before is a prefix of
+    this one, or when there was none. Of the `previous_bytes` of that request, `same_bytes` stand at the beginning of this
+    one: what is behind them was in no cache. `cached_tokens` of the `input_tokens` are what the endpoint says that it had,
+    None when it says nothing, `after_s` seconds after the request before.
     """
 
     kept_messages: int
     previous_messages: int
     broke_at: int | None = None
     reason: str | None = None
+    seq: int | None = None
+    same_bytes: int = 0
+    previous_bytes: int = 0
+    cached_tokens: int | None = None
+    input_tokens: int | None = None
+    after_s: float | None = None
 
 
 @frozen
@@ -133,35 +156,88 @@ def _clip(text: str) -> str:
     return line if len(line) <= _PREVIEW_CHARS else f"{line[: _PREVIEW_CHARS - 3]}..."
 
 
+def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:
+    """The requests of a log that do not begin with the one before, those for a summary included."""
+    events = list(events)
+    apart = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose != "turn"}
+    previous: RebuiltRequest | None = None
+    for request in rebuild_requests(events):
+        if previous is not None and not _continues(previous, request):
+            yield request, _prefix(previous, request, events)
+        previous = previous if request.seq in apart else request
+
+
+def _continues(previous: RebuiltRequest, request: RebuiltRequest) -> bool:
+    leads_alike = previous.model == request.model and _lead(previous) == _lead(request)
+    return leads_alike and _same(previous.messages, request.messages) == len(previous.messages)
+
+
+def _lead(request: RebuiltRequest) -> list[Mapping[str, Any]]:
+    """What stands in front of all messages."""
+    return [tool for tool in request.tools if not tool.get("defer_loading")]
+
+
 def _prefix(previous: RebuiltRequest | None, request: RebuiltRequest, events: Sequence[Event]) -> PrefixReport:
+    answer = next((e for e in events if isinstance(e, ModelResponse) and (e.seq or 0) > request.seq), None)
+    tokens = normalize_usage(answer.usage) if answer is not None else None
+    cached, asked = (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
     if previous is None:
-        return PrefixReport(0, 0)
-    kept = 0
-    for before, now in zip(previous.messages, request.messages, strict=False):
-        if before != now:
-            break
-        kept += 1
-    count = len(previous.messages)
-    if previous.model != request.model:
-        return PrefixReport(0, count, 0, f"the model changed from {previous.model} to {request.model}")
-    if previous.tools != request.tools:
-        return PrefixReport(0, count, 0, "the tools changed")
-    if kept == count:
-        return PrefixReport(kept, count)
-    return PrefixReport(kept, count, kept, _reason(previous, request, events, kept))
+        return PrefixReport(0, 0, cached_tokens=cached, input_tokens=asked)
+    before, now = ([_lead(each), *each.messages] for each in (previous, request))
+    same = _same(before, now) if previous.model == request.model else 0
+    lines = [canonical_json(each) for each in before]
+    same_bytes, whole = sum(map(len, lines[:same])), sum(map(len, lines))
+    if previous.model == request.model and same < min(len(before), len(now)):
+        same_bytes += _same(lines[same], canonical_json(now[same]))
+    is_broken = same < len(before)
+    seq, reason = _break(previous, request, events) if is_broken else (None, None)
+    sent = {event.seq: event.ts or 0.0 for event in events if isinstance(event, ModelRequest)}
+    return PrefixReport(
+        max(same - 1, 0),
+        len(previous.messages),
+        max(same - 1, 0) if is_broken else None,
+        reason,
+        seq,
+        same_bytes,
+        whole,
+        cached,
+        asked,
+        round(sent[request.seq] - sent[previous.seq], 3),
+    )
 
 
-def _reason(previous: RebuiltRequest, request: RebuiltRequest, events: Sequence[Event], kept: int) -> str:
-    between = [event for event in events if previous.seq < (event.seq or 0) < request.seq]
-    words = {
-        "session.compacted": "the conversation was summarised",
-        "session.rewound": "the session was rewound",
-        "system.init": "another run began, with a shorter history or another provider",
-        "skill.activated": "a skill became active",
-        "skill.deactivated": "a skill was deactivated",
-    }
-    if kept == 0 and request.messages and request.messages[0].get("role") == "system":
-        changed = [f"{words[e.type]} (seq {e.seq})" for e in between if e.type.startswith("skill.") and e.type in words]
-        return "the system prompt changed" + (f": {', '.join(changed)}" if changed else "")
-    known = [f"{words[event.type]} (seq {event.seq})" for event in between if event.type in words]
-    return "; ".join(known) or f"message {kept} is another one: a hook or the request before was rewritten"
+def _same(before: Sequence[Any], now: Sequence[Any]) -> int:
+    """How many of the first are the same in both."""
+    different = (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a is not b and a != b)
+    return next(different, min(len(before), len(now)))
+
+
+def _break(previous: RebuiltRequest, request: RebuiltRequest, events: Sequence[Event]) -> tuple[int, str]:
+    """The event that broke the prefix, and in words all that did."""
+    found = [
+        (event.seq or 0, words)
+        for event in events
+        if previous.seq <= (event.seq or 0) <= request.seq and (words := _what_it_broke(event))
+    ]
+    if not found:
+        return request.seq, "the request before was rewritten, or this log is of an older version"
+    return found[0][0], "; ".join(f"{words} (event {seq})" for seq, words in found)
+
+
+def _what_it_broke(event: Event) -> str | None:
+    match event:
+        case ModelContext():
+            return event.cause or "another model, system prompt or tools"
+        case SessionCompacted():
+            return "the conversation was summarised"
+        case ContextCleared():
+            return "outputs of calls were cleared"
+        case SessionRewound():
+            return "the session was rewound"
+        case SystemInit() if event.messages_from_seq is not None:
+            return "the run began with a shorter history"
+        case ModelRetry() if event.control is not None:
+            return f"the endpoint wants reasoning left out: {event.control}"
+        case ModelRequest() if event.messages is not None:
+            return "a hook rewrote the messages" if event.purpose == "turn" else "a summary was asked for by itself"
+    return None

@@ -95,6 +95,14 @@ def add_usage(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Usage
     return {name: one.get(name, 0) + other.get(name, 0) for name in names}
 
 
+def cached_share(usage: Mapping[str, Any] | None) -> float | None:
+    """How much of the prompts the vendor had in its cache, from 0 to 1; None when no prompt's size is known."""
+    tokens = normalize_usage(usage)
+    if tokens is None or not tokens["input_tokens"]:
+        return None
+    return round(tokens["cached_input_tokens"] / tokens["input_tokens"], 4)
+
+
 def usage(events: Iterable[Event]) -> Usage | None:
     """What a session has spent, its subagents included; None when no endpoint said anything."""
     total: Usage | None = None
