@@ -147,7 +147,7 @@ def end_session(
     """
     with store.open_writer(session_id) as writer:
         view, _ = load_view(store, session_id, seal=seal)
-        if store.read_summary(session_id).state not in ("running", *(["waiting"] if also_parked else [])):
+        if store.kept_summary(session_id).state not in ("running", *(["waiting"] if also_parked else [])):
             return view, False
         children = filter(view.is_ours, view.open_subagents.values())
         ends: list[Event] = [end_abandoned(store, child, seal, also_parked=also_parked) for child in children]

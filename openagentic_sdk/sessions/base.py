@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, ClassVar
@@ -44,6 +45,7 @@ from .seal import Seal
 from .waiting import Waiting
 
 MAX_ID_CHARS = 200
+_MOST_SUBAGENTS = 100
 _DIGEST = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
@@ -165,7 +167,7 @@ class SessionStore(Waiting, ABC):
 
     def last_seq(self, session_id: str) -> int:
         """The `seq` of the log's last event, 0 for an empty log. Raises `SessionNotFoundError`."""
-        return self.read_summary(session_id).events
+        return self.kept_summary(session_id).events
 
     def read_kept_view(self, session_id: str) -> tuple[KeptView | None, Iterator[Event]]:
         """What a run kept of its view behind the last compaction, and the events behind that; None, and all events, when
@@ -174,23 +176,17 @@ class SessionStore(Waiting, ABC):
         found = open_view(self.seal, session_id, self.read_checkpoint(session_id))
         if found is not None:
             place, kept = found
-            if place.get("event") == self._digest_of_event(session_id, place["seq"]):
+            if place.get("event") == _digest_of_event(self, session_id, place["seq"]):
                 return kept, self.iter_events(session_id, after_seq=place["seq"])
         return None, self.iter_events(session_id)
 
     def keep_view(self, session_id: str, kept: KeptView) -> None:
         """Keep a view for the next resume. What cannot be kept is left out: it is a cache."""
         with suppress(SessionError):
-            place = {"seq": kept.horizon, "event": self._digest_of_event(session_id, kept.horizon)}
+            place = {"seq": kept.horizon, "event": _digest_of_event(self, session_id, kept.horizon)}
             data = seal_view(self.seal, session_id, place, kept)
             if data is not None:
                 self.keep_checkpoint(session_id, data)
-
-    def _digest_of_event(self, session_id: str, seq: int) -> str | None:
-        """What tells the log up to an event from another log: the digest of that event, whose place and time are its own."""
-        for event in self.iter_events(session_id, after_seq=seq - 1, limit=1):
-            return json_sha256(dumps_stored(event))
-        return None
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
         """Keep these bytes beside the log in the place of earlier ones: a cache that goes with the session and that no copy,
@@ -230,8 +226,18 @@ class SessionStore(Waiting, ABC):
     # --- lists, derived ----------------------------------------------------------------------------------------------
 
     def read_summary(self, session_id: str) -> SessionSummary:
-        """The session's row. A store that keeps summaries in its appends returns the kept one and folds only a stale one."""
+        """The session's row."""
+        return as_shown(self, self.kept_summary(session_id))
+
+    def kept_summary(self, session_id: str) -> SessionSummary:
+        """What `fold_summary` gives. A store that keeps summaries in its appends returns the kept one and folds only a stale
+        one.
+        """
         return self.fold_summary(session_id)
+
+    def is_held(self, session_id: str) -> bool | None:
+        """Whether somebody living writes to the session; None when the store cannot tell. Raises `SessionNotFoundError`."""
+        return None
 
     def fold_summary(self, session_id: str) -> SessionSummary:
         """The session's row, from its whole log."""
@@ -314,14 +320,12 @@ class SessionStore(Waiting, ABC):
         named: dict[str, None] = {}
         for event in self.iter_events(session_id):
             named.update(dict.fromkeys(_DIGEST.findall(dumps_event(event))))
-        return [digest for digest in named if self._has_blob(session_id, digest)]
-
-    def _has_blob(self, session_id: str, sha256: str) -> bool:
-        try:
-            self.read_blob(session_id, sha256)
-        except StorageError:
-            return False
-        return True
+        found: list[str] = []
+        for digest in named:
+            with suppress(StorageError):
+                self.read_blob(session_id, digest)
+                found.append(digest)
+        return found
 
     def import_session(
         self,
@@ -379,6 +383,38 @@ class SessionStore(Waiting, ABC):
 
     def close(self) -> None:
         """Let go of connections and handles; the store can be opened again."""
+
+
+def as_shown(store: SessionStore, row: SessionSummary) -> SessionSummary:
+    """A session's row as lists show it: with its subagents' questions, and not `running` when nobody runs it."""
+    if row.state not in ("running", "waiting"):
+        return row
+    questions = dict.fromkeys(row.open_questions)
+    seen, waiting = {row.id}, [(row, name) for name in row.subagents]
+    while waiting and len(seen) < _MOST_SUBAGENTS:
+        parent, name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        with suppress(SessionError, InvalidEventError):
+            child = store.kept_summary(name)
+            # A log may come from anywhere and name anything.
+            if child.is_child and child.parent == parent.id and child.tenant == row.tenant:
+                questions.update(dict.fromkeys(child.open_questions))
+                waiting += [(child, inner) for inner in child.subagents]
+    state = row.state
+    if questions:
+        state = "waiting"
+    elif state == "running" and store.is_held(row.id) is False:
+        state = "stopped"
+    return replace(row, state=state, open_questions=tuple(questions))
+
+
+def _digest_of_event(store: SessionStore, session_id: str, seq: int) -> str | None:
+    """What tells the log up to an event from another log: the digest of that event, whose place and time are its own."""
+    for event in store.iter_events(session_id, after_seq=seq - 1, limit=1):
+        return json_sha256(dumps_stored(event))
+    return None
 
 
 def stamp_events(events: Iterable[Event], *, first_seq: int, now: float) -> list[Event]:

@@ -106,8 +106,11 @@ class MemorySessionStore(SessionStore):
         with self._guard:
             return sorted(self._sessions, key=lambda name: self._sessions[name].updated, reverse=True)
 
-    def read_summary(self, session_id: str) -> SessionSummary:
+    def kept_summary(self, session_id: str) -> SessionSummary:
         return self._session(session_id).summary
+
+    def is_held(self, session_id: str) -> bool:
+        return self._session(session_id).held
 
     def session_exists(self, session_id: str) -> bool:
         return session_id in self._sessions

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 PAGE_EVENTS = 256
 DURABILITIES = ("flush", "barrier", "fsync")
 _UPDATED = LAST_EVENT.format(column="updated")
-_ROW = f"SELECT key, epoch, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
+_ROW = f"SELECT key, epoch, held, id, created_at, metadata, summary, {LAST_SEQ}, {_UPDATED} FROM sessions"
 _POSITION = f"SELECT epoch, coalesce({LAST_SEQ}, 0), metadata FROM sessions WHERE key = ?"
 _INSERT = "INSERT INTO events (place, updated, data) VALUES (?, ?, ?)"
 # Only for the writer of this epoch, and only while its session is the newest: then nothing of its row has to change.
@@ -101,7 +101,7 @@ class SqliteSessionStore(SqliteWaiting):
     def open_writer(self, session_id: str) -> SessionWriter:
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
-            self._refuse_if_held(db, session_id, at)
+            self._refuse_if_held(at)
             return self._new_writer(db, session_id, at)
 
     def take_over(self, session_id: str) -> SessionWriter:
@@ -113,7 +113,7 @@ class SqliteSessionStore(SqliteWaiting):
     ) -> list[Event]:
         with self._file.transaction(session_id, durable=self._is_durable(events)) as db:
             at = self._position_in(db, session_id)
-            self._refuse_if_held(db, session_id, at)
+            self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
             return self._insert(db, at.key, at.head, events)[0]
 
@@ -133,14 +133,14 @@ class SqliteSessionStore(SqliteWaiting):
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
-            self._refuse_if_held(db, session_id, at)
+            self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
         if not self._file.is_memory:
             # Before the session goes: what it said must be known to be forgotten.
             self._index.forget(session_id)
         with self._file.transaction(session_id) as db:
             at = self._position_in(db, session_id)
-            self._refuse_if_held(db, session_id, at)
+            self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
             db.execute("DELETE FROM sessions WHERE key = ?", (at.key,))
 
@@ -300,7 +300,8 @@ class SqliteSessionStore(SqliteWaiting):
         row = db.execute(f"{_ROW} WHERE id = ?", (session_id,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, str(self.path))
-        return Position(row[0], row[1], row[3], row[4], read_head(*row[2:]))
+        key, epoch, held, *head = row
+        return Position(key, epoch, head[1], head[2], read_head(*head), holder="held" if held else "")
 
     def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         command = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place < ? ORDER BY place LIMIT ?"
@@ -327,14 +328,13 @@ class SqliteSessionStore(SqliteWaiting):
         command = f"{_ROW}{where} ORDER BY touched DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:
             rows = db.execute(command, (*values, -1 if limit is None else limit, offset)).fetchall()
-        return (read_head(*row[2:]) for row in rows)
+        return (read_head(*row[3:]) for row in rows)
 
     # --- the writer of a run -----------------------------------------------------------------------------------------
 
-    def _refuse_if_held(self, db: sqlite3.Connection, session_id: str, at: Position) -> None:
-        (held,) = db.execute("SELECT held FROM sessions WHERE key = ?", (at.key,)).fetchone()
-        if held and (holder := living_holder(self._lease_path(at.key, at.epoch))):
-            raise SessionLockedError(session_id, holder)
+    def _lock_of(self, at: Position) -> SessionLockedError | None:
+        holder = living_holder(self._lease_path(at.key, at.epoch)) if at.holder else None
+        return SessionLockedError(at.id, holder) if holder else None
 
     def _new_writer(self, db: sqlite3.Connection, session_id: str, at: Position) -> SessionWriter:
         with suppress(OSError):

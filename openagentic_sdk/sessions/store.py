@@ -55,7 +55,7 @@ from .log.folder import (
 )
 from .log.kept import SummaryBeside
 from .log.line import stamp_event
-from .log.lock import lock_holder, try_lock
+from .log.lock import is_locked, lock_holder, try_lock
 from .log.meta_file import Meta
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
 from .log.summary_file import SummaryFile
@@ -226,7 +226,11 @@ class FileSessionStore(SessionStore):
             (folder / SUMMARY_NAME).unlink(missing_ok=True)
             write_durably(self._disk, folder / META_NAME, meta.to_json(), sync=self.durability != "flush")
 
-    def read_summary(self, session_id: str) -> SessionSummary:
+    def is_held(self, session_id: str) -> bool:
+        with self._opened(session_id, self.session_dir(session_id) / LOG_NAME) as fd:
+            return is_locked(fd)
+
+    def kept_summary(self, session_id: str) -> SessionSummary:
         """The summary that is kept beside the log, with the events folded in that came since it was kept."""
         folder = self.session_dir(session_id)
         beside = SummaryBeside(self._disk, folder)

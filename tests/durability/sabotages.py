@@ -202,9 +202,9 @@ SABOTAGES = (
     ),
     Sabotage(
         "a checkpoint is believed whoever wrote it",
-        "sessions/log/checkpoint.py",
-        '            if not body or not self._seal.matches(digest.decode("ascii"), _PURPOSE, self._session_id, body):\n',
-        "            if not body:\n",
+        "sessions/checkpoint.py",
+        '        if not body or not seal.matches(digest.decode("ascii"), _PURPOSE, _name(session_id), body):\n',
+        "        if not body:\n",
         ("tests.durability.test_checkpoint.CheckpointTest",),
     ),
     Sabotage(

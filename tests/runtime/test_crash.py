@@ -256,7 +256,7 @@ class KilledSubagentTest(unittest.TestCase):
             self.assertTrue(os.WIFSIGNALED(killed))
             store = FileSessionStore(root)
             rows = store.list_session_summaries(include_children=True)
-            self.assertEqual([row.state for row in rows], ["running"] * 3)
+            self.assertEqual([row.state for row in rows], ["stopped"] * 3)
             self.live(root, ["Understood."], resume="s")
             rows = store.list_session_summaries(include_children=True)
             self.assertEqual([row.state for row in rows], ["idle"] * 3)

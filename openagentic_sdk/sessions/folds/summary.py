@@ -20,6 +20,7 @@ from ...events import (
     SessionForked,
     SessionMeta,
     SubagentFinished,
+    SubagentStarted,
     SystemInit,
     UserAnswer,
     UserMessage,
@@ -30,7 +31,7 @@ from ...text import is_plain
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
-SUMMARY_VERSION = 2
+SUMMARY_VERSION = 3
 MAX_TEXT_CHARS = 200
 # The key of a session's metadata that says whose it is.
 TENANT_KEY = "tenant"
@@ -45,7 +46,10 @@ LAST_TIME = 253402300799.0
 class SessionSummary:
     """One row of a list of sessions.
 
-    `state` is `idle`, `running`, `waiting` (a person is asked) or `failed`; a run whose process died still says `running`.
+    `state` is `idle`, `running`, `waiting` (a person is asked), `failed`, or `stopped`: by its log it runs, and nobody runs
+    it any more, so its process was killed and a resume goes on with it. The fold alone cannot know that and says `running`.
+    `open_questions` are those of the session and, where a store shows it, of its subagents; `subagents` are the sessions of
+    those that are at work or parked.
     `events` is the `seq` of the last event that is folded in. `updated` rises with every event, in epoch seconds.
     `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `tenant` is
     whose session it is, None without one. `cost_usd` is None when unknown. `error` says why a row could not be read;
@@ -70,6 +74,7 @@ class SessionSummary:
     tenant: str | None = None
     state: str = "idle"
     open_questions: tuple[str, ...] = ()
+    subagents: tuple[str, ...] = ()
     error: str | None = None
 
     @property
@@ -129,7 +134,7 @@ def counted(counters: Counters, events: Iterable[Event]) -> Counters:
     seq, updated, tokens, cost_usd = counters
     for event in events:
         seq, updated = event.seq or seq + 1, time_after(updated, event.ts)
-        if event.type in _SPENDING and isinstance(event, ModelResponse | SubagentFinished):
+        if isinstance(event, ModelResponse):
             tokens, cost_usd = spent_after(tokens, cost_usd, event)
     return seq, updated, tokens, cost_usd
 
@@ -173,7 +178,7 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
         text = values[name]
         if text and not text.isprintable():
             values[name] = plain_line(text)
-    for name in ("tags", "open_questions"):
+    for name in ("tags", "open_questions", "subagents"):
         values[name] = tuple(map(str, values[name]))
     summary = object.__new__(SessionSummary)
     summary.__dict__.update(values)
@@ -239,7 +244,7 @@ def total_tokens(usage: Mapping[str, Any] | None) -> int:
     return normal["input_tokens"] + normal["output_tokens"] if normal else 0
 
 
-_SPENDING = frozenset({ModelResponse.type, SubagentFinished.type})
+_SPENDING = frozenset({ModelResponse.type})
 # What changes more of a summary than its counters.
 _MOVING = frozenset(
     kind.type
@@ -251,6 +256,7 @@ _MOVING = frozenset(
         UserAnswer,
         ModelContext,
         ModelResponse,
+        SubagentStarted,
         SubagentFinished,
         SessionForked,
         SessionMeta,
@@ -268,7 +274,7 @@ def _apply(state: dict[str, Any], event: Event) -> None:
         case Result():
             state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
             if event.stop_reason != "waiting":
-                state["open_questions"] = ()
+                state["open_questions"] = state["subagents"] = ()
             if event.usage is not None:
                 # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
                 state["tokens"] = total_tokens(event.usage)
@@ -288,11 +294,18 @@ def _apply(state: dict[str, Any], event: Event) -> None:
                 state["state"] = "running"
         case ModelContext():
             state["model"] = event.model
-        case ModelResponse() | SubagentFinished():
+        case ModelResponse():
             state["tokens"], state["cost_usd"] = spent_after(state["tokens"], state["cost_usd"], event)
+        case SubagentStarted():
+            if event.child_session_id not in state["subagents"]:
+                state["subagents"] = (*state["subagents"], event.child_session_id)
+        case SubagentFinished():
+            state["tokens"], state["cost_usd"] = spent_after(state["tokens"], state["cost_usd"], event)
+            state["subagents"] = tuple(name for name in state["subagents"] if name != event.child_session_id)
         case SessionForked():
             # What was copied was paid for by the parent.
-            state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None, open_questions=())
+            state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
+            state.update(open_questions=(), subagents=())
         case SessionMeta():
             if event.title is not None:
                 state["title"] = plain_line(event.title) or None

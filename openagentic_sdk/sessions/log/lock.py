@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 # Windows locks byte ranges, and a locked byte cannot be read: lock one that no log ever reaches.
 _WINDOWS_LOCK_BYTE = 0x7FFF_FFFF
+_MOMENTS_S = (0.0002, 0.001, 0.003)
 
 if sys.platform == "win32":
     import msvcrt
@@ -23,6 +25,13 @@ if sys.platform == "win32":
         except PermissionError:
             return False
         return True
+
+    def is_locked(fd: int) -> bool:
+        """Whether another handle has the exclusive lock on an open file."""
+        is_free = try_lock(fd)
+        if is_free:
+            unlock(fd)
+        return not is_free
 
     def wait_for_lock(fd: int) -> None:
         """Take the exclusive lock, however long that takes: only for moments."""
@@ -42,11 +51,24 @@ else:
 
     def try_lock(fd: int) -> bool:
         """Take the exclusive lock on an open file. False when another handle has it."""
+        for moment_s in (*_MOMENTS_S, None):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                # Who only looks whether it is taken (`is_locked`) has it for a moment.
+                if moment_s is not None:
+                    time.sleep(moment_s)
+        return False
+
+    def is_locked(fd: int) -> bool:
+        """Whether another handle has the exclusive lock on an open file."""
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        return True
+            return True
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        return False
 
     def wait_for_lock(fd: int) -> None:
         """Take the exclusive lock, however long that takes: only for moments."""

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ...clock import Clock
-from ...errors import InvalidEventError, LogCorruptError, SessionError, SessionNotFoundError
+from ...errors import InvalidEventError, LogCorruptError, SessionError, SessionLockedError, SessionNotFoundError
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
-from ..base import SessionStore, iter_pages
+from ..base import SessionStore, as_shown, iter_pages
 from ..folds.summary import SessionSummary, failed_summary, page_of, summary_matches
 from .log_state import Head
 
@@ -49,6 +49,10 @@ class DatabaseStore(SessionStore):
     @abstractmethod
     def _position(self, session_id: str) -> Position:
         """The session's row. Raises `SessionNotFoundError`."""
+
+    @abstractmethod
+    def _lock_of(self, at: Position) -> SessionLockedError | None:
+        """What refuses other writers of the session that stands there; None when no living one holds it."""
 
     @abstractmethod
     def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
@@ -93,10 +97,18 @@ class DatabaseStore(SessionStore):
             return True
         return True
 
+    def is_held(self, session_id: str) -> bool:
+        return self._lock_of(self._position(session_id)) is not None
+
+    def _refuse_if_held(self, at: Position) -> None:
+        locked = self._lock_of(at)
+        if locked is not None:
+            raise locked
+
     def last_seq(self, session_id: str) -> int:
         return self._position(session_id).head.last_seq
 
-    def read_summary(self, session_id: str) -> SessionSummary:
+    def kept_summary(self, session_id: str) -> SessionSummary:
         head = self._position(session_id).head
         if head.is_kept:
             return head.summary
@@ -124,10 +136,8 @@ class DatabaseStore(SessionStore):
 
     def _shown(self, head: Head) -> SessionSummary | None:
         """The row that a list shows; None when the session was deleted just now."""
-        if head.is_kept:
-            return head.summary
         try:
-            return self.read_summary(head.summary.id)
+            return as_shown(self, head.summary) if head.is_kept else self.read_summary(head.summary.id)
         except SessionNotFoundError:
             return None
         except (SessionError, InvalidEventError) as error:

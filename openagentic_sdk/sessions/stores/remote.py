@@ -153,16 +153,15 @@ class RemoteStore(DatabaseStore):
         now = self._position_on(db, at.id)
         return (now.key, now.epoch, now.holder) == (at.key, at.epoch + 1, holder)
 
-    def _refuse_if_held(self, at: Position) -> None:
-        """Raise when the holder may live: its lease runs, and it is no process of this host that died."""
+    def _lock_of(self, at: Position) -> SessionLockedError | None:
+        # A holder may live while its lease runs, unless it is a process of this host that died.
         if not at.holder or at.lease_left_s <= 0:
-            return
+            return None
         holder = self._server.holder
         if at.holder == holder.name:
-            if holder.holds(at.key, at.epoch):
-                raise SessionLockedError(at.id, "another run of this process")
-        elif not is_dead(at.holder):
-            raise SessionLockedError(at.id, at.holder.partition(" ")[2], at.lease_left_s)
+            is_ours = holder.holds(at.key, at.epoch)
+            return SessionLockedError(at.id, "another run of this process") if is_ours else None
+        return None if is_dead(at.holder) else SessionLockedError(at.id, at.holder.partition(" ")[2], at.lease_left_s)
 
     def _release(self, at: Position) -> None:
         """Make the session free, unless somebody else holds it by now."""

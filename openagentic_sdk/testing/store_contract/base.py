@@ -19,7 +19,7 @@ from ...events import (
     UnknownEvent,
     UserMessage,
 )
-from ...sessions.base import SessionStore
+from ...sessions.base import SessionStore, as_shown
 from ...sessions.folds.summary import fold_session_summary, start_summary
 from .processes import CRASHING_WRITER
 
@@ -74,10 +74,10 @@ class StoreTest(unittest.TestCase):
         return session_id
 
     def folded(self, session_id: str) -> Any:
-        """The summary as the law says it."""
+        """The row as the law says it."""
         known = self.store.read_metadata(session_id)
         start = start_summary(session_id, known["created_at"], known["metadata"])
-        return fold_session_summary(start, self.store.read_events(session_id))
+        return as_shown(self.store, fold_session_summary(start, self.store.read_events(session_id)))
 
     def row(self, session_id: str) -> Any:
         """The session's row in the list, which a single look-up must agree with."""

@@ -13,6 +13,8 @@ from ...events import (
     Result,
     SessionForked,
     SessionMeta,
+    SubagentFinished,
+    SubagentStarted,
     SystemInit,
     ToolResult,
     ToolUse,
@@ -99,7 +101,8 @@ class Listing(StoreTest):
                 ToolUse("c", "Bash", {"title": "stolen", "customTitle": "stolen"}),
             ],
         )
-        row = self.row(session_id)
+        with self.store.open_writer(session_id):
+            row = self.row(session_id)
         self.assertEqual((row.id, row.cwd, row.model, row.first_prompt), (session_id, "/w", "m1", "first prompt"))
         self.assertEqual((row.events, row.turns, row.tokens, row.cost_usd, row.state), (5, 1, 15, 0.5, "running"))
         self.assertIsNone(row.title)
@@ -109,6 +112,28 @@ class Listing(StoreTest):
             session_id, [UserAnswer("q", "yes"), SessionMeta(title="Mine"), Result("done", session_id, "end")]
         )
         self.assertEqual((self.row(session_id).state, self.row(session_id).title), ("idle", "Mine"))
+
+    def test_a_run_that_nobody_runs_any_more_is_stopped_and_questions_of_subagents_are_shown(self) -> None:
+        parent = self.store.create_session()
+        child = self.store.create_session(metadata={"parent_session_id": parent, "parent_tool_use_id": "c"})
+        grandchild = self.store.create_session(metadata={"parent_session_id": child, "parent_tool_use_id": "c"})
+        for session_id, started in ((parent, (child, "nobody")), (child, (grandchild, parent)), (grandchild, ())):
+            calls = [SubagentStarted("c", "a", name, "go") for name in started]
+            self.store.append_events(session_id, [SystemInit(session_id, "/w", "1"), *calls])
+        if self.store.is_held(parent) is None:
+            self.assertEqual(self.row(parent).state, "running")
+            return
+        with self.store.open_writer(child):
+            self.assertEqual([self.row(name).state for name in (parent, child)], ["stopped", "running"])
+        self.assertEqual([self.row(name).state for name in (parent, child, grandchild)], ["stopped"] * 3)
+        self.store.append_event(grandchild, UserQuestion("q", "may I?"))
+        for session_id in (parent, child, grandchild):
+            self.assertEqual((self.row(session_id).state, self.row(session_id).open_questions), ("waiting", ("q",)))
+        self.store.append_event(child, SubagentFinished("c", "a", grandchild, "end"))
+        self.assertEqual(self.row(parent).state, "stopped")
+        self.assertEqual(self.row(grandchild).state, "waiting")
+        self.store.append_event(parent, Result("done", parent, "end"))
+        self.assertEqual(self.row(parent).state, "idle")
 
     def test_the_time_of_the_last_write_rises_with_every_append(self) -> None:
         session_id = self.store.create_session()
