@@ -171,6 +171,13 @@ def grandchildren(server, message):
                 os._exit(0)
 
 
+def tells_when_listed(server, message):
+    if message.get("method") == "tools/list":
+        server.answer(message)
+        open(sys.argv[3], "w").close()
+        return True
+
+
 def asks_much(server, message):
     if message.get("method") == "tools/call":
         for number in range(200):
@@ -205,7 +212,7 @@ BAD = {
         bad.__name__: bad
         for bad in (
             *(banners, big_line, half_line, silence, silent_call, wrong_ids, duplicate_ids, many_tools, cursor_loop),
-            *(changing_tools, strange_tools, stderr_flood, grandchildren, asks_much, odd_results),
+            *(changing_tools, strange_tools, stderr_flood, grandchildren, asks_much, odd_results, tells_when_listed),
         )
     },
 }

@@ -1,0 +1,205 @@
+"""Names, rules and schemas of other people's tools, as tables."""
+
+from __future__ import annotations
+
+import json
+import unittest
+from typing import Any
+
+from openagentic_sdk.errors import ToolInputError
+from openagentic_sdk.mcp.definitions import read_definitions, read_schema, shown_name, tool_digest
+from openagentic_sdk.mcp.http_headers import encode_header_value, param_headers
+from openagentic_sdk.mcp.server_config import McpServer
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.tools.schema import validate
+
+SETTINGS = McpServer(command="x")
+LONG = "a_tool_with_a_name_that_is_longer_than_any_endpoint_takes_delete"
+
+
+def offered(*names: str, settings: McpServer = SETTINGS) -> dict[str, str]:
+    """The names shown, by the server's own."""
+    made, _ = read_definitions("srv", settings, [{"name": name, "inputSchema": {}} for name in names])
+    return {one.name: one.shown for one in made}
+
+
+class Names(unittest.TestCase):
+    def test_a_name_is_cut_and_numbered_so_that_every_endpoint_takes_it_and_no_two_are_equal(self) -> None:
+        shown = offered("get", "get.it", "get it", "a/b", "ä", LONG, LONG + "2", "_x")
+        self.assertEqual((shown["get"], shown["_x"], shown["a/b"]), ("mcp__srv__get", "mcp__srv___x", "mcp__srv__a_b"))
+        self.assertEqual(len(set(shown.values())), len(shown))
+        for name in shown.values():
+            self.assertRegex(name, r"\Amcp__srv__[A-Za-z0-9_-]+\Z")
+            self.assertLessEqual(len(name), 64)
+        # Both that would have been called the same have their digest; alone, each has its plain name.
+        self.assertRegex(shown["get.it"], r"\Amcp__srv__get_it_[0-9a-f]{8}\Z")
+        self.assertRegex(shown["get it"], r"\Amcp__srv__get_it_[0-9a-f]{8}\Z")
+        self.assertEqual(offered("get it"), {"get it": "mcp__srv__get_it"})
+        self.assertEqual(shown[LONG], shown_name("srv", LONG))
+
+    def test_the_longest_server_name_leaves_its_rule_whole(self) -> None:
+        server = "s" * 40
+        self.assertTrue(shown_name(server, LONG).startswith(f"mcp__{server}__a_"))
+
+    def test_allow_and_deny_lists_name_tools_as_the_server_does(self) -> None:
+        listed = McpServer(command="x", allow=["get*", "put"], deny=["get_secret"])
+        self.assertEqual(list(offered("get_a", "get_secret", "put", "drop", settings=listed)), ["get_a", "put"])
+
+    def test_the_digest_is_of_what_a_tool_says_whatever_the_order(self) -> None:
+        one = {"name": "a", "description": "b", "inputSchema": {"x": 1, "y": 2}, "_meta": {"seen": 1}}
+        other = {"inputSchema": {"y": 2, "x": 1}, "description": "b", "name": "a", "icons": []}
+        self.assertEqual(tool_digest(one), tool_digest(other))
+        self.assertNotEqual(tool_digest(one), tool_digest({**one, "annotations": {"readOnlyHint": True}}))
+
+
+class Rules(unittest.IsolatedAsyncioTestCase):
+    async def test_a_rule_about_a_tool_holds_under_the_name_that_it_was_given_for(self) -> None:
+        shown, full = shown_name("srv", LONG), f"mcp__srv__{LONG}"
+        names = {"rule_names": lambda input: (full,)}
+        for rule in ("mcp__srv", "mcp__srv__*", full, "mcp__srv__*_delete"):
+            with self.subTest(rule):
+                denied = await PermissionGate(permission_mode="bypass", deny=[rule]).approve(shown, {}, names)
+                self.assertFalse(denied.allowed)
+                allowed = await PermissionGate(allow=[rule]).approve(shown, {}, names)
+                self.assertTrue(allowed.allowed)
+        for rule in ("mcp__sr", "mcp__srvx__*", "mcp__srv__a"):
+            self.assertFalse((await PermissionGate(allow=[rule]).approve(shown, {}, names)).allowed)
+
+    async def test_what_a_user_calls_a_reading_tool_is_asked_for_all_the_same(self) -> None:
+        answer = await PermissionGate().approve("mcp__srv__get", {}, {"effect": "read"})
+        self.assertFalse(answer.allowed)
+
+
+class Schemas(unittest.TestCase):
+    def test_what_has_a_plain_meaning_is_repaired(self) -> None:
+        empty = {"type": "object", "properties": {}}
+        cases: list[tuple[Any, Any]] = [
+            (None, empty),
+            ({}, empty),
+            ({"properties": None, "required": "a"}, empty),
+            ({"$schema": "http://json-schema.org/draft-07/schema#", "type": ["object"]}, empty),
+            ({"type": "object", "required": ["a", 3, "a"]}, {**empty, "required": ["a"]}),
+            (
+                {"properties": {"a": {"type": "array"}}},
+                {"type": "object", "properties": {"a": {"type": "array", "items": {}}}},
+            ),
+            (
+                {"properties": {"a": {"type": "string", "default": None, "format": "uri"}, "required": ["a"]}},
+                {"type": "object", "properties": {"a": {"type": "string", "default": None, "format": "uri"}}},
+            ),
+            (
+                {"anyOf": [{"properties": {"a": {}}}, 3]},
+                {"type": "object", "properties": {}, "anyOf": [{"properties": {"a": {}}}]},
+            ),
+            (
+                {"properties": {"a": {"items": [{"type": "string"}], "type": "array"}}},
+                {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string"}}}},
+            ),
+            (
+                {"properties": {"a": {"pattern": "(a+)+$", "description": "An a."}}},
+                {"type": "object", "properties": {"a": {"description": "An a. (pattern: (a+)+$)"}}},
+            ),
+            ({"additionalProperties": "no", "description": "a\u202eb"}, {**empty, "description": "ab"}),
+        ]
+        for given, wanted in cases:
+            with self.subTest(json.dumps(given)):
+                self.assertEqual(read_schema(given), wanted)
+
+    def test_what_cannot_be_meant_is_refused_with_the_reason(self) -> None:
+        deep: Any = {}
+        for _ in range(40):
+            deep = {"properties": {"a": deep}}
+        cases = {
+            "no object but a list": [1],
+            "arguments are an object": {"type": "array"},
+            "never fetched": {"properties": {"a": {"$ref": "https://example.com/a.json"}}},
+            "no schema stands there": {"properties": {"a": {"$ref": "#/$defs/none"}}},
+            "a type that is none": {"properties": {"a": {"type": "text"}}},
+            "nested deeper": deep,
+            "bytes and": {"properties": {f"name{n}": {"description": "x" * 100} for n in range(1000)}},
+        }
+        for reason, schema in cases.items():
+            with self.subTest(reason), self.assertRaisesRegex(ValueError, reason):
+                read_schema(schema)
+
+    def test_no_schema_that_is_taken_can_break_the_check_of_arguments(self) -> None:
+        values: list[Any] = [None, True, 3, -1, 1.5, "x", [], [1], {}, {"a": 1}, ["a", {}]]
+        keywords = [
+            "type",
+            "enum",
+            "const",
+            "required",
+            "properties",
+            "additionalProperties",
+            "items",
+            "minItems",
+            "maxItems",
+            "minLength",
+            "maxLength",
+            "minimum",
+            "maximum",
+            "pattern",
+            "anyOf",
+            "oneOf",
+            "allOf",
+            "$ref",
+            "$defs",
+            "not",
+            "if",
+            "then",
+            "prefixItems",
+            "default",
+            "format",
+        ]
+        arguments: list[Any] = [{}, {"a": "x"}, {"a": 3}, {"a": [1]}, {"a": {"b": None}}, {"b": 1}]
+        checked = 0
+        for keyword in keywords:
+            for value in values:
+                for schema in ({keyword: value}, {"properties": {"a": {keyword: value}}}):
+                    try:
+                        taken = read_schema(schema)
+                    except ValueError:
+                        continue
+                    for given in arguments:
+                        checked += 1
+                        try:
+                            validate(given, taken)
+                        except ToolInputError:
+                            continue  # it does not fit, which is a judgement
+        self.assertGreater(checked, 1000)
+
+
+class Headers(unittest.TestCase):
+    def test_a_value_goes_as_it_is_or_as_marked_base64(self) -> None:
+        cases = {
+            "plain": "plain",
+            "two words": "two words",
+            "": "=?base64??=",
+            " x": "=?base64?IHg=?=",
+            "grün": "=?base64?Z3LDvG4=?=",
+            "a\r\nb": "=?base64?YQ0KYg==?=",
+            "=?base64?eA==?=": "=?base64?PT9iYXNlNjQ/ZUE9PT89?=",
+        }
+        self.assertEqual({text: encode_header_value(text) for text in cases}, cases)
+
+    def test_an_annotation_that_is_none_says_why(self) -> None:
+        schema = {"properties": {"a": {"properties": {"b": {"type": "string", "x-mcp-header": "B"}}}}}
+        self.assertEqual(param_headers(schema), {("a", "b"): "B"})
+        wrong: dict[str, Any] = {
+            "no name for a header": {"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}},
+            "a string, an integer or a boolean": {"properties": {"a": {"type": "number", "x-mcp-header": "A"}}},
+            "two arguments": {
+                "properties": {
+                    "a": {"type": "string", "x-mcp-header": "A"},
+                    "b": {"type": "string", "x-mcp-header": "a"},
+                }
+            },
+            "no argument is named": {"properties": {"a": {"items": {"type": "string", "x-mcp-header": "A"}}}},
+        }
+        for reason, bad in wrong.items():
+            with self.subTest(reason), self.assertRaisesRegex(ValueError, reason):
+                param_headers(bad)
+
+
+if __name__ == "__main__":
+    unittest.main()
