@@ -56,7 +56,7 @@ def own_folder() -> Path:
 class OwnPostgres:
     """A Postgres server in a folder of its own."""
 
-    def __init__(self, *settings: str) -> None:
+    def __init__(self, *settings: str, standby_of: OwnPostgres | None = None) -> None:
         programs = postgres_programs()
         if programs is None:
             raise unittest.SkipTest("the programs of a Postgres server are not installed")
@@ -66,7 +66,11 @@ class OwnPostgres:
         self.settings = settings
         self.process: subprocess.Popen[bytes] | None = None
         data = str(self.place / "data")
-        self.run("initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync")
+        if standby_of is None:
+            self.run("initdb", "-D", data, "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync")
+        else:
+            source = ("-h", "127.0.0.1", "-p", str(standby_of.port), "-U", "postgres")
+            self.run("pg_basebackup", "-D", data, *source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
         self.start()
 
     def url(self, database: str = "postgres", user: str = "postgres", port: int | None = None) -> str:
@@ -119,7 +123,7 @@ class OwnPostgres:
 class OwnBouncer:
     """A pgbouncer before a Postgres server."""
 
-    def __init__(self, server: OwnPostgres, mode: str) -> None:
+    def __init__(self, port: int, mode: str) -> None:
         program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
         if program is None:
             raise unittest.SkipTest("the program pgbouncer is not installed")
@@ -127,12 +131,12 @@ class OwnBouncer:
         self.port = free_port()
         settings = self.place / "pgbouncer.ini"
         settings.write_text(
-            f"[databases]\n* = host=127.0.0.1 port={server.port}\n[pgbouncer]\nlisten_addr=127.0.0.1\n"
+            f"[databases]\n* = host=127.0.0.1 port={port}\n[pgbouncer]\nlisten_addr=127.0.0.1\n"
             f"listen_port={self.port}\nauth_type=any\npool_mode={mode}\ndefault_pool_size=8\nmax_client_conn=500\n"
             f"unix_socket_dir=\nlogfile={self.place}/log\n"
         )
         # With auth_type=any a database line must name the user that the pooler becomes.
-        settings.write_text(settings.read_text().replace(f"port={server.port}", f"port={server.port} user=postgres"))
+        settings.write_text(settings.read_text().replace(f"port={port}", f"port={port} user=postgres"))
         self.process = subprocess.Popen([program, "-q", str(settings)], user=server_user(), cwd=self.place)
         wait_for_port(self.port, self.process)
 

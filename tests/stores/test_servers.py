@@ -23,6 +23,7 @@ from openagentic_sdk.sessions.redis import RedisSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.log_state import Head
 
+from ..size import LARGE
 from .own_servers import OwnRedis
 
 ROOT = Path(__file__).parents[2]
@@ -182,6 +183,37 @@ class ForgetfulRedisTest(unittest.TestCase):
             self.assertFalse(self.store.session_exists(name))
             self.store.create_session(session_id=name)
             self.assertEqual(self.store.append_event(name, UserMessage("new")).seq, 1)
+
+    def test_of_many_sessions_in_too_little_memory_none_is_read_as_shorter_than_it_was(self) -> None:
+        count, size = (300, 20_000) if LARGE else (60, 20_000)
+        server = OwnRedis("--maxmemory-policy", "allkeys-lru", "--maxmemory", f"{2_000_000 + count * size // 2}")
+        self.addCleanup(server.remove)
+        store = open_store(server.url)
+        self.addCleanup(store.close)
+        stored: dict[str, int] = {}
+        for number in range(count):
+            name = store.create_session(session_id=f"s{number}", metadata={"cwd": "/w"})
+            store.put_blob(name, b"blob")
+            with contextlib.suppress(LogCorruptError):
+                for _ in range(4):
+                    stored[name] = store.append_event(name, UserMessage("x" * (size // 4))).seq or 0
+        seen = dict.fromkeys(("whole", "damaged", "gone"), 0)
+        for name, events in stored.items():
+            try:
+                self.assertEqual(len(store.read_events(name)), events, name)
+                self.assertEqual(store.last_seq(name), events)
+                seen["whole"] += 1
+            except LogCorruptError:
+                seen["damaged"] += 1
+            except SessionNotFoundError:
+                seen["gone"] += 1
+        self.assertGreater(seen["whole"], 0, seen)
+        self.assertGreater(seen["damaged"], 0, seen)
+        rows = {row.id: row for row in store.list_session_summaries()}
+        for name, row in rows.items():
+            self.assertTrue(row.error or row.events == stored[name], row)
+        if LARGE:
+            print(f"\n{seen}", file=sys.stderr)
 
     def test_sessions_are_listed_although_the_lists_were_forgotten(self) -> None:
         self.forget("by:all", "by:top")

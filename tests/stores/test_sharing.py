@@ -112,6 +112,18 @@ class ForkTest(unittest.TestCase):
                 self.assertEqual(texts(store, session_id), ["from the parent"])
 
 
+_FORK_AND_HOLD = """
+import os, sys
+from openagentic_sdk.sessions.stores.locate import open_store
+store = open_store(sys.argv[1])
+writer = store.open_writer(sys.argv[2])
+child = os.fork()
+if child:
+    print(child, flush=True)
+sys.stdin.readline()
+"""
+
+
 class LeaseTest(unittest.TestCase):
     def remote_stores(self) -> Iterator[tuple[str, SessionStore]]:
         for url in shared_urls(self):
@@ -150,6 +162,29 @@ class LeaseTest(unittest.TestCase):
             holder.kill()
             holder.wait()
             store.open_writer(session_id).close()
+
+    @unittest.skipIf(sys.platform == "win32", "there is no fork")
+    def test_a_session_is_free_when_its_process_was_killed_although_a_child_that_it_forked_lives(self) -> None:
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        for url in (*shared_urls(self), f"file:{place.name}/files?durability=flush"):
+            with self.subTest(url.partition(":")[0]):
+                store = open_store(url)
+                self.addCleanup(store.close)
+                session_id = store.create_session()
+                pipe = subprocess.PIPE
+                command = [sys.executable, "-c", _FORK_AND_HOLD, url, session_id]
+                with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as holder:
+                    assert holder.stdout is not None
+                    child = int(holder.stdout.readline())
+                    with self.assertRaises(SessionLockedError):
+                        store.open_writer(session_id)
+                    holder.kill()
+                    holder.wait()
+                    os.kill(child, 0)  # it lives
+                    with store.open_writer(session_id) as writer:
+                        writer.append([UserMessage("free")])
+                    # The child ends when nobody can write to it any more.
 
     def test_a_holder_that_died_elsewhere_is_refused_with_the_time_when_its_lease_ends(self) -> None:
         for url, store in self.remote_stores():
@@ -323,7 +358,7 @@ class PoolerAndRolesTest(unittest.TestCase):
     def test_a_pooler_may_stand_between_in_both_modes(self) -> None:
         for mode in ("session", "transaction"):
             with self.subTest(mode):
-                bouncer = OwnBouncer(self.server, mode)
+                bouncer = OwnBouncer(self.server.port, mode)
                 self.addCleanup(bouncer.remove)
                 self.execute(f"CREATE DATABASE through_{mode}")
                 url = self.server.url(f"through_{mode}", port=bouncer.port)

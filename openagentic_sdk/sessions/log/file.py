@@ -31,7 +31,7 @@ from ..base import SessionWriter
 from ..folds.view import KeptView
 from .blocks import read_range
 from .line import FORMAT_VERSION, encode_event, encode_events, is_barrier, seal_line, stamp_event
-from .lock import lock_holder, try_lock, unlock
+from .lock import hold, let_go, lock_holder, try_lock, unlock
 from .scan import LogEnd, Position, find_end, position_behind
 from .summary_file import SummaryFile
 
@@ -139,6 +139,7 @@ class LogWriter(SessionWriter):
             if os.getpid() == self._pid:
                 # A forked child may hold a copy of the handle: closing ours would not give the lock back.
                 unlock(fd)
+            let_go(fd)
             self._disk.close(fd)
 
     def _own_lock(self) -> threading.Lock:
@@ -246,11 +247,13 @@ def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk
         try:
             if not try_lock(fd):
                 raise SessionLockedError(session_id, lock_holder(fd))
+            hold(fd)
             if disk.fstat(fd).st_nlink == 0:
                 # Deleted between our opening it and locking it.
                 raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
             return _repaired_writer(fd, path, session_id, durability, clock, disk)
         except BaseException:  # whatever happened, the lock must not stay behind
+            let_go(fd)
             disk.close(fd)
             raise
     except FileNotFoundError:

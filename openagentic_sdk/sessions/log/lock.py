@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from functools import cache
 
 # Windows locks byte ranges, and a locked byte cannot be read: lock one that no log ever reaches.
 _WINDOWS_LOCK_BYTE = 0x7FFF_FFFF
@@ -81,6 +82,38 @@ else:
     def unlock(fd: int) -> None:
         """Give the lock back, also when a forked child still holds a copy of the handle."""
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+# Open files whose locks say that this process writes a session.
+_HELD: set[int] = set()
+
+
+def hold(fd: int) -> None:
+    """Let the lock on this open file end with this process: a child that it forks would keep it for as long as it lives."""
+    _watch_forks()
+    _HELD.add(fd)
+
+
+def let_go(fd: int) -> None:
+    """The file is about to be closed."""
+    _HELD.discard(fd)
+
+
+@cache
+def _watch_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_close_inherited)
+
+
+def _close_inherited() -> None:
+    if not _HELD:
+        return
+    # The numbers stay open, for objects that the child inherited may close them.
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in _HELD:
+        os.dup2(null, fd, inheritable=False)
+    os.close(null)
+    _HELD.clear()
 
 
 def lock_holder(fd: int) -> str:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...disk import BINARY
-from ..log.lock import try_lock
+from ..log.lock import hold, let_go, try_lock
 
 
 class LeaseFile:
@@ -19,6 +19,7 @@ class LeaseFile:
         self._pid = os.getpid()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
         self.is_held = try_lock(self._fd)
+        hold(self._fd)
         os.write(self._fd, f"process {self._pid}".encode())
 
     def release(self) -> None:
@@ -27,6 +28,7 @@ class LeaseFile:
             self.is_held = False
             with suppress(OSError):
                 self._path.unlink()
+            let_go(self._fd)
             os.close(self._fd)
 
 
