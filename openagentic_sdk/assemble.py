@@ -81,8 +81,8 @@ def build_agent(options: OpenAgenticOptions, *, servers: ToolServers | None = No
     project = open_project(options)
     gate, notes = _gate(options, project)
     configured = configured_servers(project)
-    servers = servers or _servers(options, project, configured)
-    return _Assembly(options, project, gate, notes, servers, configured).agent()
+    opened, told = _servers(options, project, configured)
+    return _Assembly(options, project, gate, notes, servers or opened, configured, told).agent()
 
 
 def mcp_home() -> McpHome:
@@ -98,14 +98,20 @@ def configured_servers(project: Project) -> ConfiguredServers | None:
     return mcp_home().configured(project) if project.may_name_servers(own) else None
 
 
-def _servers(options: OpenAgenticOptions, project: Project, configured: ConfiguredServers | None) -> Servers | None:
-    """The MCP servers of a run, not started yet; None when there are none. Raises `OptionsError`."""
-    if not options.mcp_servers and configured is None:
-        return None
-    from .mcp.configured.open import open_servers
+def _servers(
+    options: OpenAgenticOptions, project: Project, configured: ConfiguredServers | None
+) -> tuple[Servers | None, Mapping[str, str]]:
+    """The MCP servers of a run, not started yet, and what they are told that stands in no log; None when there are none.
 
-    given, roots = options.mcp_servers, project.workspace_roots
-    return open_servers(given, configured, mcp_home(), cwd=project.cwd, roots=roots)
+    Raises `OptionsError`.
+    """
+    if not options.mcp_servers and configured is None:
+        return None, {}
+    from .mcp.configured.open import open_servers, secrets_told
+
+    given, home, roots = options.mcp_servers, mcp_home(), project.workspace_roots
+    servers = open_servers(given, configured, home, cwd=project.cwd, roots=roots)
+    return servers, secrets_told(given, configured, home)
 
 
 def open_project(options: OpenAgenticOptions) -> Project:
@@ -200,11 +206,13 @@ class _Assembly:
         mode_notes: Sequence[str],
         servers: ToolServers | None,
         configured: ConfiguredServers | None,
+        told: Mapping[str, str],
     ) -> None:
         self._options = options
         self._project = project
         self._gate = gate
         self._servers = servers
+        self._told = told
         self._clock = options.clock or SystemClock()
         self._store = _store(options.session_store)
         self._prices = _prices(options.prices)
@@ -281,7 +289,7 @@ class _Assembly:
             on_storage_error=options.on_storage_error,
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             defer_bytes=_defer_bytes(options),
-            redact=_redact(options.redact),
+            redact=_redact(options.redact, self._told),
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
         )
@@ -422,9 +430,9 @@ def _defer_bytes(options: OpenAgenticOptions) -> int | None:
     return share if options.defer_tools == "auto" else None
 
 
-def _redact(redact: Callable[[str], str] | bool) -> Callable[[str], str] | None:
+def _redact(redact: Callable[[str], str] | bool, told: Mapping[str, str]) -> Callable[[str], str] | None:
     if redact is True:
-        return Redactor.from_environment(os.environ)
+        return Redactor.from_environment(os.environ, told)
     if redact is False or isinstance(redact, Redactor):
         return redact or None
     mask = redact

@@ -24,7 +24,7 @@ from .protocol import (
     newest_common,
     versions_named,
 )
-from .server_config import McpServer
+from .server_config import McpServer, mask_told
 from .session import Session
 from .stdio import StdioWire
 
@@ -166,7 +166,7 @@ async def _initialize(session: Session) -> None:
         result = as_mapping(await wire.peer.request("initialize", params))
     except RpcError as error:
         named = versions_named(error.data, "supported")
-        known = ", ".join(named) if named else str(error)
+        known = ", ".join(named) if named else mask_told(session.settings, str(error))
         raise McpError(
             f"the server {session.name} refused to begin: {known[:500]} ({error.code})",
             server=session.name,

@@ -27,7 +27,7 @@ from ..providers.wire.timeouts import Timeouts
 from ..text import one_line
 from .http_headers import ParamHeaders, request_headers
 from .protocol import MODERN, read_message
-from .server_config import McpServer
+from .server_config import McpServer, mask_told
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
@@ -83,6 +83,7 @@ class HttpWire:
         self._key = None if settings.token is None else KeySource(settings.token)
         self._url = str(settings.url)
         self._session_id: str | None = None
+        self._sent: Mapping[str, str] = {}
         self._listening: asyncio.Task[None] | None = None
         self._post_to: asyncio.Future[str] | None = None
         connect_s = min(10.0, settings.connect_timeout_s)
@@ -128,6 +129,7 @@ class HttpWire:
                 headers["Mcp-Session-Id"] = self._session_id
             if self.version is not None:
                 headers["MCP-Protocol-Version"] = self.version
+            self._sent = headers
             answer = await self._http.request(url or self._url, headers, body, method=method)
             try:
                 if answer.status in (401, 403) and await self._may_repeat(answer, fresh):
@@ -196,6 +198,9 @@ class HttpWire:
             if isinstance(message, dict):
                 is_answer = "method" not in message and asked is not None and message.get("id") == asked
                 found = found or is_answer
+                error = message.get("error")
+                if isinstance(error, dict):
+                    message = {**message, "error": {**error, "message": self._masked(str(error.get("message")))}}
                 self.peer.receive(json.dumps(message).encode("ascii"))
         return found
 
@@ -208,8 +213,8 @@ class HttpWire:
             said = None
         error = said.get("error") if isinstance(said, dict) else None
         code = error.get("code") if isinstance(error, dict) else None
-        text = str(error.get("message")) if isinstance(error, dict) else body[:200].decode("utf-8", "replace")
-        about = f"the server {self.name} answered {answer.status}: {one_line(text)[:300]}".rstrip(": ")
+        text = str(error.get("message")) if isinstance(error, dict) else body.decode("utf-8", "replace")
+        about = f"the server {self.name} answered {answer.status}: {one_line(self._masked(text))[:300]}".rstrip(": ")
         is_gone = answer.status == 404 or (answer.status == 400 and (code == -32000 or "session" in text.lower()))
         if self._session_id is not None and is_gone:
             self._session_id = None
@@ -217,6 +222,11 @@ class HttpWire:
         if asked is None or not isinstance(code, int) or (self.version is None and not -32029 <= code <= -32020):
             raise HttpStatusError(about, server=self.name, status=answer.status)
         self._take({"jsonrpc": "2.0", "id": asked, "error": error}, asked)
+
+    def _masked(self, text: str) -> str:
+        """A stranger's text without what we said to them of ourselves."""
+        credentials = {name: value.rpartition(" ")[2] for name, value in self._sent.items() if name == "Authorization"}
+        return mask_told(self._settings, text, credentials)
 
     def _garbled(self, what: str) -> McpError:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)

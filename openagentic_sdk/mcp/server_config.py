@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 from ..errors import OptionsError
 from ..frozen import frozen
+from ..permissions.redact import Redactor, secrets_of
 from ..providers.wire.http import check_headers, read_url
 from ..tools.base import Effect, Tool
 
@@ -47,7 +48,7 @@ class McpServer:
     no others are. `effects` maps names of tools to what the *user* says of them: `read` and `idempotent` calls may be
     repeated when the server dies in the middle; what the server says of itself never counts. With `pin`, the tools of a
     server given in code are held to what they were when it was first used; those of configured servers always are. `source`
-    says where the entry stands, for messages.
+    says where the entry stands, for messages; no message repeats `env`, `headers`, a token, or what `secrets` names besides.
     """
 
     command: str | None = None
@@ -69,6 +70,7 @@ class McpServer:
     effects: Mapping[str, Effect] = field(default_factory=dict)
     pin: bool = False
     source: str = "options"
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def kind(self) -> Kind:
@@ -132,7 +134,7 @@ def _boolean(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-_SECRET = frozenset({"env", "headers", "token", "oauth"})
+_SECRET = frozenset({"env", "headers", "token", "oauth", "secrets"})
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "command": (
         lambda value: value is None or (_passable(value) and value.strip() != ""),
@@ -161,6 +163,12 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
     ),
     "pin": (_boolean, "True or False"),
+    "secrets": (
+        lambda value: (
+            isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
+        ),
+        "a mapping of texts to texts",
+    ),
     "source": (lambda value: isinstance(value, str), "a text"),
 }
 
@@ -209,6 +217,27 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options") -> McpS
         return McpServer(**known, is_sse=kind == "sse", source=source)
     except OptionsError as error:
         raise OptionsError(f"mcp_servers[{name!r}]: {error}") from None
+
+
+def mask_told(settings: McpServer, text: str, more: Mapping[str, str] | None = None) -> str:
+    """A server's own text without what it was told and might repeat: all that could be a secret, paths are none."""
+    told = {**settings.env, **settings.secrets, **(more or {})}
+    kept = {name: value for name, value in told.items() if not value.startswith("/")}
+    return Redactor({**kept, **secrets_in(settings)})(text)
+
+
+def secrets_in(settings: McpServer) -> dict[str, str]:
+    """What a server is told that nobody else should read, by a name for it.
+
+    Of headers it is every value, with and without the word before it; of the environment what its name calls a secret.
+    """
+    found = {f"{name} of a server": value for name, value in secrets_of(settings.env).items()}
+    for name, value in settings.headers.items():
+        found |= {f"header {name}": value, f"value of header {name}": value.rpartition(" ")[2]}
+    if isinstance(settings.token, str):
+        found["token of a server"] = settings.token
+    client_secret = (settings.oauth or {}).get("clientSecret")
+    return {**found, "client secret": client_secret} if isinstance(client_secret, str) else found
 
 
 def read_servers(servers: Any) -> dict[str, McpServer]:

@@ -21,7 +21,7 @@ from .http import HttpWire
 from .patience import Patience, Waiting
 from .protocol import METHOD_NOT_FOUND, MODERN, SERVER_INFO, modern_meta, read_message
 from .questions import Ask, elicit
-from .server_config import McpServer
+from .server_config import McpServer, mask_told
 from .stdio import StdioWire
 
 MAX_PAGES = 100
@@ -157,7 +157,8 @@ class Session:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
 
     def _refusal(self, error: RpcError) -> str:
-        return f"the server {self.name} refused: {without_hidden(str(error))[:2000]} ({error.code})"
+        said = without_hidden(mask_told(self.settings, str(error)))[:2000]
+        return f"the server {self.name} refused: {said} ({error.code})"
 
     def call(
         self, method: str, params: Mapping[str, Any], hooks: Hooks, begun: InputRound | None = None

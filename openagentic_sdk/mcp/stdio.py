@@ -17,7 +17,7 @@ from ..jsonrpc import Lines, Peer
 from ..text import without_hidden
 from ..threads import start_thread
 from ..tools.shell.process import HelperHold, RunningCommand, ServerSpec
-from .server_config import McpServer
+from .server_config import McpServer, mask_told
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
@@ -66,9 +66,11 @@ class StdioWire:
         self._command: RunningCommand | None = None
         self._ended = asyncio.Event()
         self._fds: dict[str, int] = {}
+        self._settings: McpServer | None = None
 
     async def open(self, settings: McpServer, cwd: str) -> None:
         """Start the program. Raises `McpError` when it cannot be started."""
+        self._settings = settings
         environment = server_environment(settings, cwd)
         folder, program = _find_program(settings, cwd, environment.get("PATH", ""))
         if program is None:
@@ -207,7 +209,8 @@ class StdioWire:
     def _lose(self, how: str) -> None:
         if self.lost is not None:
             return
-        stderr = self.stderr()
+        # What a program was told it may well repeat when it fails.
+        stderr = self.stderr() if self._settings is None else mask_told(self._settings, self.stderr())
         tail = stderr[-_SHOWN_STDERR_CHARS:].strip()
         said = f"; its last words on standard error:\n{tail}" if tail else ""
         self.lost = McpError(f"the server {self.name} {how}{said}", server=self.name, stderr=stderr)

@@ -8,6 +8,8 @@ import sys
 
 
 def answer(method: str, params: dict[str, object], tools: list[object]) -> dict[str, object] | None:
+    if "DIES" in os.environ:
+        sys.exit(f"cannot go on with {os.environ['A']} and {sys.argv[3:]}")
     if method == "initialize":
         about = {"name": "small", "version": "1"}
         return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": about}

@@ -16,7 +16,7 @@ from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.cli.trust import ask_about_servers
 from openagentic_sdk.options import OpenAgenticOptions
 from tests.cli.test_main import ROOT, CommandCase
-from tests.mcp.oauth.support import Place
+from tests.mcp.oauth.support import Place, reply
 
 SMALL = str(Path(__file__).with_name("small_server.py"))
 
@@ -219,6 +219,31 @@ class ConsentTest(McpCase):
         self.assertIn("no such program", said.lower().replace("is no program", "no such program"))
         self.assertIn("no luck", said)
         self.assertNotIn("\x1b", said)
+
+    def test_what_a_server_is_told_stands_in_no_error_and_no_log(self) -> None:
+        word = "sesame-open-1234567890"
+        place = Place()
+        self.addCleanup(place.close)
+        echo = {"error": {"code": -32000, "message": f"what is {word}?"}, "id": 1, "jsonrpc": "2.0", "said": word}
+        place.routes["/mcp"] = lambda said: reply(500, echo)
+        place.routes["/plain"] = lambda said: (500, {}, b"x" * 190 + f"Bearer {word}".encode())
+        os.environ["T"] = word
+        entry = {**self.entry(str(self.folder / "log"), "--token", "${T}"), "env": {"A": "${T}"}}
+        servers = {
+            "small": entry,
+            "dies": {**entry, "env": {"A": "${T}", "DIES": "1"}},
+            "http": {"type": "http", "url": f"{place.url}/mcp", "headers": {"Authorization": "Bearer ${T}"}},
+            "plain": {"type": "http", "url": f"{place.url}/plain", "headers": {"X-Key": "${T}"}},
+        }
+        for name, each in servers.items():
+            self.mcp("add-json", name, json.dumps(each), "-s", "user")
+        said = self.mcp("test", code=FAILED) + self.mcp("test", "--json", code=FAILED) + self.mcp("list", "--json")
+        events = json.dumps(self.run_once())
+        self.assertIn("cannot go on with [masked: ", said)
+        self.assertIn("what is [masked: ", said)
+        self.assertIn("look was called, A=[masked: ", events)
+        for text in (said, events):
+            self.assertNotIn(word[:12], text)
 
     def test_no_tool_reads_logins_or_changes_what_was_agreed_to(self) -> None:
         self.mcp("add", "one", "-s", "user", "--", "x")

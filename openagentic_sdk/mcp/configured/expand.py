@@ -16,6 +16,9 @@ from ...patterns import regex
 
 _REFERENCE = regex(r"\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?\}")
 
+# The keys of an entry in which variables are filled in.
+EXPANDED = ("command", "args", "env", "url", "headers", "oauth")
+
 
 def variables_in(value: Any) -> tuple[str, ...]:
     """The names of the variables that a text, or the texts in a list or an object, ask for, each once."""
@@ -41,7 +44,7 @@ def expand_entry(entry: Mapping[str, Any], environ: Mapping[str, str]) -> dict[s
         return _REFERENCE.sub(fill, value) if isinstance(value, str) else value
 
     whole = dict(entry)
-    for key in ("command", "args", "env", "url", "headers", "oauth"):
+    for key in EXPANDED:
         value = entry.get(key)
         if isinstance(value, Mapping):
             whole[key] = {name: expanded(each) for name, each in value.items()}

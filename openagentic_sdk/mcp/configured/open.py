@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from ...errors import StorageError
 from ..seat import PinsFor
-from ..server_config import McpServer, read_servers
+from ..server_config import McpServer, read_servers, secrets_in
 from ..servers import Servers
 from .home import McpHome
 from .pins import Pins
 from .resolve import ConfiguredServers
+
+
+def secrets_told(given: Mapping[str, Any], configured: ConfiguredServers | None, home: McpHome) -> dict[str, str]:
+    """What the servers of a run are told that stands in no log: tokens, values of headers, secrets of their environment."""
+    servers = {**(configured.ready() if configured is not None else {}), **read_servers(given)}
+    told = {f"{each}, {name}": value for name, server in servers.items() for each, value in secrets_in(server).items()}
+    for name, server in servers.items():
+        with suppress(StorageError):
+            login = home.logins(server.url).current() if server.url is not None else None
+            if login is not None and login.tokens is not None:
+                tokens = {"token": login.tokens.access, "refresh token": login.tokens.refresh or ""}
+                told |= {f"{each}, {name}": value for each, value in tokens.items()}
+    return told
 
 
 def open_servers(

@@ -19,7 +19,7 @@ from ...text import visible
 from ..oauth.login import read_settings
 from ..server_config import ENTRY_KEYS, USER_KEYS, McpServer, check_server_name, read_server_entry
 from .consent import Consent, Consents, definition_of
-from .expand import expand_entry
+from .expand import EXPANDED, expand_entry, variables_in
 from .read import ServerEntries, ServerEntry
 
 State = Literal["ready", "pending", "refused", "disabled", "unusable"]
@@ -115,7 +115,9 @@ def _server_of(entry: ServerEntry, said: dict[str, Any], environ: Mapping[str, s
     own = {"CLAUDE_PLUGIN_ROOT": entry.plugin_root} if entry.plugin_root else {}
     server = read_server_entry(entry.name, expand_entry(said, {**environ, **own}), source=entry.source)
     read_settings(entry.name, server.oauth)
-    return replace(server, pin=pin, env={**own, **server.env})
+    names = [name for key, value in said.items() if key in EXPANDED for name in variables_in(value)]
+    secrets = {name: environ[name] for name in names if name in environ}
+    return replace(server, pin=pin, env={**own, **server.env}, secrets=secrets)
 
 
 def _consent(entry: ServerEntry, settings: Settings, consents: Consents | None) -> Consent:
