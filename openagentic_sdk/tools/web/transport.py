@@ -139,7 +139,8 @@ def _exchange(
     response = connection.getresponse()
     try:
         body = bytearray()
-        while len(body) <= max_bytes:
+        # From Python 3.13 on, a response closes its socket with the last byte that was announced.
+        while len(body) <= max_bytes and not response.isclosed():
             connected.settimeout(signal.remaining_s())
             piece = response.read1(CHUNK_BYTES)
             if not piece:
