@@ -385,8 +385,13 @@ class SessionStore(Waiting, ABC):
         """Let go of connections and handles; the store can be opened again."""
 
 
-def as_shown(store: SessionStore, row: SessionSummary) -> SessionSummary:
-    """A session's row as lists show it: with its subagents' questions, and not `running` when nobody runs it."""
+def as_shown(
+    store: SessionStore, row: SessionSummary, is_held: Callable[[], bool | None] | None = None
+) -> SessionSummary:
+    """A session's row as lists show it: with its subagents' questions, and not `running` when nobody runs it.
+
+    `is_held` says that when it is known already.
+    """
     if row.state not in ("running", "waiting"):
         return row
     questions = dict.fromkeys(row.open_questions)
@@ -405,7 +410,7 @@ def as_shown(store: SessionStore, row: SessionSummary) -> SessionSummary:
     state = row.state
     if questions:
         state = "waiting"
-    elif state == "running" and store.is_held(row.id) is False:
+    elif state == "running" and (is_held or partial(store.is_held, row.id))() is False:
         state = "stopped"
     return replace(row, state=state, open_questions=tuple(questions))
 

@@ -31,13 +31,13 @@ from .stores.postgres_search import has_index, search_index
 from .stores.remote import Batch, RemoteStore
 
 PAGE_EVENTS = 500
-_HEAD = "SELECT id, created_at, metadata, summary, last_seq, updated FROM openagentic_sessions"
 _ROW = """
-    SELECT key, epoch, created_at, metadata, revision, holder,
-           coalesce((SELECT extract(epoch FROM until - clock_timestamp()) FROM openagentic_holders WHERE name = holder), 0),
+    SELECT key, epoch, revision, holder, CASE WHEN holder = '' THEN 0 ELSE coalesce(
+               (SELECT extract(epoch FROM until - clock_timestamp()) FROM openagentic_holders WHERE name = holder), 0
+           ) END::float8,
            id, created_at, metadata, summary, last_seq, updated
-    FROM openagentic_sessions WHERE id = %s
 """
+_ROW_OF = f"{_ROW} FROM openagentic_sessions WHERE id = %s"
 _COLUMNS = ("last_seq", "updated", "cwd", "parent", "tenant", "is_child", "summary")
 _SET_COLUMNS = ", ".join(f"{name} = %s" for name in _COLUMNS)
 # A batch travels as two texts: a driver makes arrays slowly, and JSON in ASCII has no line ends.
@@ -135,11 +135,10 @@ class PostgresSessionStore(RemoteStore):
     # --- steps of the server -----------------------------------------------------------------------------------------
 
     def _position_on(self, db: Any, session_id: str) -> Position:
-        row = db.execute(_ROW, (session_id,)).fetchone()
+        row = db.execute(_ROW_OF, (session_id,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, self._server.where)
-        key, epoch, created_at, metadata, revision, holder, lease_left_s, *head = row
-        return Position(key, epoch, created_at, metadata, read_head(*head), revision, holder, float(lease_left_s))
+        return _position(*row)
 
     def _event_rows_on(self, db: Any, at: Position, after_seq: int, size: int) -> list[tuple[int, str]]:
         command = "SELECT seq, data FROM openagentic_events WHERE session = %s AND seq > %s ORDER BY seq LIMIT %s"
@@ -306,9 +305,9 @@ class PostgresSessionStore(RemoteStore):
 
         return self._make_once(target_id, self._clock.now(), metadata, fill)
 
-    def _heads(
+    def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Head]:
+    ) -> Iterator[Position]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
         values = [] if cwd is None else [_text_key(cwd)]
@@ -317,9 +316,12 @@ class PostgresSessionStore(RemoteStore):
             conditions.append("tenant = %s AND tenant <> ''" if tenant else "tenant = %s")
             values.append(_text_key(tenant) if tenant else "")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        command = f"{_HEAD}{where} ORDER BY touched DESC LIMIT %s OFFSET %s"
+        found = f"FROM openagentic_sessions{where} ORDER BY touched DESC LIMIT %s OFFSET %s"
+        # Only keys are read, or sorted, of the rows before a page.
+        by_key = "JOIN openagentic_sessions USING (key) ORDER BY touched DESC"
+        command = f"{_ROW} FROM (SELECT key {found}) AS page {by_key}" if offset else f"{_ROW} {found}"
         return (
-            read_head(*row)
+            _position(*row)
             for row in self._call(None, lambda db: db.execute(command, (*values, limit, offset)).fetchall())
         )
 
@@ -371,6 +373,11 @@ class PostgresSessionStore(RemoteStore):
 
 def _text_key(text: str | None) -> str:
     return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
+
+
+def _position(key: int, epoch: int, revision: int, holder: str, lease_left_s: float, *head: Any) -> Position:
+    _, created_at, metadata, *_ = head
+    return Position(key, epoch, created_at, metadata, read_head(*head), revision, holder, lease_left_s)
 
 
 def _columns(head: Head) -> tuple[Any, ...]:

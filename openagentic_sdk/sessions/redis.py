@@ -318,40 +318,44 @@ class RedisSessionStore(RemoteStore):
                 names.update(key.decode()[len(prefix) :] for key in keys if key.decode().startswith(prefix))
             return names
 
-        heads = list(self._heads_of(sorted(self._call(None, ask))))
+        heads = [at.head for at in self._positions_of(sorted(self._call(None, ask)))]
         heads.sort(key=lambda head: head.summary.updated, reverse=True)
         wanted = self._key("by", index)
         return [head.summary.id for head in heads if wanted in self._indexes(head)]
 
-    def _heads(
+    def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Head]:
+    ) -> Iterator[Position]:
         index = "all" if include_children else "top"
         if tenant is not None:
-            heads = self._heads(cwd=cwd, tenant=None, include_children=include_children, limit=None, offset=0)
-            wanted = (head for head in heads if (head.summary.tenant or "") == tenant)
+            page = self._page(cwd=cwd, tenant=None, include_children=include_children, limit=None, offset=0)
+            wanted = (at for at in page if (at.head.summary.tenant or "") == tenant)
             yield from islice(wanted, offset, None if limit is None else offset + limit)
             return
         ids = self._ids(index if cwd is None else f"{index}:{_digest(cwd)}", offset, limit)
         for start in range(0, len(ids), PAGE_ROWS):
-            yield from self._heads_of(ids[start : start + PAGE_ROWS])
+            yield from self._positions_of(ids[start : start + PAGE_ROWS])
 
-    def _heads_of(self, ids: Sequence[str]) -> Iterator[Head]:
+    def _positions_of(self, ids: Sequence[str]) -> Iterator[Position]:
         def ask(client: Any) -> list[Any]:
             with client.pipeline(transaction=False) as pipe:
                 for session_id in ids:
                     pipe.hmget(self._key("head", session_id), *_FIELDS)
                     pipe.llen(self._key("log", session_id))
-                return list(pipe.execute())
+                found = list(pipe.execute())
+                holders = {fields[_FIELDS.index("holder")] or b"" for fields in found[::2]} - {b""}
+                for name in sorted(holders):
+                    pipe.pttl(self._key("holder", name.decode()))
+                return [found, dict(zip(sorted(holders), pipe.execute(), strict=True))]
 
-        answers = self._call(None, ask)
+        answers, leases = self._call(None, ask)
         for place, session_id in enumerate(ids):
             fields, length = answers[2 * place : 2 * place + 2]
             if fields[0] is None:
                 # Deleted just now, or forgotten by the server: whoever shows the row finds out.
-                yield Head(start_summary(session_id, 0.0, {}), is_kept=False)
+                yield Position("", 0, 0.0, "{}", Head(start_summary(session_id, 0.0, {}), is_kept=False))
             else:
-                yield _position(session_id, fields, length, 0).head
+                yield _position(session_id, fields, length, leases.get(fields[_FIELDS.index("holder")], 0))
 
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
         at = self._position(session_id)

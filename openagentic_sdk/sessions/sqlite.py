@@ -300,8 +300,7 @@ class SqliteSessionStore(SqliteWaiting):
         row = db.execute(f"{_ROW} WHERE id = ?", (session_id,)).fetchone()
         if row is None:
             raise SessionNotFoundError(session_id, str(self.path))
-        key, epoch, held, *head = row
-        return Position(key, epoch, head[1], head[2], read_head(*head), holder="held" if held else "")
+        return _position(*row)
 
     def _event_rows(self, at: Position, after_seq: int, size: int) -> Sequence[tuple[int, str]]:
         command = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place < ? ORDER BY place LIMIT ?"
@@ -314,9 +313,9 @@ class SqliteSessionStore(SqliteWaiting):
             if at.head.last_seq == folded.events:
                 self._keep_summary(db, at.key, Head(folded))
 
-    def _heads(
+    def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Head]:
+    ) -> Iterator[Position]:
         conditions = [] if include_children else ["is_child = 0"]
         conditions += [] if cwd is None else ["cwd = ?"]
         values = [] if cwd is None else [dumps_json(cwd)]
@@ -328,7 +327,7 @@ class SqliteSessionStore(SqliteWaiting):
         command = f"{_ROW}{where} ORDER BY touched DESC LIMIT ? OFFSET ?"
         with self._file.reading() as db:
             rows = db.execute(command, (*values, -1 if limit is None else limit, offset)).fetchall()
-        return (read_head(*row[3:]) for row in rows)
+        return (_position(*row) for row in rows)
 
     # --- the writer of a run -----------------------------------------------------------------------------------------
 
@@ -464,6 +463,11 @@ class _SqliteWriter(SessionWriter):
             db.execute("UPDATE sessions SET held = 0 WHERE key = ? AND epoch = ?", (self.key, self.epoch))
             self.lease.release()
         self.lease.release()
+
+
+def _position(key: int, epoch: int, held: int, *head: Any) -> Position:
+    _, created_at, metadata, *_ = head
+    return Position(key, epoch, created_at, metadata, read_head(*head), holder="held" if held else "")
 
 
 def _insert_blob(db: sqlite3.Connection, key: int, data: bytes) -> str:

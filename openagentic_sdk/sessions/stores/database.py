@@ -63,10 +63,10 @@ class DatabaseStore(SessionStore):
         """Keep a summary that was folded anew, if nobody wrote meanwhile."""
 
     @abstractmethod
-    def _heads(
+    def _page(
         self, *, cwd: str | None, tenant: str | None, include_children: bool, limit: int | None, offset: int
-    ) -> Iterator[Head]:
-        """The heads of the sessions in the order of lists."""
+    ) -> Iterator[Position]:
+        """The rows of the sessions in the order of lists."""
 
     def create_session(self, *, metadata: Mapping[str, Any] | None = None, session_id: str | None = None) -> str:
         return self.import_session(session_id or os.urandom(16).hex(), (), metadata=metadata)
@@ -127,21 +127,23 @@ class DatabaseStore(SessionStore):
         tenant: str | None = None,
     ) -> list[SessionSummary]:
         first, some = (0, None) if query else (offset, limit)
-        heads = self._heads(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
-        rows = (row for row in map(self._shown, heads) if row is not None)
+        page = self._page(cwd=cwd, tenant=tenant, include_children=include_children, limit=some, offset=first)
+        rows = (row for row in map(self._shown, page) if row is not None)
         if not query:
             return list(rows)
         matching = (row for row in rows if summary_matches(row, query=query, include_children=True))
         return page_of(matching, limit=limit, offset=offset)
 
-    def _shown(self, head: Head) -> SessionSummary | None:
+    def _shown(self, at: Position) -> SessionSummary | None:
         """The row that a list shows; None when the session was deleted just now."""
         try:
-            return as_shown(self, head.summary) if head.is_kept else self.read_summary(head.summary.id)
+            if at.head.is_kept:
+                return as_shown(self, at.head.summary, lambda: self._lock_of(at) is not None)
+            return self.read_summary(at.id)
         except SessionNotFoundError:
             return None
         except (SessionError, InvalidEventError) as error:
-            return failed_summary(head.summary.id, error)
+            return failed_summary(at.id, error)
 
 
 def changed_metadata(metadata: str, changes: Mapping[str, Any]) -> str:
