@@ -34,6 +34,7 @@ from .screen.console import Console
 from .screen.countdown import Countdown
 from .screen.editor import LineEditor
 from .screen.live import CallOutputs, LivePrinter
+from .screen.piped import piped_stdin
 from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
@@ -127,15 +128,20 @@ def _read_prompt(screen: Screen) -> str | None:
     lines: list[str] = []
     while True:
         screen.end_line()
+        mark, piped = "... " if lines else "> ", piped_stdin()
         try:
-            line = input("... " if lines else "> ")
+            if piped is not None:
+                screen.write(mark)
+            line = input(mark) if piped is None else piped.next_line_now()
         except EOFError:
-            screen.write("\n")
-            return None
+            line = None
         except KeyboardInterrupt:
             screen.write("\n")
             lines.clear()
             continue
+        if line is None:
+            screen.write("\n")
+            return None
         if not sys.stdin.isatty():  # nobody echoes what comes from a pipe
             screen.write(line + "\n")
         lines.append(line.removesuffix("\\"))

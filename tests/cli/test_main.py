@@ -483,6 +483,28 @@ class Interrupting(CommandCase):
         self.addCleanup(_end, process)
         return process
 
+    def test_a_signal_does_not_wait_for_a_line_from_a_pipe(self) -> None:
+        call = {"tool_calls": [{"name": "Write", "arguments": {"file_path": "a.txt", "content": "x"}}]}
+        script = self.script(call, "never asked for")
+        for said, shown, reason in (("write\n", "[yes/no", "waiting"), ("", "> ", None)):
+            process = self._start("chat", "--script", script, "--cwd", str(self.folder))
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(said + "ye")  # the beginning of a line that never comes to its end
+            process.stdin.flush()
+            seen = ""
+            while shown not in seen:
+                seen += process.stdout.read(1)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(120), 128 + signal.SIGTERM)
+            if reason is not None:
+                row = FileSessionStore(self.store).list_session_summaries()[0]
+                self.assertEqual((row.state, len(row.open_questions)), (reason, 1))
+        # What came in one piece is read line by line.
+        process = self._start("chat", "--script", script, "--cwd", str(self.folder))
+        out, _ = process.communicate("write\nno\n", timeout=120)
+        self.assertIn("never asked for", out)
+        self.assertFalse((self.folder / "a.txt").exists())
+
     def test_a_signal_ends_a_run_in_order_and_says_how_to_go_on(self) -> None:
         waiting = {"text": "Waiting", "tool_calls": [{"name": "Bash", "arguments": {"command": "sleep 60"}}]}
         process = self._start(

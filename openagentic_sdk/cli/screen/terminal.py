@@ -19,6 +19,7 @@ from typing import TextIO
 from ...text import printable
 from .markdown import text_width
 from .palette import CODES, RESET, codes, colour_depth
+from .piped import piped_stdin
 
 # Synchronized output (github.com/contour-terminal/vt-extensions): terminals that know it show all of it at once.
 _MOMENT_S = 0.2
@@ -215,9 +216,14 @@ async def read_line(prompt: str, screen: Screen) -> str | None:
     """Ask for one line without stopping the event loop; None at the end of input.
 
     A terminal hands over whole lines, so waiting until stdin can be read is enough and a cancelled question leaves no
-    thread behind. Files and pipes are read directly: their next line is there or about to be.
+    thread behind.
     """
     screen.write(prompt)
+    piped = piped_stdin()
+    if piped is not None:
+        said = await piped.next_line(_wait_until_readable)
+        screen.line_was_typed(echoed=False)
+        return said
     if sys.stdin.isatty():
         await _wait_until_readable(sys.stdin.fileno())
     line = sys.stdin.readline()
@@ -233,8 +239,8 @@ async def _wait_until_readable(descriptor: int) -> None:
         if not ready.done():
             ready.set_result(None)
 
-    # Windows event loops cannot watch stdin; there the read itself waits.
-    with contextlib.suppress(NotImplementedError):
+    # Windows event loops cannot watch stdin; there the read itself waits. A plain file, which none can watch, never waits.
+    with contextlib.suppress(NotImplementedError, PermissionError):
         loop.add_reader(descriptor, settle)
         try:
             await ready

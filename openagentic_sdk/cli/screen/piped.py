@@ -1,0 +1,68 @@
+"""Lines from a stdin that is no terminal, read so that neither a signal nor the event loop has to wait for one.
+
+A line of a pipe may come in an hour. Python's own reader would sit in the system's read until then, with the event loop
+behind it; here the pipe is read only when there is something in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+from collections.abc import Awaitable, Callable
+from functools import cache
+
+_MOST_AT_ONCE = 65_536
+
+
+class PipedLines:
+    """The lines of an open file that is a pipe or a plain file. `wait` returns when it can be read."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._kept = b""
+        self._ended = False
+
+    async def next_line(self, wait: Callable[[int], Awaitable[None]]) -> str | None:
+        """The next line without its end, None behind the last one. What came of a line stays for the next call."""
+        while not self._has_line():
+            await wait(self._descriptor)
+            self._read()
+        return self._take()
+
+    def next_line_now(self) -> str | None:
+        """`next_line` for plain code: it waits itself."""
+        while not self._has_line():
+            with contextlib.suppress(OSError):  # Windows waits for sockets only; there the read itself waits
+                select.select([self._descriptor], [], [])
+            self._read()
+        return self._take()
+
+    def _has_line(self) -> bool:
+        return self._ended or b"\n" in self._kept
+
+    def _read(self) -> None:
+        data = os.read(self._descriptor, _MOST_AT_ONCE)
+        self._ended = not data
+        self._kept += data
+
+    def _take(self) -> str | None:
+        line, end, rest = self._kept.partition(b"\n")
+        if not end and not line:
+            return None
+        self._kept = rest
+        return line.removesuffix(b"\r").decode(sys.stdin.encoding or "utf-8", "replace")
+
+
+def piped_stdin() -> PipedLines | None:
+    """Stdin as a pipe; None when it is a terminal, or something that only Python can read."""
+    try:
+        return None if sys.stdin.isatty() else _lines_of(sys.stdin.fileno())
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+@cache
+def _lines_of(descriptor: int) -> PipedLines:
+    return PipedLines(descriptor)
