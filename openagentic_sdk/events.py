@@ -115,7 +115,8 @@ class Result(Event):
 @frozen
 class UserMessage(Event):
     """A prompt was accepted. `origin` is `user`, `hook`, `steering`, `repair`, `rule` (of the project, for a file), `mcp`
-    (what a server says of itself) or `context` (what else the model has to know by now).
+    (what a server says of itself), `task` (what a subagent in the background gave back, after a resume) or `context` (what
+    else the model has to know by now).
 
     `about` names what such a message is about (`skill:12`, `memory:/p/CLAUDE.md`): of several in view the last one counts.
     `request_id` makes a retried prompt harmless. `attachments` are the pictures, documents and sounds that came with the

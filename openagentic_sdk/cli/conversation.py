@@ -72,7 +72,13 @@ class Conversation:
                 printer.show(event)
         waiting = {record.use.tool_use_id for record in view.open_calls()}
         answered = False
-        for question in [question for question in view.open_questions() if question.tool_use_id in waiting]:
+        open_ones = [
+            question
+            for question in view.open_questions()
+            # The call that started a subagent in the background has its result.
+            if question.tool_use_id in waiting or "child_session_id" in question.details
+        ]
+        for question in open_ones:
             answer = await self.ask(question)
             if not answer:
                 self.screen.line("The question stays open.")

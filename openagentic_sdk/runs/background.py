@@ -16,7 +16,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..assemble import build_agent, run_request
-from ..errors import OptionsError
+from ..errors import OptionsError, SessionError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
@@ -97,21 +97,36 @@ async def answer_questions(
 def _append_answers(store: SessionStore, session_id: str, answers: Sequence[UserAnswer], seal: Seal) -> None:
     with store.open_writer(session_id) as writer:
         view, _ = load_view(store, session_id, seal=seal)
-        waiting = {question.question_id: question for question in view.open_questions()}
-        for answer in answers:
-            if answer.question_id not in waiting:
+        own = {question.question_id: question for question in view.open_questions()}
+        # A subagent whose process was killed asks in its own log only.
+        unknown = [answer for answer in answers if answer.question_id not in own]
+        children = [each.child_session_id for each in view.open_subagents.values() if view.is_ours(each)]
+        asks = {question_id: child for child in children for question_id in _asked_in(store, child)} if unknown else {}
+        for answer in unknown:
+            if answer.question_id not in asks:
                 raise OptionsError(
                     f"session {session_id!r} does not wait for question {answer.question_id!r}: "
-                    f"it waits for {', '.join(waiting) or 'none'}"
+                    f"it waits for {', '.join([*own, *asks]) or 'none'}"
                 )
-        for answer in answers:
-            child_id = waiting[answer.question_id].details.get("child_session_id")
+            _append_answers(store, asks[answer.question_id], [answer], seal)
+        known = [answer for answer in answers if answer.question_id in own]
+        for answer in known:
+            child_id = own[answer.question_id].details.get("child_session_id")
             if isinstance(child_id, str):
                 # The subagent's own log decides; it has the answer already when the process died between the two.
                 with suppress(OptionsError):
                     _append_answers(store, child_id, [answer], seal)
         assert view.authority is not None, "a view with a seal has one"
-        writer.append(view.authority.sign(answers, writer.last_seq))
+        if known:
+            writer.append(view.authority.sign(known, writer.last_seq))
+
+
+def _asked_in(store: SessionStore, session_id: str) -> Sequence[str]:
+    """The questions that are open in a subagent's session and in those of its own subagents."""
+    try:
+        return store.read_summary(session_id).open_questions
+    except SessionError:
+        return ()
 
 
 async def cancel_session(

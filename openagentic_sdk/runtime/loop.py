@@ -305,7 +305,7 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
     """The events that close a run; a store that refuses them changes the ending."""
     try:
         try:
-            await _last_events(run, ending)
+            ending = await _last_events(run, ending)
         except (StorageError, InvalidEventError) as error:
             ending = ending if ending.reason == "error" else _failure(error)
         result = _result(run, ending)
@@ -319,8 +319,11 @@ async def _record_ending(run: Run, ending: RunStopped) -> Result:
         await run.recorder.close()
 
 
-async def _last_events(run: Run, ending: RunStopped) -> None:
-    """Close what tools left open, end the calls that have no result, run the session_end hooks."""
+async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
+    """Close what tools left open, end the calls that have no result, run the session_end hooks; says how the run ended.
+
+    One that came to its end while a subagent in the background waits for a person waits as well.
+    """
     for name, resource in run.resources.items():
         if isinstance(resource, Closable):
             closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
@@ -330,6 +333,9 @@ async def _last_events(run: Run, ending: RunStopped) -> None:
             if closing.error is not None:
                 problem = f"{name} could not be closed: {': '.join(error_words(closing.error))}"
                 await run.record(SystemNotice("resource.close", problem))
+    if ending.reason == "end" and run.parked:
+        ids = ", ".join(question.question_id for question in run.parked.values())
+        ending = RunStopped("waiting", f"a subagent in the background waits for an answer to question {ids}")
     if ending.reason != "waiting":
         closed = [UserAnswer(q.question_id, "", answered_by=ending.reason) for q in run.view.open_questions()]
         await run.record(*closed)
@@ -351,6 +357,7 @@ async def _last_events(run: Run, ending: RunStopped) -> None:
         SystemNotice("left_behind", f"{name} did not end when it was told to, and may still run") for name in run.left
     ]
     await run.record(*left)
+    return ending
 
 
 def _stays_open(run: Run, record: CallRecord) -> bool:

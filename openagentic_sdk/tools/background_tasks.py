@@ -34,9 +34,22 @@ class RunTasks:
 
     def start(self, agent: str, work: Coroutine[Any, Any, SubagentResult]) -> str:
         """Start one and return its id."""
-        task_id = f"task_{len(self._tasks) + 1}"
-        self._tasks[task_id] = BackgroundTask(agent, asyncio.create_task(work, name=f"{agent} ({task_id})"))
+        number = len(self._tasks) + 1
+        while f"task_{number}" in self._tasks:  # an earlier run of the session may have had it
+            number += 1
+        task_id = f"task_{number}"
+        task = asyncio.create_task(work, name=f"{agent} ({task_id})")
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may ever fetch it
+        self._tasks[task_id] = BackgroundTask(agent, task)
         return task_id
+
+    def put(self, task_id: str, agent: str, done: SubagentResult) -> None:
+        """Know one that an earlier run of the session started, and that has ended by now."""
+
+        async def result() -> SubagentResult:
+            return done
+
+        self._tasks[task_id] = BackgroundTask(agent, asyncio.create_task(result()))
 
     def get(self, task_id: str) -> BackgroundTask:
         if task_id not in self._tasks:

@@ -15,9 +15,13 @@ from openagentic_sdk import (
     tool,
 )
 from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.events import Result, UserQuestion
+from openagentic_sdk.frozen import changed
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
+from openagentic_sdk.tools.background_tasks import TaskOutputTool
+from openagentic_sdk.tools.task import TaskTool
 from tests.runtime.support import assert_closed, options_for
 
 done_things = []
@@ -264,6 +268,58 @@ class TreeTest(unittest.IsolatedAsyncioTestCase):
                 self.assertEqual((result.state, result.data, done_things), ("ended", "Done.", ["a"]))
                 for name in self.store.list_sessions():
                     assert_closed(self, self.store, name)
+
+    async def test_a_subagent_in_the_background_that_asks_parks_the_run_at_its_end_and_goes_on_with_the_answer(self):
+        start = {"agent": "helper", "prompt": "work", "background": True}
+        first = [{"tool_calls": [{"name": "Task", "arguments": start}]}, {"agent": "You help", **CHANGE}, "Meanwhile."]
+        for fetches in (False, True):
+            done_things.clear()
+            tools = [change, TaskTool({"helper": "helps"}, background=True), TaskOutputTool(), slow]
+            wait = {"tool_calls": [{"name": "TaskOutput", "arguments": {"task_id": "task_1", "wait_s": 60}}]}
+            looking = {"tool_calls": [{"name": "slow", "arguments": {}}]}
+            turns = [*first[:2], wait if fetches else looking, *([] if fetches else first[2:])]
+            parked = await submit("go", self.settings(turns, tools=tools)).wait()
+            with self.subTest(fetches=fetches):
+                self.assertEqual((parked.state, parked.stop_reason), ("waiting", "waiting"))
+                row = self.store.read_summary(parked.session_id)
+                self.assertEqual((row.state, len(row.open_questions)), ("waiting", 1))
+                still = await submit(None, self.settings([], tools=tools, resume=row.id)).wait()
+                self.assertEqual((still.state, still.metrics.steps), ("waiting", 0))
+                await answer_question(self.store, row.id, row.open_questions[0], "yes")
+                rest = [
+                    {"agent": "You help", "text": "Helped."},
+                    {"text": "So it is.", "expect": {"contains": "Helped."}},
+                ]
+                result = await submit(None, self.settings(rest, tools=tools, resume=row.id)).wait()
+                self.assertEqual((result.state, result.data, done_things), ("ended", "So it is.", ["a"]))
+                for name in self.store.list_sessions():
+                    assert_closed(self, self.store, name)
+                self.assertEqual(self.store.read_summary(row.id).open_questions, ())
+
+    async def test_a_question_that_only_the_log_of_a_killed_subagent_holds_is_answered_through_its_parent(self):
+        turns = [self.task("helper"), {"agent": "You help", **CHANGE}]
+        parked = await submit("go", self.settings(turns)).wait()
+        (question_id,) = self.store.read_summary(parked.session_id).open_questions
+        killed = MemorySessionStore()
+        for name in self.store.list_sessions():
+            # As SIGKILL leaves them: the parent has not heard of the question, and neither log has an end.
+            events = [event for event in self.store.read_events(name) if not isinstance(event, Result)]
+            if name == parked.session_id:
+                events = [event for event in events if not isinstance(event, UserQuestion)]
+            known = self.store.read_metadata(name)["metadata"]
+            killed.import_session(name, [changed(e, seq=n) for n, e in enumerate(events, 1)], metadata=known)
+        self.store = killed
+        row = killed.read_summary(parked.session_id)
+        self.assertEqual((row.state, row.open_questions), ("waiting", (question_id,)))
+        with self.assertRaisesRegex(OptionsError, question_id):
+            await answer_question(killed, row.id, "another", "yes")
+        await answer_question(killed, row.id, question_id, "yes")
+        self.assertEqual(
+            (killed.read_summary(row.id).state, killed.read_summary(row.id).open_questions), ("stopped", ())
+        )
+        again = self.settings([{"agent": "You help", "text": "Helped."}, "Done."], resume=row.id)
+        self.assertEqual((await submit(None, again).wait()).data, "Done.")
+        self.assertEqual(done_things, ["a"])
 
     async def test_cancelling_while_a_subagent_asks_parks_the_tree_too(self):
         gate, asked = asking()
