@@ -8,7 +8,7 @@ and shares none with us is refused for good. An outage of the network says nothi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from ..errors import McpError, RpcError
@@ -41,8 +41,10 @@ async def connect(
     roots: Sequence[str],
     auth: HttpAuth | None = None,
     era: Era | None = None,
+    began: Callable[[Session], None] = lambda session: None,
 ) -> Session:
-    """A session with a server. `era` is what the same server spoke before, to begin with that.
+    """A session with a server. `era` is what the same server spoke before, to begin with that; `began` gets the session
+    that is not open yet, for whoever wants to know what its server says meanwhile.
 
     It waits as long as the server takes. Raises `McpError`; then nothing of the server is left.
     """
@@ -57,21 +59,24 @@ async def connect(
             raise
         return session
     try:
-        return await _open_stdio(name, settings, cwd, roots, era)
+        return await _open_stdio(name, settings, cwd, roots, era, began)
     except _DiedOnProbe:
-        return await _open_stdio(name, settings, cwd, roots, "legacy")
+        return await _open_stdio(name, settings, cwd, roots, "legacy", began)
 
 
 class _DiedOnProbe(Exception):
     """The process ended when it was asked what it speaks, as some legacy servers do."""
 
 
-async def _open_stdio(name: str, settings: McpServer, cwd: str, roots: Sequence[str], era: Era | None) -> Session:
+async def _open_stdio(
+    name: str, settings: McpServer, cwd: str, roots: Sequence[str], era: Era | None, began: Callable[[Session], None]
+) -> Session:
     session = Session(name, settings, roots)
-    wire = StdioWire(name, session.make_peer, session.on_lost)
+    wire = StdioWire(name, settings, session.make_peer, session.on_lost)
     session.wire = wire
+    began(session)
     try:
-        await wire.open(settings, cwd)
+        await wire.open(cwd)
         if era == "legacy":
             await _initialize(session)
         else:
@@ -214,5 +219,7 @@ async def _open_http(session: Session, wire: HttpWire, era: Era | None) -> None:
 
 
 async def again(session: Session) -> None:
-    """Begin anew with a legacy server that forgot our session. Raises `McpError`."""
+    """Begin anew with a legacy server that forgot our session: it may be another one by now. Raises `McpError`."""
     await _initialize(session)
+    session.stale.add("tools")
+    session.listen()

@@ -285,7 +285,7 @@ class HttpWire:
 
     def listen(self) -> None:
         """Open the stream on which a legacy server says what it was not asked for."""
-        if self._listening is None and self._post_to is None:
+        if (self._listening is None or self._listening.done()) and self._post_to is None:
             self._listening = asyncio.create_task(self._listen(), name=f"mcp stream {self.name}")
 
     async def _listen(self) -> None:

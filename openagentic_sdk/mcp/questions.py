@@ -20,6 +20,7 @@ Ask = Callable[[str, tuple[str, ...], Mapping[str, Any]], Awaitable[str]]
 
 MAX_FIELDS = 30
 MAX_TEXT_CHARS = 2_000
+MAX_KEPT_CHARS = 100_000
 _TRIES = 3
 _YES, _NO = ("accept", "yes", "y", "true", "1"), ("decline", "no", "n", "false", "0")
 
@@ -29,7 +30,11 @@ async def elicit(server: str, params: Mapping[str, Any], ask: Ask | None, resume
     if ask is None:
         return {"action": "decline"}
     intro = f"The MCP server {server} asks: {clean_text(as_text(params.get('message')), MAX_TEXT_CHARS)}"
-    details = {"mcp": {"server": server, "params": dict(params), "resumes": resumes}}
+    details: dict[str, Any] = {"mcp": {"server": server, "resumes": resumes}}
+    if len(str(details)) > MAX_KEPT_CHARS:
+        details = {
+            "mcp": {"server": server}
+        }  # what a server wants to see again may be of any size: the call begins anew
     if params.get("mode") == "url":
         url = as_text(params.get("url"))
         host = urlsplit(url).netloc if re.match(r"https?://", url) else ""

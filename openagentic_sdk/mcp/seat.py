@@ -24,10 +24,13 @@ from .protocol import HEADER_MISMATCH, URL_NEEDED
 from .questions import elicit
 from .server_config import McpServer
 from .session import MAX_INSTRUCTIONS_CHARS, Hooks, InputRound, Session
+from .stdio import StdioWire
 from .tools import OwnTool, RemoteTool
 
 # How long a server may take beyond what anybody waits for it.
 LATE_S = 300.0
+# How long a step waits for a list that changed.
+LIST_S = 5.0
 QUICK_DEATH_S = 60.0
 MAX_QUICK_DEATHS = 5
 MAX_LEFT_OUT_SHOWN = 200
@@ -69,7 +72,9 @@ class Seat:
         self._pins = pins
         self._session: Session | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._began_at = 0.0
+        self._connecting: Session | None = None
+        self._wait_until = 0.0
+        self._listing: asyncio.Task[None] | None = None
         self._era: Era | None = None
         self._left_out: list[LeftOut] = []
         self._copied: dict[str, ParamHeaders] = {}
@@ -85,10 +90,11 @@ class Seat:
     def start(self) -> None:
         """Begin to connect, unless that has begun, or failed a moment ago."""
         if self._session is None and (self._opening is None or (self._opening.done() and self._pause_s() <= 0)):
-            self._begin()
+            # One that failed before may come, but nobody waits for it a second time.
+            self._begin(self.settings.connect_timeout_s if self._opening is None else 0.0)
 
-    def _begin(self, pause_s: float = 0.0) -> asyncio.Task[None]:
-        self._began_at = asyncio.get_running_loop().time() + pause_s
+    def _begin(self, wait_s: float, pause_s: float = 0.0) -> asyncio.Task[None]:
+        self._wait_until = asyncio.get_running_loop().time() + pause_s + wait_s
         self._opening = asyncio.create_task(self._open(pause_s), name=f"mcp {self.name}")
         return self._opening
 
@@ -96,23 +102,37 @@ class Seat:
         """Wait for the server, but no longer than its connect timeout; read its tools again when they changed."""
         opening, session = self._opening, self._session
         if opening is not None and not opening.done():
-            limit_s = self.settings.connect_timeout_s
-            left_s = self._began_at + limit_s - asyncio.get_running_loop().time()
-            await asyncio.wait({opening}, timeout=max(0.0, left_s))
+            await self._wait(opening)
             if not opening.done() and (self.event is None or self.event.state != "failed"):
+                limit_s, wire = self.settings.connect_timeout_s, self._connecting and self._connecting.wire
                 text = (
                     f"it has not answered within {limit_s:g} s (connect_timeout_s): the run goes on, it may still come"
                 )
-                self._say("failed", McpError(text, server=self.name))
+                words = wire.last_words() if isinstance(wire, StdioWire) else ""
+                self._say("failed", McpError(text + words, server=self.name))
         elif session is not None and session.lost is not None:
             if self.event is not None and self.event.state != "lost":
                 self._say("lost", session.lost)
         elif session is not None and "tools" in session.stale:
+            if self._listing is None or self._listing.done():
+                self._wait_until = asyncio.get_running_loop().time() + min(LIST_S, self.settings.connect_timeout_s)
+                self._listing = asyncio.create_task(self._list_again(session), name=f"mcp tools {self.name}")
+            await self._wait(self._listing)
+
+    async def _wait(self, task: asyncio.Task[None]) -> None:
+        left_s = self._wait_until - asyncio.get_running_loop().time()
+        await asyncio.wait({task}, timeout=max(0.0, left_s))
+
+    async def _list_again(self, session: Session) -> None:
+        """Read the tools anew. When that fails, they are asked for once more at the next step."""
+        try:
             try:
-                async with asyncio.timeout(self.settings.connect_timeout_s):
-                    await self._read_tools(session)
-            except (McpError, TimeoutError):
-                session.stale.add("tools")  # at the next step it is asked once more
+                await self._read_tools(session)
+            except SessionGoneError:
+                await again(session)
+                await self._read_tools(session)
+        except Exception:  # noqa: BLE001 - as in `_open`: what was offered stays offered
+            session.stale.add("tools")
 
     async def session(self) -> Session:
         """The live session, after a new start when the server has died. Raises `McpError`."""
@@ -122,20 +142,21 @@ class Seat:
             if self._quick_deaths >= MAX_QUICK_DEATHS:
                 ended = f"ended {self._quick_deaths} times soon after its start and is not started again"
                 raise McpError(f"the server {self.name} {ended}: {self._why()}", server=self.name)
-            self._begin(max(0.0, self._pause_s()))
+            self._begin(0.0, max(0.0, self._pause_s()))
         assert self._opening is not None
-        left_s = self._began_at + self.settings.connect_timeout_s - asyncio.get_running_loop().time()
-        await asyncio.wait({self._opening}, timeout=max(0.0, left_s))
+        await asyncio.wait({self._opening}, timeout=max(0.0, self._pause_s()) + self.settings.connect_timeout_s)
         if self._session is None or self._session.lost is not None:
             raise McpError(f"the server {self.name} is not there: {self._why()}", server=self.name)
         return self._session
 
     async def close(self) -> None:
         """End the server, and the attempt to reach it."""
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.cancel()
-            await asyncio.wait({opening})
+        working = [task for task in (self._opening, self._listing) if task is not None]
+        self._opening = self._listing = None
+        for task in working:
+            task.cancel()
+        if working:
+            await asyncio.wait(working)
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -174,6 +195,7 @@ class Seat:
                     roots=self._roots,
                     auth=self._auth,
                     era=self._era,
+                    began=self._begun,
                 )
                 await self._take(session, "restarted" if before is not None else "started")
         except Exception as error:  # noqa: BLE001 - whatever goes wrong with one server, a login, a pin, is its failure alone
@@ -184,6 +206,9 @@ class Seat:
         finally:
             if session is not None and session is not self._session:
                 await session.close()
+
+    def _begun(self, session: Session) -> None:
+        self._connecting = session
 
     async def _take(self, session: Session, state: str) -> None:
         why = self._why() if state == "restarted" else None
@@ -197,7 +222,9 @@ class Seat:
     def _died(self) -> None:
         now = asyncio.get_running_loop().time()
         was_quick = self._came_at <= self._died_at or now - self._came_at < QUICK_DEATH_S
-        self._quick_deaths = self._quick_deaths + 1 if was_quick else 1
+        # Only a process can be started too often; what is behind a URL may be down for a while.
+        is_counted = was_quick and (self.settings.kind == "stdio" or self._quick_deaths == 0)
+        self._quick_deaths = self._quick_deaths + is_counted if was_quick else 1
         self._died_at = now
 
     # --- what it offers ----------------------------------------------------------------------------------------------

@@ -72,7 +72,6 @@ class Session:
         self.server_info: Mapping[str, Any] = {}
         self.instructions = ""
         self.stale: set[str] = set()
-        self.strays = 0
         self.is_stdio = settings.kind == "stdio"
         self.wire: Wire | None = None
         self.when_lost: Callable[[], None] = lambda: None
@@ -252,7 +251,8 @@ class Session:
             await known.about.on_progress(done, total if isinstance(total, int | float) else None, message)
 
     def _on_stray(self, reason: str, line: bytes) -> None:
-        self.strays += 1
+        if isinstance(self.wire, StdioWire):
+            self.wire.take_stray(reason, line)
 
     def listen(self) -> None:
         """Hear of lists that change, where a server tells: on a stream of its own, or in a request that stays open."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from ..errors import McpError, ToolError
 from ..jsonrpc import Lines, Peer
-from ..text import without_hidden
+from ..text import one_line, without_hidden
 from ..threads import start_thread
 from ..tools.shell.process import HelperHold, RunningCommand, ServerSpec
 from .server_config import McpServer, mask_told
@@ -22,6 +22,7 @@ from .server_config import McpServer, mask_told
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_STDERR_BYTES = 64 * 1024
 MAX_UNSENT_BYTES = 64 * 1024 * 1024
+MAX_STRAYS = 10_000
 # More would be taken from the kernel and given back with every read.
 _READ_BYTES = 64 * 1024
 # How long a server may take to end by itself once its input is closed, and when it is asked to; then it is killed.
@@ -51,12 +52,18 @@ class StdioWire:
     """A running server. `peer` speaks over it, `on_lost` is called once with the reason when it ends unasked."""
 
     def __init__(
-        self, name: str, make_peer: Callable[[Callable[[bytes], object]], Peer], on_lost: Callable[[McpError], None]
+        self,
+        name: str,
+        settings: McpServer,
+        make_peer: Callable[[Callable[[bytes], object]], Peer],
+        on_lost: Callable[[McpError], None],
     ) -> None:
         self.name = name
         self.peer = make_peer(self._send)
         self.lost: McpError | None = None
-        self.strays = 0
+        self._strays = 0
+        self._first_stray = b""
+        self._settings = settings
         self._on_lost = on_lost
         self._lines = Lines(MAX_LINE_BYTES)
         self._stderr = bytearray()
@@ -66,17 +73,16 @@ class StdioWire:
         self._command: RunningCommand | None = None
         self._ended = asyncio.Event()
         self._fds: dict[str, int] = {}
-        self._settings: McpServer | None = None
 
-    async def open(self, settings: McpServer, cwd: str) -> None:
+    async def open(self, cwd: str) -> None:
         """Start the program. Raises `McpError` when it cannot be started."""
-        self._settings = settings
+        settings = self._settings
         environment = server_environment(settings, cwd)
         folder, program = _find_program(settings, cwd, environment.get("PATH", ""))
         if program is None:
             text = f"{settings.command!r} is no program that is on PATH: install it, or give its path"
             raise McpError(text, server=self.name)
-        (in_r, in_w), (out_r, out_w), (err_r, err_w) = os.pipe(), os.pipe(), os.pipe()
+        (in_r, in_w), (out_r, out_w), (err_r, err_w) = self._pipes()
         self._fds = {"in": in_w, "out": out_r, "err": err_r}
         spec = ServerSpec(argv=(program, *settings.args), env=environment, cwd=folder, grace_s=TERM_S)
         starting = start_thread(partial(self._hold.start, spec, (in_r, out_w, err_w)), "openagentic-mcp-start")
@@ -101,6 +107,17 @@ class StdioWire:
         if cancelled is not None:
             raise cancelled
 
+    def _pipes(self) -> list[tuple[int, int]]:
+        pipes: list[tuple[int, int]] = []
+        try:
+            for _ in range(3):
+                pipes.append(os.pipe())
+        except OSError as error:
+            for fd in (fd for pipe in pipes for fd in pipe):
+                os.close(fd)
+            raise McpError(f"the server {self.name} cannot be started: {error.strerror}", server=self.name) from None
+        return pipes
+
     async def close(self) -> None:
         """End the server: close its input, ask it to end, kill it; nothing of it is left."""
         self.lost = self.lost or McpError(f"the server {self.name} was closed", server=self.name)
@@ -120,8 +137,8 @@ class StdioWire:
             self._let_go()  # which kills what still runs
 
     def stderr(self) -> str:
-        """What the server wrote last to its standard error."""
-        return without_hidden(self._stderr[-MAX_STDERR_BYTES:].decode("utf-8", "replace"))
+        """What the server wrote last to its standard error, without what it was told in secret."""
+        return mask_told(self._settings, without_hidden(self._stderr[-MAX_STDERR_BYTES:].decode("utf-8", "replace")))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -209,12 +226,29 @@ class StdioWire:
     def _lose(self, how: str) -> None:
         if self.lost is not None:
             return
-        # What a program was told it may well repeat when it fails.
-        stderr = self.stderr() if self._settings is None else mask_told(self._settings, self.stderr())
-        tail = stderr[-_SHOWN_STDERR_CHARS:].strip()
-        said = f"; its last words on standard error:\n{tail}" if tail else ""
-        self.lost = McpError(f"the server {self.name} {how}{said}", server=self.name, stderr=stderr)
+        self.lost = McpError(f"the server {self.name} {how}{self.last_words()}", server=self.name, stderr=self.stderr())
         self._on_lost(self.lost)
+
+    def take_stray(self, reason: str, line: bytes) -> None:
+        """The server wrote a line that is no message, or that answers nothing. What answers nothing any more is common."""
+        is_cut = not line or b'"jsonrpc"' in line[:1000]
+        self._strays += 1
+        self._first_stray = self._first_stray or line[:200]
+        if is_cut and "answers nothing" not in reason:
+            # It may have been an answer, and whoever waits for that would wait for long.
+            text = f"the server {self.name} wrote a message that cannot be read ({reason})"
+            self.peer.fail(lambda: McpError(text, server=self.name, in_flight=True))
+        if self._strays > MAX_STRAYS:
+            self._lose(f"wrote more than {MAX_STRAYS} lines that are no messages")
+
+    def last_words(self) -> str:
+        """What the server wrote that tells why it does not do as it should, to stand behind a sentence; masked."""
+        tail = self.stderr()[-_SHOWN_STDERR_CHARS:].strip()
+        said = f"; its last words on standard error:\n{tail}" if tail else ""
+        if self._strays:
+            first = mask_told(self._settings, one_line(self._first_stray.decode("utf-8", "replace")))
+            said = f"; {self._strays} lines of its output were no messages, the first: {first[:200]!r}{said}"
+        return said
 
     # --- letting go --------------------------------------------------------------------------------------------------
 

@@ -178,6 +178,18 @@ def tells_when_listed(server, message):
         return True
 
 
+def garbled(server, message):
+    if message.get("method") == "tools/call":
+        server.write(f'{{"jsonrpc": "2.0", "id": {message["id"]}, "result": {"[" * 200_000}\n')
+        return True
+
+
+def chatters(server, message):
+    if message.get("method") == "tools/call":
+        server.write("y\n" * 20_000)
+        return True
+
+
 def asks_much(server, message):
     if message.get("method") == "tools/call":
         for number in range(200):
@@ -212,7 +224,17 @@ BAD = {
         bad.__name__: bad
         for bad in (
             *(banners, big_line, half_line, silence, silent_call, wrong_ids, duplicate_ids, many_tools, cursor_loop),
-            *(changing_tools, strange_tools, stderr_flood, grandchildren, asks_much, odd_results, tells_when_listed),
+            *(
+                changing_tools,
+                strange_tools,
+                stderr_flood,
+                grandchildren,
+                asks_much,
+                odd_results,
+                tells_when_listed,
+                garbled,
+                chatters,
+            ),
         )
     },
 }

@@ -125,6 +125,8 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             "silent": bad_server("silent_call", idle_timeout_s=SHORT_S),
             "wrong": bad_server("wrong_ids", call_timeout_s=SHORT_S),
             "flood": bad_server("stderr_flood"),
+            "garbled": bad_server("garbled"),
+            "chatters": bad_server("chatters"),
         }
         outcome = await outcome_of(servers, [(f"mcp__{name}__echo", {}) for name in servers])
         self.assert_whole(outcome)
@@ -134,6 +136,8 @@ class HostileServers(unittest.IsolatedAsyncioTestCase):
             "silent": "was silent in tools/call for 0.5 s (idle_timeout_s)",
             "wrong": "was not done with tools/call after 0.5 s (call_timeout_s)",
             "flood": "the very last words",
+            "garbled": "wrote a message that cannot be read",
+            "chatters": "more than 10000 lines that are no messages; 10001 lines of its output were no messages, the first: 'y'",
         }
         for name, reason in reasons.items():
             with self.subTest(name):
