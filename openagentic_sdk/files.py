@@ -35,6 +35,8 @@ _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 CHUNK_BYTES = 1 << 20
+# Of a file's name in that of what will replace it: names have at most 255 bytes, and letters up to four.
+_KEPT_LETTERS = 50
 
 
 _path_locks: dict[str, tuple[threading.Lock, int]] = {}
@@ -211,7 +213,7 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
     """
     folder, name = os.path.split(real)
     with open_folder(folder, create=before is None) as folder_fd:
-        temporary = f".{name[:100]}.{os.urandom(6).hex()}.tmp"
+        temporary = f".{name[:_KEPT_LETTERS]}.{os.urandom(6).hex()}.tmp"
         fd = os.open(temporary, _CREATE_FLAGS, 0o600 if before else 0o666, dir_fd=folder_fd)
         try:
             try:
@@ -236,7 +238,7 @@ def replace_file(real: str, data: bytes, before: os.stat_result | None, mode: in
 def sweep_unfinished(real: str) -> None:
     """Take away what a `replace_file` of this path left behind when its process was killed."""
     folder, name = os.path.split(real)
-    unfinished = re.compile(rf"\.{re.escape(name[:100])}\.[0-9a-f]{{12}}\.tmp")
+    unfinished = re.compile(rf"\.{re.escape(name[:_KEPT_LETTERS])}\.[0-9a-f]{{12}}\.tmp")
     with suppress(OSError, ToolError), open_folder(folder) as folder_fd:
         listed = os.open(".", LIST_FLAGS, dir_fd=folder_fd)
         try:

@@ -38,6 +38,8 @@ from .seal import Seal
 Conflicts = Literal["refuse", "skip", "overwrite"]
 Action = Literal["write", "delete", "keep", "refuse"]
 UNKNOWN = "unknown"
+# More subagents than one session starts; also what bounds how deep a log made by hand can nest them.
+_MAX_SESSIONS = 400
 # Calls that say what they changed, or change no files of the workspace.
 _ACCOUNTED = ("Write", "Edit", "Task", "TodoWrite", "SkillActivate", "SkillDeactivate", "AskUserQuestion", "KillBash")
 
@@ -47,8 +49,9 @@ class ChangedFile:
     """One file that a session changed since an event.
 
     `before` and `after` are digests: what it was at the event, and what the session left in it; None is no file, `UNKNOWN`
-    what no event says. `mode` and `after_mode` are permissions, None when not known. `between` says that somebody else
-    changed it between two runs. `problem` says why it cannot be put back, whatever stands there. The session has the blob.
+    what no event says; `last_kept` is what it was before the newest call that may have changed it. `mode` and `after_mode`
+    are permissions, None when not known. `between` says that somebody else changed it between two runs. `problem` says why
+    it cannot be put back, whatever stands there. The session has the blob.
     """
 
     path: str
@@ -56,6 +59,7 @@ class ChangedFile:
     mode: int | None = None
     after: str | None = UNKNOWN
     after_mode: int | None = None
+    last_kept: str | None = UNKNOWN
     between: bool = False
     problem: str | None = None
     session_id: str = ""
@@ -115,8 +119,14 @@ class _Fold:
         self._changes = changes
         self._roots = roots
         self._left: dict[str, str | None] = {}
+        # Of each file that a call is known to have been about to change: why it is not put back all the same, else None.
+        self._problems: dict[str, str | None] = {}
+        self._seen: list[str] = []
 
     def add(self, session_id: str, after_seq: int) -> None:
+        if session_id in self._seen or len(self._seen) >= _MAX_SESSIONS:
+            return  # a session is part of one turn only, and of none that it began itself
+        self._seen.append(session_id)
         authority = Authority(session_id, self._seal)
         for event in self._store.iter_events(session_id):  # a fork's marker, which vouches for them, stands behind them
             authority.apply(event)
@@ -126,7 +136,7 @@ class _Fold:
         for event in self._store.iter_events(session_id):
             counts = (event.seq or 0) > after_seq
             match event:
-                case SystemInit():
+                case SystemInit() if authority.is_ours(event):
                     self._roots.append(os.path.realpath(event.cwd))
                 case ToolUse():
                     calls[event.tool_use_id] = event
@@ -134,9 +144,10 @@ class _Fold:
                     unsafe.add(event.tool_use_id)
                     if counts and event.name not in _ACCOUNTED:
                         self._changes.uncovered.append(calls[event.tool_use_id])
-                case FileKept() if counts:
-                    self._keep(event, session_id, is_ours=authority.is_ours(event))
+                case FileKept():
+                    self._keep(event, session_id, counts, is_ours=authority.is_ours(event))
                 case ToolResult() if event.tool_use_id in unsafe:
+                    unsafe.remove(event.tool_use_id)
                     self._finish(session_id, counts, event, calls[event.tool_use_id])
                 case FilesRestoring() if authority.is_ours(event):
                     journal = event.files
@@ -149,18 +160,22 @@ class _Fold:
                 case SubagentStarted() if counts and self._store.session_exists(event.child_session_id):
                     self.add(event.child_session_id, 0)
 
-    def _keep(self, event: FileKept, session_id: str, *, is_ours: bool) -> None:
+    def _keep(self, event: FileKept, session_id: str, counts: bool, *, is_ours: bool) -> None:
+        problem = event.problem
+        if not is_ours:
+            problem = "it was kept by another installation, or the log was changed since"
+        elif not any(os.path.commonpath((root, event.path)) == root for root in self._roots):
+            problem = "it lies outside of the workspace"
+        self._problems[event.path] = problem
+        if not counts:
+            return
         known = self._changes.files.get(event.path)
         if known is None:
-            known = ChangedFile(event.path, event.sha256, event.mode, problem=event.problem, session_id=session_id)
+            known = ChangedFile(event.path, event.sha256, event.mode, problem=problem, session_id=session_id)
             self._changes.files[event.path] = known
-            if not is_ours:
-                known.problem = "it was kept by another installation, or the log was changed since"
-            elif not any(os.path.commonpath((root, event.path)) == root for root in self._roots):
-                known.problem = "it lies outside of the workspace"
         else:
-            known.between |= event.sha256 != (known.before if known.after == UNKNOWN else known.after)
-        known.after, known.after_mode = UNKNOWN, event.mode
+            known.between |= event.sha256 != (known.last_kept if known.after == UNKNOWN else known.after)
+        known.after, known.after_mode, known.last_kept = UNKNOWN, event.mode, event.sha256
 
     def _finish(self, session_id: str, counts: bool, event: ToolResult, call: ToolUse) -> None:
         """Take down what a call says that it wrote: `files` is path to digest, `changed` path to digest and mode or null."""
@@ -170,8 +185,11 @@ class _Fold:
             written = {path: (str(digest), None) for path, digest in files.items()}
         if isinstance(changed := meta.get("changed"), dict):
             for path, what in changed.items():
-                state = what if isinstance(what, list | tuple) and len(what) == 2 else (None, None)
-                written[path] = state[0], state[1]
+                match what:
+                    case [str() | None as digest, int() as mode]:
+                        written[path] = digest, mode
+                    case _:
+                        written[path] = None, None
             self._changes.uncovered[:] = [use for use in self._changes.uncovered if use is not call]
         for path, (digest, mode) in written.items():
             self._note(session_id, counts, path, digest, mode)
@@ -179,7 +197,9 @@ class _Fold:
     def _note(self, session_id: str, counts: bool, path: str, digest: str | None, mode: int | None = None) -> None:
         """The session has left this in a file."""
         if counts:
-            new = ChangedFile(path, self._left.get(path, UNKNOWN), session_id=session_id)
+            # Only what was kept is put back, whatever a log says about other files.
+            problem = self._problems.get(path, "it was not kept before it was changed")
+            new = ChangedFile(path, self._left.get(path, UNKNOWN), problem=problem, session_id=session_id)
             known = self._changes.files.setdefault(path, new)
             known.after, known.after_mode = digest, mode or known.after_mode
         self._left[path] = digest
@@ -204,7 +224,7 @@ def _plan_file(store: SessionStore, known: ChangedFile, conflicts: Conflicts) ->
     try:
         status = file_status(known.path)
         found = None if status is None else digest_file(known.path)
-    except (ToolError, OSError) as error:
+    except (ToolError, OSError, ValueError) as error:  # a log may name what no file system can hold
         return PlannedFile(known.path, "refuse", reason=str(error))
     mode = None if status is None else stat.S_IMODE(status.st_mode)
     # Permissions that the session left alone stay as they are now.
@@ -237,7 +257,7 @@ def _not_kept(store: SessionStore, known: ChangedFile) -> str | None:
 def _conflict(known: ChangedFile, found: str | None) -> str | None:
     if known.between:
         return "something else changed it between the turns that are taken back"
-    if found == known.after:
+    if found == (known.last_kept if known.after == UNKNOWN else known.after):
         return None
     if known.after == UNKNOWN:
         return "a call that did not end may have changed it, and it is not as it was before"

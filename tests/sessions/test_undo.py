@@ -16,10 +16,22 @@ from typing import Any
 
 from openagentic_sdk import AgentDefinition, OpenAgenticOptions, run
 from openagentic_sdk.errors import FilesChangedError, SessionLockedError
-from openagentic_sdk.events import FileKept, FilesRestored, FilesRestoring, SessionRewound, SystemNotice
+from openagentic_sdk.events import (
+    FileKept,
+    FilesRestored,
+    FilesRestoring,
+    SessionRewound,
+    SubagentStarted,
+    SystemInit,
+    SystemNotice,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+)
+from openagentic_sdk.files import digest_bytes
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.archive import archive_session, restore_session
-from openagentic_sdk.sessions.lifecycle import fork_session, rewind_session
+from openagentic_sdk.sessions.lifecycle import append_signed, fork_session, rewind_session
 from openagentic_sdk.sessions.seal import Seal
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.undo import file_changes, plan_restore, restore_files
@@ -282,6 +294,48 @@ class Undo(UndoCase):
         self.store.append_events(session, [FilesRestoring(0, strange), FilesRestored(0, ["/etc/passwd"])])
         self.assertEqual(list(file_changes(self.store, session).files), [str(self.cwd / "a")])
         self.undo()
+        self.assertEqual(self.files(), {})
+
+    def test_a_failed_call_in_a_later_turn_is_no_change_of_somebody_else(self) -> None:
+        path = self.put("a", b"one")
+        session = self.turn(write("a", "two"))
+        append_signed(self.store, session, [FileKept("call", str(path), digest_bytes(b"two"), 0o644)])
+        self.undo()
+        self.assertEqual(path.read_bytes(), b"one")
+
+    def test_what_no_kept_file_vouches_for_is_never_touched(self) -> None:
+        victim, there = self.home / "outside", self.put("there", b"mine")
+        session = self.turn(write("a", "evil"))
+        evil, points = self.store.put_blob(session, b"evil"), []
+        for states in ({str(victim): [evil, 0o600], str(there): None}, {str(victim): None, str(there): ["x", 1]}):
+            use = ToolUse(tool_use_id=str(len(states)) + str(states), name="Bash", input={})
+            started = ToolStarted(
+                tool_use_id=use.tool_use_id, name="Bash", input_sha256="", idempotency_key="", effect="unsafe"
+            )
+            result = ToolResult(tool_use_id=use.tool_use_id, output="", meta={"changed": states})
+            points.append(self.store.append_events(session, [use, started, result])[-1].seq or 0)
+        restored = restore_files(self.store, session, to_seq=points[0], conflicts="overwrite")
+        self.assertEqual((victim.exists(), there.read_bytes(), restored.paths), (False, b"mine", []))
+
+    def test_a_name_as_long_as_names_may_be_is_written_and_put_back(self) -> None:
+        path = self.put("漢" * 85, b"one")
+        self.turn(write(path.name, "two"))
+        self.assertEqual(path.read_bytes(), b"two")
+        self.undo()
+        self.assertEqual(path.read_bytes(), b"one")
+
+    def test_sessions_that_start_each_other_and_paths_that_cannot_be_end_in_words(self) -> None:
+        session = self.turn(write("a", "x"))
+        strange: list[Any] = [
+            SubagentStarted("t", "helper", session, "go"),
+            SubagentStarted("t", "helper", "../..", "go"),
+            *[FileKept("t", path, "0" * 64, 0o644) for path in ("", "a\0b", "\ud800", "rel", "/" + "x" * 5000)],
+            SystemInit(session_id=session, cwd="/\0", sdk_version="0"),
+        ]
+        self.store.append_events(session, strange)
+        with self.assertRaisesRegex(FilesChangedError, "another installation"):
+            self.undo()
+        self.undo(conflicts="skip")
         self.assertEqual(self.files(), {})
 
 
