@@ -227,6 +227,7 @@ class _LiveChat:
             await act()
         finally:
             console.steer = None
+            console.editor.take_back("\n".join(self.conversation.unread))
             console.draw()
 
     def _clear_or_leave(self) -> None:

@@ -33,6 +33,7 @@ class Conversation:
         self.ask = ask
         self.session_id: str | None = options.resume
         self.turn: Turn | None = None
+        self.unread: list[str] = []  # what was said to the last turn and did not reach its run
         self._make_turn = make_turn
 
     @property
@@ -91,12 +92,13 @@ class Conversation:
     async def take_turn(self, prompt: OnePrompt | None) -> None:
         """One prompt to its end, to Ctrl-C or to an error. Raises `Stopped` when a signal wants the command to end."""
         turn = self.turn = self._make_turn(self.options)
+        self.unread = []
         try:
             await turn.show_events(prompt)
         except OpenAgentSdkError as error:
             self.screen.line(printable(str(error)))
         finally:
-            self.turn = None
+            self.turn, self.unread = None, turn.unread()
             self.session_id = turn.session_id or self.session_id
             self.change(
                 resume=self.session_id,

@@ -19,7 +19,7 @@ from ..sessions.undo import plan_restore
 from ..text import on_one_line
 from .conversation import Conversation
 from .screen.live import CallOutputs
-from .stored.files import plan_lines, show_file_changes
+from .stored.files import newest_restore, plan_lines, restored_lines, show_file_changes
 from .stored.stores import find_session
 
 
@@ -44,7 +44,7 @@ class SlashCommands:
             return False
         try:
             await known[0](self, rest.strip())
-        except (OpenAgentSdkError, OSError) as error:
+        except (OpenAgentSdkError, OSError, ValueError) as error:  # a path may hold what no file system takes
             self._say(str(error))
         return True
 
@@ -105,7 +105,7 @@ class SlashCommands:
         conversation, session_id = self._conversation, self._session()
         if session_id is None:
             return
-        to_seq = rewind_point(conversation.store, session_id, turns=int(rest) if rest.isdecimal() else 1)
+        to_seq = rewind_point(conversation.store, session_id, turns=_number(rest or "1"))
         plan = plan_restore(conversation.store, session_id, to_seq=to_seq)
         self._say(*plan_lines(plan))
         choices = ["conversation and files", "only the conversation", "neither"]
@@ -119,7 +119,9 @@ class SlashCommands:
             return
         files = said == choices[0] and len(choices) == 3
         rewind_session(conversation.store, session_id, to_seq=to_seq, files=files, conflicts="skip")
-        self._say(f"taken back to event {to_seq}" + (", files too" if files else ""))
+        self._say(f"taken back to event {to_seq}")
+        if files:
+            self._say(*restored_lines(newest_restore(conversation.store, session_id)))
 
     async def _resume(self, rest: str) -> None:
         conversation = self._conversation
@@ -143,7 +145,7 @@ class SlashCommands:
 
     def show(self, rest: str = "") -> None:
         """Print the whole output of a call, by its number; the newest without one."""
-        number = int(rest) if rest.isdecimal() else self._outputs.newest
+        number = _number(rest) if rest else self._outputs.newest
         text = None if number is None else self._outputs.text(number)
         if number is None or text is None:
             self._say(f"there is no output {rest or 'yet'}: the numbers stand behind the calls, as [3]")
@@ -179,6 +181,11 @@ COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]]
     "/export": (SlashCommands._export, "write the conversation as Markdown: /export FILE"),
     "/quit": (SlashCommands._quit, "leave; the session stays"),
 }
+
+
+def _number(text: str) -> int:
+    """The number that was typed, 0 for what is none: nothing is counted so."""
+    return int(text) if text.isdecimal() and len(text) < 10 else 0
 
 
 def completions(word: str, is_first: bool, *, cwd: str, names: Sequence[str], models: Sequence[str] = ()) -> list[str]:

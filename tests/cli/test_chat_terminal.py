@@ -124,7 +124,7 @@ class Typed(unittest.TestCase):
         self.keys("Enter")
         self.until("1. conversation and files")
         self.keys("1")
-        self.until("files too")
+        self.until("1 files were put back")
         self.assertEqual((self.cwd / "app.py").read_text(), "import sys\n\nprint('hello')\n")
         self.type("again")
         self.keys("Enter")

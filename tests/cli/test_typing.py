@@ -7,8 +7,10 @@ import unittest
 from collections.abc import Sequence
 
 from openagentic_sdk.cli.screen.boxes import ChoiceBox, PermissionBox, box_for
+from openagentic_sdk.cli.screen.diffs import diff_rows
 from openagentic_sdk.cli.screen.editor import LineEditor
 from openagentic_sdk.cli.screen.keys import Key, KeyParser
+from openagentic_sdk.cli.screen.live import text_of
 from openagentic_sdk.cli.screen.palette import TRUE_COLOUR, codes, colour_depth
 from openagentic_sdk.cli.screen.terminal import Screen
 from openagentic_sdk.events import UserQuestion
@@ -35,6 +37,29 @@ def typed(editor: LineEditor, *keys: str) -> list[str]:
         said = editor.press(Key(key[1:-1]) if key.startswith("[") else Key("text", key))
         submitted += [said] if said is not None else []
     return submitted
+
+
+class Taken(unittest.TestCase):
+    def test_what_was_not_heard_stands_before_what_is_being_typed(self) -> None:
+        editor = LineEditor()
+        typed(editor, "more")
+        editor.take_back("unheard")
+        editor.take_back("")
+        self.assertEqual((editor.text, editor.cursor), ("unheard\nmore", 12))
+
+
+class Diffs(unittest.TestCase):
+    def test_only_what_differs_is_shown_also_in_files_that_are_too_big_to_compare(self) -> None:
+        big = ["same"] * 40_000
+        old, new = "\n".join([*big, "a", *big]), "\n".join([*big, "b", *big])
+        changed = [row for row in diff_rows(old, new) if row[0] != " "]
+        self.assertEqual(changed, [("-", 40_001, "a"), ("+", 40_001, "b")])
+        old, new = "\n".join(["x", *big, "y"]), "\n".join(["z", *big, "w"])
+        signs = [sign for sign, _, _ in diff_rows(old, new)]
+        self.assertEqual(signs, ["-"] * 40_002 + ["+"] * 40_002)
+
+    def test_a_path_that_no_file_system_can_hold_has_no_text(self) -> None:
+        self.assertEqual([text_of("/tmp/a\0b"), text_of("/tmp/\ud800")], [None, None])
 
 
 class Keys(unittest.TestCase):

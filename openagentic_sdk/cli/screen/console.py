@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from ...errors import ToolError
 from ...events import UserQuestion
 from ...permissions.interactive import question_text
 from ...text import on_one_line, visible
@@ -156,7 +157,7 @@ def _change_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
         return []
     try:
         after = str(given.get("content", "")) if tool == "Write" else edited_text(before, given)
-    except (ValueError, TypeError, AttributeError):  # the tool will say what is wrong with it
+    except (ToolError, ValueError, TypeError, AttributeError):  # the tool will say what is wrong with it
         return []
     rows = shown_diff(before, after, screen, indent="", max_rows=MAX_ASKED_ROWS)
     return [f"{visible(path)} ({len(rows):,} rows)", *rows]

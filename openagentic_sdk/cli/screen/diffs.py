@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 
@@ -10,8 +11,10 @@ from .terminal import Screen
 
 CONTEXT_LINES = 3
 MAX_ROWS = 80
-# Comparing takes time that grows with the square of it.
-MAX_LINES = 20_000
+# Comparing takes time that grows with the square of it, and with the pairs of equal lines: beyond this, all that stands
+# between the first line and the last one that differ is shown as replaced.
+MAX_COMPARED = 4_000_000
+MAX_PAIRS = 500_000
 
 
 def diff_rows(before: str, after: str) -> Iterator[tuple[str, int, str]]:
@@ -20,18 +23,31 @@ def diff_rows(before: str, after: str) -> Iterator[tuple[str, int, str]]:
     Numbers are those of the file as it is now; of removed lines, those that they had.
     """
     old, new = before.splitlines(), after.splitlines()
-    if len(old) + len(new) > MAX_LINES:
-        yield "…", 0, f"{len(old):,} lines became {len(new):,}: too many to compare"
-        return
-    for number, group in enumerate(SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES)):
+    head = _common(old, new)
+    tail = _common(old[head:][::-1], new[head:][::-1])
+    first = max(head - CONTEXT_LINES, 0)  # what is the same before and behind is not compared
+    last = max(tail - CONTEXT_LINES, 0)
+    old, new = old[first : len(old) - last], new[first : len(new) - last]
+    often = Counter(old)
+    if len(old) * len(new) > MAX_COMPARED or sum(often[line] for line in new) > MAX_PAIRS:
+        groups = [[("replace", 0, len(old), 0, len(new))]]
+    else:
+        groups = list(SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(CONTEXT_LINES))
+    for number, group in enumerate(groups):
         if number:
             yield "…", 0, ""
         for tag, old_at, old_end, new_at, new_end in group:
             if tag == "equal":
-                yield from ((" ", at + 1, new[at]) for at in range(new_at, new_end))
+                yield from ((" ", first + at + 1, new[at]) for at in range(new_at, new_end))
             else:
-                yield from (("-", at + 1, old[at]) for at in range(old_at, old_end))
-                yield from (("+", at + 1, new[at]) for at in range(new_at, new_end))
+                yield from (("-", first + at + 1, old[at]) for at in range(old_at, old_end))
+                yield from (("+", first + at + 1, new[at]) for at in range(new_at, new_end))
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    """How many lines are the same at the beginning of both."""
+    pairs = zip(old, new, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
 
 
 def shown_diff(before: str, after: str, screen: Screen, *, indent: str = "    ", max_rows: int = MAX_ROWS) -> list[str]:

@@ -57,6 +57,12 @@ class LineEditor:
         self.text, self.cursor, self.offers = "", 0, ()
         self._place = len(self._history)
 
+    def take_back(self, text: str) -> None:
+        """Put what was submitted and not heard before what is being typed; the empty text changes nothing."""
+        if text:
+            self.text = f"{text}\n{self.text}" if self.text else text
+            self.cursor = len(self.text)
+
     def _enter(self) -> str | None:
         if self.text.endswith("\\") and self.cursor == len(self.text):
             self.text = self.text[:-1]

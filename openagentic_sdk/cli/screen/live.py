@@ -376,7 +376,7 @@ def text_of(path: str) -> str | None:
             data = file.read(MAX_DIFF_BYTES + 1)
     except FileNotFoundError:
         return ""
-    except OSError:
+    except (OSError, ValueError):  # a model names what it likes, also what no file system can hold
         return None
     return None if b"\0" in data else data.decode("utf-8", "replace")
 

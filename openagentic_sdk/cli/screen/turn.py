@@ -107,6 +107,10 @@ class Turn:
         self._task.run.inbox.append(text)
         return True
 
+    def unread(self) -> list[str]:
+        """What was said to the run and did not reach it before it ended."""
+        return [] if self._task is None else list(self._task.run.inbox)
+
     async def show_events(self, prompt: Prompt) -> int:
         """`play`, in an event loop that runs. The first Ctrl-C ends the run in order, the next one raises."""
         agent = build_agent(self._options)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import asdict
 
 from ...errors import SessionError, ToolError
+from ...events import FilesRestored
 from ...files import digest_file, read_snapshot
 from ...runtime.masking import known_here, mask_value
 from ...sessions.base import SessionStore
@@ -82,16 +83,34 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
 def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: int) -> str:
     if args.only_files:
         restored = restore_files(store, session_id, to_seq=to_seq, conflicts=args.conflicts)
-        return f"{len(restored.paths)} files are as they were at event {to_seq}; the conversation goes on"
+        return "\n".join(restored_lines(restored))
     event = rewind_session(store, session_id, to_seq=to_seq, files=True, conflicts=args.conflicts)
-    return f"event {event.seq} takes back what came after event {to_seq}, and files are as they were then"
+    restored = newest_restore(store, session_id)
+    return "\n".join([f"event {event.seq} takes back what came after event {to_seq}", *restored_lines(restored)])
+
+
+def newest_restore(store: SessionStore, session_id: str) -> FilesRestored:
+    """What came of the newest restore. Raises `SessionError` when there is none."""
+    for event in store.iter_events(session_id, after_seq=max(store.last_seq(session_id) - 2, 0)):
+        if isinstance(event, FilesRestored):
+            return event
+    raise SessionError(f"session {session_id!r} has no files that were put back just now: look at its events")
+
+
+def restored_lines(restored: FilesRestored) -> list[str]:
+    """What was put back and what was not, for people."""
+    left = [f"NOT put back: {on_one_line(path)} ({on_one_line(str(why))})" for path, why in restored.failed.items()]
+    return [f"{len(restored.paths)} files were put back as they were at event {restored.to_seq}", *left]
 
 
 def _agrees() -> bool:
     if not sys.stdin.isatty():
         sys.stderr.write("nobody can be asked here: look at it with --dry-run, then say --yes\n")
         return False
-    return input("put these files back? [y/N] ").strip().lower() in ("y", "yes")
+    try:
+        return input("put these files back? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:
