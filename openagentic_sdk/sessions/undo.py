@@ -186,8 +186,8 @@ class _Fold:
         if isinstance(changed := meta.get("changed"), dict):
             for path, what in changed.items():
                 match what:
-                    case [str() | None as digest, int() as mode]:
-                        written[path] = digest, mode
+                    case [str() | None as left, int() as bits]:
+                        written[path] = left, bits
                     case _:
                         written[path] = None, None
             self._changes.uncovered[:] = [use for use in self._changes.uncovered if use is not call]
