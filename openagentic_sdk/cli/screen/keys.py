@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from ...frozen import frozen
 from ...patterns import regex
@@ -29,6 +31,8 @@ _CONTROLS = {
 }  # fmt: skip
 _SEQUENCE = regex(r"\x1b(\[[0-9;?<=>]*[ -/]*[@-~]|O[@-~]|[^\[O])")
 _PASTE, _PASTED = "\x1b[200~", "\x1b[201~"
+# Bracketed paste on, and no cursor of the terminal's own; and as it was.
+_TAKEN, _GIVEN = b"\x1b[?2004h\x1b[?25l", b"\x1b[?2004l\x1b[?25h"
 MAX_PASTE_CHARS = 1 << 20
 
 
@@ -107,7 +111,7 @@ class Keyboard:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Take the terminal out of its line mode, and put it back whatever happens."""
+        """Take the terminal out of its line mode, and put it back whatever happens, also while Ctrl-Z stops the process."""
         import termios
 
         terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
@@ -115,17 +119,29 @@ class Keyboard:
         raw = termios.tcgetattr(terminal)
         raw[0] &= ~(termios.ICRNL | termios.IXON)
         raw[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
-        termios.tcsetattr(terminal, termios.TCSADRAIN, raw)
-        sys.stdout.write("\x1b[?2004h\x1b[?25l")
-        sys.stdout.flush()
+
+        def take(mode: list[Any], marks: bytes) -> None:
+            sys.stdout.flush()
+            os.write(sys.stdout.fileno(), marks)
+            termios.tcsetattr(terminal, termios.TCSADRAIN, mode)
+
+        def stop() -> None:
+            take(before, _GIVEN)
+            loop.remove_signal_handler(signal.SIGTSTP)
+            os.kill(os.getpid(), signal.SIGTSTP)  # comes back when the shell lets it go on
+            loop.add_signal_handler(signal.SIGTSTP, stop)
+            take(raw, _TAKEN)
+            self._on_key(Key("clear"))
+
+        take(raw, _TAKEN)
         loop.add_reader(terminal, self._read, loop, terminal)
+        loop.add_signal_handler(signal.SIGTSTP, stop)
         try:
             yield
         finally:
+            loop.remove_signal_handler(signal.SIGTSTP)
             loop.remove_reader(terminal)
-            sys.stdout.write("\x1b[?2004l\x1b[?25h")
-            sys.stdout.flush()
-            termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+            take(before, _GIVEN)
 
     def _read(self, loop: asyncio.AbstractEventLoop, terminal: int) -> None:
         if self._flush is not None:
