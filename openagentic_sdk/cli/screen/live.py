@@ -33,6 +33,7 @@ from ...events import (
     UserQuestion,
 )
 from ...frozen import mutable
+from ...media import describe_attachment
 from ...runtime.masking import shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
 from ...sessions.folds.usage import normalize_usage
@@ -354,7 +355,7 @@ def output_text(result: ToolResult) -> str:
     """What a call gave, as text: of a command both its streams."""
     output = result.output
     if isinstance(output, str):
-        return printable(output)
+        return printable("\n".join([*([output] if output else []), *map(describe_attachment, result.attachments)]))
     if isinstance(output, dict) and "exit_code" in output:
         streams = (str(output.get("stdout") or ""), str(output.get("stderr") or ""))
         ended = f"(exit code {output['exit_code']})" if output["exit_code"] else ""

@@ -116,7 +116,8 @@ def _markdown(event: Event) -> str:
             return f"### {_inline(event.name)}\n\n{_json_block(event.input)}"
         case ToolResult():
             shown = event.error_message if event.is_error and event.error_message else event.output
-            return f"{_inline(event.outcome)}:\n\n{_json_block(shown)}"
+            beside = "".join(f"\n\n{_inline(describe_attachment(part))}" for part in event.attachments)
+            return f"{_inline(event.outcome)}:\n\n{_json_block(shown)}{beside}"
         case Result():
             why = f" ({_inline(event.error_message)})" if event.error_message else ""
             return f"---\n\nEnded: {_inline(event.stop_reason)}{why}"

@@ -29,8 +29,10 @@ from ...events import (
     ToolResult,
     ToolUse,
     UnknownEvent,
+    UserMessage,
 )
 from ...frozen import frozen
+from ...providers.content import MEDIA_KINDS
 from ..authority import Authority, foreign_authority
 from ..base import Remains, SessionStore
 from ..folds.view import SessionView
@@ -383,13 +385,16 @@ def verify_remains(session_id: str, left: Remains) -> SessionReport:
 
 
 def _named_blobs(event: Event) -> list[str]:
-    """The blobs with a tool's output, or the rest of it, that the event names."""
+    """The blobs that the event names: a tool's output, or the rest of it, and what came with a prompt or a result."""
     if isinstance(event, ContextCleared):
         return [kept["sha256"] for kept in event.results.values() if isinstance(kept, Mapping) and "sha256" in kept]
-    if not isinstance(event, ToolResult) or not isinstance(event.output, Mapping):
+    if not isinstance(event, ToolResult | UserMessage):
         return []
-    digest = event.output.get("blob")
-    return [digest] if isinstance(digest, str) and event.output.get("truncated") is True else []
+    output = event.output if isinstance(event, ToolResult) and isinstance(event.output, Mapping) else {}
+    parts = [part for part in (output, *event.attachments) if isinstance(part, Mapping)]
+    named = [part.get("sha256") for part in parts if "size" in part and part.get("type") in (*MEDIA_KINDS, "other")]
+    named += [output.get("blob")] if output.get("truncated") is True else []
+    return [digest for digest in named if isinstance(digest, str)]
 
 
 def _salvaged(
