@@ -47,16 +47,23 @@ _APPEND = """
         UPDATE openagentic_sessions
         SET epoch = %s, holder = %s, touched = nextval('openagentic_touches'), {columns}
         WHERE key = %s AND epoch = %s AND holder = %s AND revision = %s AND last_seq = %s
-        RETURNING key
+        RETURNING key, followed
     ), added AS (
-        INSERT INTO openagentic_events (session, seq, updated, data)
-        SELECT moved.key, %s + row.number, row.updated, row.data
-        FROM moved, {packed} AS row (updated, data, number)
+        INSERT INTO openagentic_events (session, seq, updated, data) {events}
     )
-    SELECT ARRAY(SELECT channel FROM openagentic_follows WHERE session = moved.key AND until > now()) FROM moved
+    SELECT followed > now() FROM moved
 """
-_APPEND_COUNTED = _APPEND.format(columns="last_seq = %s, updated = %s", packed=_PACKED)
-_APPEND_MOVED = _APPEND.format(columns=_SET_COLUMNS, packed=_PACKED)
+_SET_COUNTERS = "last_seq = %s, updated = %s"
+_ONE_EVENT = "SELECT key, 1 + %s, %s, %s FROM moved"
+_EVENTS = f"SELECT key, %s + number, added.updated, data FROM moved, {_PACKED} AS added (updated, data, number)"
+# By whether a batch moves more of a session's row than its counters, and whether it is more than one event.
+_APPENDS = {
+    (moves, is_many): _APPEND.format(
+        columns=_SET_COLUMNS if moves else _SET_COUNTERS, events=_EVENTS if is_many else _ONE_EVENT
+    )
+    for moves in (False, True)
+    for is_many in (False, True)
+}
 _CHANGE = (
     f"UPDATE openagentic_sessions SET metadata = %s, revision = revision + 1, {_SET_COLUMNS} "
     "WHERE key = %s AND revision = %s AND last_seq = %s"
@@ -79,16 +86,14 @@ _DELETE = "DELETE FROM openagentic_sessions WHERE key = %s AND epoch = %s AND ho
 # One after the other, over the whole schema: a number is drawn when all below it can be read.
 _PUT = f"""
     WITH gate AS MATERIALIZED (SELECT pg_advisory_xact_lock({LOCK_SPACE}, 1)), target AS (
-        SELECT key FROM openagentic_sessions, gate WHERE id = %s FOR KEY SHARE OF openagentic_sessions
+        SELECT key, followed FROM openagentic_sessions, gate WHERE id = %s FOR KEY SHARE OF openagentic_sessions
     ), added AS (
         INSERT INTO openagentic_messages (session, token, data)
         SELECT key, %s, %s FROM target
         WHERE {MAX_WAITING} > (SELECT count(*) FROM openagentic_messages WHERE session = key AND removed IS NULL)
         ON CONFLICT (token) DO NOTHING RETURNING number
     )
-    SELECT (SELECT number FROM added),
-           ARRAY(SELECT channel FROM openagentic_follows WHERE session = target.key AND until > now())
-    FROM target
+    SELECT (SELECT number FROM added), followed > now() FROM target
 """
 _READ_MESSAGES = """
     SELECT number, id, data FROM openagentic_messages JOIN openagentic_sessions ON key = session
@@ -145,14 +150,14 @@ class PostgresSessionStore(RemoteStore):
         return [(seq, data) for seq, data in db.execute(command, (at.key, after_seq, size)).fetchall()]
 
     def _send(self, db: Any, at: Position, batch: Batch, epoch: int, holder: str) -> bool:
-        summary = batch.head.summary
-        command = _APPEND_MOVED if batch.moves else _APPEND_COUNTED
+        summary, is_many = batch.head.summary, len(batch.lines) != 1
         columns = _columns(batch.head) if batch.moves else (summary.events, summary.updated)
         fence = (at.key, at.epoch, at.holder, at.revision, batch.expected_seq)
-        values = (epoch, holder, *columns, *fence, batch.expected_seq, *_packed(batch))
-        row = db.execute(command, values).fetchone()
+        events = _packed(batch) if is_many else (batch.times[0], batch.lines[0])
+        values = (epoch, holder, *columns, *fence, batch.expected_seq, *events)
+        row = db.execute(_APPENDS[batch.moves, is_many], values).fetchone()
         if row and row[0]:
-            self._server.notifier.tell(row[0], at.id)
+            self._server.notifier.tell(at.id)
         return row is not None
 
     def _claim(self, db: Any, at: Position, holder: str) -> bool:
@@ -223,14 +228,15 @@ class PostgresSessionStore(RemoteStore):
             row = db.execute(_PUT, values).fetchone()
             if row is None:
                 raise SessionNotFoundError(session_id, self._server.where)
-            number, channels = row
+            number, is_followed = row
             if number is None:
                 # It is there already when the answer to an earlier attempt was lost.
                 row = db.execute("SELECT number FROM openagentic_messages WHERE token = %s", values[1:2]).fetchone()
                 if row is None:
                     raise full_inbox(session_id)
                 (number,) = row
-            self._server.notifier.tell(channels, session_id)
+            if is_followed:
+                self._server.notifier.tell(session_id)
             return int(number)
 
         return self._call(session_id, attempt)

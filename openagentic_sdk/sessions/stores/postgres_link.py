@@ -182,13 +182,13 @@ class Notifier:
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
         self._changed = threading.Condition()
-        self._waiting: set[tuple[str, str]] = set()
+        self._waiting: set[str] = set()
         self._running = False
 
-    def tell(self, channels: Collection[str], session_id: str) -> None:
-        """There are new events of the session."""
+    def tell(self, session_id: str) -> None:
+        """The session has something new."""
         with self._changed:
-            self._waiting.update((channel, session_id) for channel in channels)
+            self._waiting.add(session_id)
             self._changed.notify()
             if not self._running:
                 self._running = True
@@ -206,15 +206,32 @@ class Notifier:
                     self._running = False
                     return
                 waiting, self._waiting = self._waiting, set()
-            values = ([channel for channel, _ in waiting], [session_id for _, session_id in waiting])
             # Followers who are not told look by themselves.
             with suppress(StorageError):
-                self._server.call(None, partial(_notify, values=values), 1.0)
+                self._server.call(None, partial(_notify, session_ids=sorted(waiting)), 1.0)
             time.sleep(COALESCE_S)
 
 
-def _notify(db: Any, values: tuple[list[str], list[str]]) -> None:
-    db.execute("SELECT pg_notify(channel, name) FROM unnest(%s::text[], %s::text[]) AS news (channel, name)", values)
+def _notify(db: Any, session_ids: list[str]) -> None:
+    command = (
+        "SELECT pg_notify(channel, id) FROM openagentic_follows JOIN openagentic_sessions ON key = session "
+        "WHERE id = ANY(%s) AND until > now()"
+    )
+    db.execute(command, (session_ids,))
+
+
+# In the order of their keys, so that no two who follow the same sessions wait for each other.
+_FOLLOW = """
+    WITH wanted AS (
+        SELECT key FROM openagentic_sessions WHERE id = ANY(%s) ORDER BY key FOR NO KEY UPDATE
+    ), told AS (
+        UPDATE openagentic_sessions SET followed = greatest(followed, now() + %s * interval '1 second')
+        FROM wanted WHERE openagentic_sessions.key = wanted.key
+    )
+    INSERT INTO openagentic_follows (session, channel, until)
+    SELECT key, %s, now() + %s * interval '1 second' FROM wanted
+    ON CONFLICT (session, channel) DO UPDATE SET until = excluded.until
+"""
 
 
 class _PostgresNews:
@@ -232,7 +249,7 @@ class _PostgresNews:
                 db.deadline = time.monotonic() + 10.0
                 db.execute(f"LISTEN {channel}")
                 # Sent on another connection: behind a pooler that shares them, it does not arrive.
-                self._server.call(None, partial(_notify, values=([channel], [""])), 5.0)
+                self._server.call(None, lambda db: db.execute("SELECT pg_notify(%s, '')", (channel,)), 5.0)
                 hears = any(True for _ in db.notifies(timeout=1.0, stop_after=1))
             finally:
                 if not hears:
@@ -240,15 +257,9 @@ class _PostgresNews:
             return _PostgresListener(self._server, db) if hears else None
 
     def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
-        command = (
-            "INSERT INTO openagentic_follows (session, channel, until) "
-            "SELECT key, %s, now() + %s * interval '1 second' FROM openagentic_sessions WHERE id = ANY(%s) "
-            "ON CONFLICT (session, channel) DO UPDATE SET until = excluded.until"
-        )
-
         def ask(db: Any) -> None:
             with suppress(driver().psycopg.errors.ReadOnlySqlTransaction):
-                db.execute(command, (channel, for_s, list(session_ids)))
+                db.execute(_FOLLOW, (list(session_ids), for_s, channel, for_s))
 
         self._server.call(None, ask, 5.0)
 

@@ -86,6 +86,8 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             data bytea NOT NULL
         )""",
     ),
+    # Until when somebody follows a session stands in its row: an append sees it without looking elsewhere.
+    ("ALTER TABLE openagentic_sessions ADD COLUMN followed timestamptz NOT NULL DEFAULT '-infinity'",),
 )
 # The index that search asks; made where the extension is to be had.
 SEARCH: Sequence[str] = (
