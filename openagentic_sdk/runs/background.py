@@ -179,6 +179,15 @@ class BackgroundRun:
         return self._options.request_id
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has ended, or is parked, and holds its session no more."""
+        return self._driver.done()
+
+    async def over(self) -> None:
+        """Wait until `is_over`, whatever comes of it."""
+        await asyncio.wait({self._driver})
+
+    @property
     def has_begun(self) -> bool:
         """Whether it holds its session."""
         return self._begun.done()

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..agents import AGENT_KEY, Agents
 from ..errors import (
@@ -40,7 +40,11 @@ from ..sessions.lifecycle import fork_session, rewind_session
 from ..sessions.resume import load_view
 from .guard import Principal
 
+T = TypeVar("T")
+
 WISHES_KEY = "wishes"
+# How long a run that has said its last event may take to give its session back.
+CLOSING_S = 5.0
 # How late a message that another process has put into the store may be seen.
 INBOX_S = 0.2
 MAX_RUNS = 32
@@ -138,7 +142,8 @@ class Desk:
         after_seq = (await self.row(who, target)).events if is_there else 0
         if is_there and {name: known.get(name) for name in kept} != kept:
             await off_loop(True, self.store.update_metadata, target, kept)
-        await self._submit(target, said, options, is_stored=earlier is not None)
+        submit = partial(self._submit, target, said, options, is_stored=earlier is not None)
+        await self._when_free(target, submit)
         return earlier or Started(target, request_id, after_seq)
 
     async def answer(self, who: Principal, session_id: str, question_id: str, answer: str) -> None:
@@ -156,10 +161,15 @@ class Desk:
             raise RequestRefusedError(403, "you may not answer questions")
         agent = known.get(AGENT_KEY) or self.agents.default
         options = self.agents.options(agent, known.get(WISHES_KEY), session_store=self.store, resume=session_id)
+        store_answers = partial(
+            answer_questions, self.store, session_id, answers, answered_by=who.name, key_file=options.key_file
+        )
         try:
-            await answer_questions(self.store, session_id, answers, answered_by=who.name, key_file=options.key_file)
+            await self._when_free(session_id, store_answers)
         except OptionsError as error:
             raise RequestRefusedError(409, str(error)) from None
+        if (parked := self._runs.get(session_id)) is not None:
+            await parked.over()  # it has given its session back, or nothing could have been stored
         # The answers are in the log: whoever holds the session by now goes on with them.
         with suppress(SessionLockedError):
             await self._submit(session_id, None, options)
@@ -191,7 +201,7 @@ class Desk:
         """
         known = await self._metadata(who, session_id)
         run = self._runs.get(session_id)
-        if run is not None:
+        if run is not None and not run.is_over:
             await run.cancel()
             return True
         try:
@@ -223,7 +233,7 @@ class Desk:
         self._check_open()
         await self._metadata(who, session_id)
         rewind = partial(rewind_session, self.store, session_id, to_seq=to_seq, turns=turns)
-        event: Event = await off_loop(True, rewind)
+        event: Event = await self._when_free(session_id, partial(off_loop, True, rewind))
         return event
 
     # --- read ----------------------------------------------------------------------------------------------------------
@@ -353,13 +363,29 @@ class Desk:
             raise _other_body(key)
         return None
 
+    async def _when_free(self, session_id: str, work: Callable[[], Awaitable[T]]) -> T:
+        """What the work gives, tried again while a run that has ended, or parks, gives its session back.
+
+        Its last event is seen a moment before. Raises what the work raises, `SessionLockedError` when a run goes on.
+        """
+        until = asyncio.get_running_loop().time() + CLOSING_S
+        while True:
+            try:
+                return await work()
+            except SessionLockedError:
+                row = await off_loop(True, self.store.read_summary, session_id)
+                if row.state == "running" or asyncio.get_running_loop().time() > until:
+                    raise
+            await asyncio.sleep(0.02)
+
     async def _submit(
         self, session_id: str, said: Said | None, options: OpenAgenticOptions, *, is_stored: bool = False
     ) -> None:
         """Start a run, and wait until its prompt is stored."""
-        if session_id in self._runs:
+        known = self._runs.get(session_id)
+        if known is not None and not known.is_over:
             raise SessionLockedError(session_id, "a run of this server")
-        if len(self._runs) >= self._max_runs:
+        if sum(not run.is_over for run in self._runs.values()) >= self._max_runs:
             raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
         run = self._runs[session_id] = submit(said, options)
         self._keep(self._tend(session_id, run))
@@ -385,7 +411,8 @@ class Desk:
                 context = {"message": f"a run of session {session_id} failed", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)
         finally:
-            self._runs.pop(session_id, None)
+            if self._runs.get(session_id) is run:
+                del self._runs[session_id]
         if self.store.has_inbox:
             await self._leave_inbox(session_id, run, ended=ended, cancelled=cancelled)
 
@@ -406,7 +433,8 @@ class Desk:
 
     async def _check_running(self, session_id: str) -> None:
         """Raise `RequestRefusedError` 409 when nobody runs the session, or nobody who can be told anything."""
-        if session_id in self._runs:
+        run = self._runs.get(session_id)
+        if run is not None and not run.is_over:
             return
         if not await off_loop(True, self._is_held, session_id):
             raise RequestRefusedError(409, "no run goes on in this session: send a prompt")

@@ -7,6 +7,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -259,10 +260,13 @@ class Stream:
     def next(self) -> dict[str, str] | None:
         """The next event, None at the end. Comments are left out."""
         fields: dict[str, str] = {}
+        until = time.monotonic() + WAIT_S
         while line := self.answer.readline().decode():
             line = line.rstrip("\n")
             if not line and "data" in fields:
                 return fields
+            if time.monotonic() > until:
+                raise TimeoutError("nothing but comments came")
             name, colon, value = line.partition(":")
             if name and colon:
                 fields[name] = value.removeprefix(" ")

@@ -77,6 +77,24 @@ class Resume(unittest.TestCase):
         self.assertEqual([event["text"] for event in stream.events(3)], ["3", "4", "5"])
         stream.close()
 
+    def test_who_acts_on_an_event_at_once_is_not_too_early(self):
+        # The question is seen before its run has parked, the result before the session is free.
+        self.served.application.desk._agents = agents(tea=options([ASK, "Tea."] * 5))
+        session_id = self.served.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
+        path = f"/v1/sessions/{session_id}"
+        stream = self.served.stream(f"{path}/events")
+        for turn in range(5):
+            [event] = stream.events(1)
+            while event["type"] != "user.question":
+                [event] = stream.events(1)
+            body = {"question_id": event["question_id"], "answer": "milk"}
+            self.assertEqual(self.served.ask("POST", f"{path}/answers", body).status, 202)
+            while event.get("stop_reason") != "end":
+                [event] = stream.events(1)
+            if turn < 4:
+                self.assertEqual(self.served.ask("POST", f"{path}/runs", {"prompt": "Again."}).status, 202)
+        stream.close()
+
     def test_a_session_that_is_deleted_ends_its_streams(self):
         session_id = stored(self.store, 1)
         stream = self.served.stream(f"/v1/sessions/{session_id}/events")
