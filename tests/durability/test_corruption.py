@@ -309,6 +309,19 @@ class WitnessTest(SceneTest):
         self.path.write_bytes(b"".join(self.lines[:-2]) + self.lines[-2][:20])
         self.assert_told("summary.json", "cut off")
 
+    def test_an_append_to_a_log_that_was_cut_keeps_what_the_summary_knew(self) -> None:
+        total = len(self.lines)
+        for kept in (1, total - 1):
+            with self.subTest(kept=kept):
+                self.setUp()
+                self.path.write_bytes(b"".join(self.lines[:kept]))
+                for number in range(total):
+                    self.store.append_event("s", UserMessage(f"more {number}"))
+                    self.assertEqual(self.store.read_summary("s"), self.store.fold_summary("s"))
+                (note,) = verify_session(self.store, "s").notes
+                self.assertTrue(note.startswith(f"summary.json.lost-{kept}-{total}: "), note)
+                self.assertIn(f"ended behind event {kept} when a writer came, and it had known {total} events", note)
+
     def test_a_torn_last_line_that_had_been_whole_is_told_with_it(self) -> None:
         self.path.write_bytes(b"".join(self.lines)[:-30])
         (problem,) = verify_session(self.store, "s").problems

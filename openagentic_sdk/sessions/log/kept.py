@@ -17,6 +17,8 @@ from .summary_file import KeptSummary
 # A writer catches up with a summary that a killed one left behind; one that is further behind is left to the next list.
 MAX_TAIL_BYTES = 1 << 18
 LOOKS = 3
+# A summary that knew more than its log stands in <summary>.lost-<events in the log>-<events that it knew>.
+LOST = ".lost-"
 
 
 class SummaryBeside:
@@ -63,7 +65,8 @@ class SummaryBeside:
     def open_for_writer(self, end: Position) -> tuple[int, KeptSummary] | None:
         """The kept summary of a log that ends at `end`, open for the log's writer; None when there is none to go on with.
 
-        A summary that was kept of an end that the log lost with the power is removed: what comes now could be as long.
+        A summary that was kept of an end that the log has lost is moved aside: what comes now could be as long, and it is a
+        witness that something is missing.
         """
         path = self._folder / SUMMARY_NAME
         # Windows would not let a change of the metadata replace an open file.
@@ -76,7 +79,9 @@ class SummaryBeside:
             kept = self._ours(read_open_cache(cache)) if os.fstat(cache).st_nlink == 1 else None
             if kept and end.offset - kept.position.offset <= MAX_TAIL_BYTES:
                 found = self._caught_up(kept, end)
-                if found is None:
+                if found is None and kept.position.seq > end.seq:
+                    os.replace(path, path.with_name(f"{SUMMARY_NAME}{LOST}{end.seq}-{kept.position.seq}"))
+                elif found is None:
                     path.unlink(missing_ok=True)
         finally:
             if found is None:

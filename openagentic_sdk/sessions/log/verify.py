@@ -7,6 +7,7 @@ the sessions of its subagents. Nothing here changes the session that is looked a
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -42,7 +43,7 @@ from .blocks import line_blocks, read_range
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
 from .damage import Fragment, as_written, fragments
 from .folder import LOG_NAME, SUMMARY_NAME, storage_errors
-from .kept import SummaryBeside
+from .kept import LOST, SummaryBeside
 from .scan import LogReader, Position
 
 _WRONG: Mapping[str, str] = {
@@ -202,6 +203,11 @@ class _Witnesses:
             if torn and summary and summary.seq == torn.seq:
                 known = f"{_WRONG['torn-tail']}, and {SUMMARY_NAME} knows that it had been written whole"
                 problems[problems.index(torn)] = replace(torn, detail=known)
+            for witness in sorted(os.listdir(self.store.session_dir(report.session_id))):
+                if losing := re.fullmatch(rf"{re.escape(SUMMARY_NAME + LOST)}(\d+)-(\d+)", witness):
+                    ended, had = map(int, losing.groups())
+                    what = f"the log ended behind event {ended} when a writer came, and it had known {had} events"
+                    notes.append(f"{witness}: {what}; {_CUT}")
             if unnamed := len(self.blobs - self.named_blobs):
                 notes.append(f"{unnamed} blobs are named by no event: a crash leaves that, and so do lost events")
         there = self.store.list_blobs(report.session_id)
