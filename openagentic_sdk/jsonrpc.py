@@ -143,7 +143,12 @@ class Peer:
             return
         if line is None:
             self._stray(INVALID_REQUEST, "the line is too long: send less at once", line)
-        elif not isinstance(message, dict):
+        else:
+            self.take(message, line)
+
+    def take(self, message: Any, line: bytes = b"") -> None:
+        """Take one message that was read already; `line` is what it was read from."""
+        if not isinstance(message, dict):
             self._stray(INVALID_REQUEST, "a message is one JSON object", line)
         elif "method" not in message and ("result" in message or "error" in message):
             if not self._take_answer(message) and self._on_stray is not None:

@@ -156,22 +156,32 @@ class HttpWire:
         message = json.loads(line)
         asked, method = message.get("id"), message.get("method")
         is_request = method is not None and asked is not None
+        try:
+            if self.lost is not None:
+                raise self.lost
+            await self._post(line, message, is_request)
+        except McpError:
+            if is_request:  # of what is only told nobody hears: whoever asks next meets the same
+                raise
+        except (ProviderError, OptionsError) as error:
+            if is_request:
+                raise self._explained(error) from error
+
+    async def _post(self, line: bytes, message: Mapping[str, Any], is_request: bool) -> None:
+        asked, method = message.get("id"), str(message.get("method"))
         if self._post_to is not None:
-            await self._post_old(line, await self._post_to)
+            async with self._exchange("POST", line, _MEDIA, await self._post_to) as answer:
+                if answer.status >= 400:
+                    await self._raise_status(answer)
             return
         if self.is_modern and not is_request:
             return  # a modern server hears nothing but requests; what cancels one is that its answer is closed
         more = dict(_MEDIA)
         if self.is_modern:
             more |= request_headers(method, message.get("params") or {}, _copied.get())
-        try:
-            async with self._exchange("POST", line, more) as answer:
-                if is_request:
-                    await self._read_answer(answer, asked, method)
-                elif answer.status >= 400:
-                    await self._raise_status(answer)
-        except (ProviderError, OptionsError) as error:
-            raise self._explained(error) from error
+        async with self._exchange("POST", line, more) as answer:
+            if is_request:
+                await self._read_answer(answer, asked, method)
 
     async def _read_answer(self, answer: HttpAnswer, asked: Any, method: str) -> None:
         if method == "initialize":
@@ -201,7 +211,7 @@ class HttpWire:
                 error = message.get("error")
                 if isinstance(error, dict):
                     message = {**message, "error": {**error, "message": self._masked(str(error.get("message")))}}
-                self.peer.receive(json.dumps(message).encode("ascii"))
+                self.peer.take(message)
         return found
 
     async def _raise_status(self, answer: HttpAnswer, asked: Any = None) -> None:
@@ -344,14 +354,6 @@ class HttpWire:
                 f"the server {self.name} wants messages at {shown_url(url)}, which is another host", server=self.name
             )
         return url
-
-    async def _post_old(self, line: bytes, url: str) -> None:
-        try:
-            async with self._exchange("POST", line, _MEDIA, url) as answer:
-                if answer.status >= 400:
-                    await self._raise_status(answer)
-        except (ProviderError, OptionsError) as error:
-            raise self._explained(error) from error
 
 
 def _pause_s(stream: SSEDecoder) -> float:
