@@ -62,8 +62,10 @@ if TYPE_CHECKING:
     from .mcp.configured.home import McpHome
     from .mcp.configured.resolve import ConfiguredServers
     from .mcp.servers import Servers
+    from .tools.memory import MemoryTool
 
 TASK = "Task"
+MEMORY = "memory"
 _GENERAL = AgentDefinition("", DEFAULT_BASE)
 
 _USUAL_WINDOW_TOKENS = 200_000
@@ -112,6 +114,16 @@ def _servers(
     given, home, roots = options.mcp_servers, mcp_home(), project.workspace_roots
     servers = open_servers(given, configured, home, cwd=project.cwd, roots=roots)
     return servers, secrets_told(given, configured, home)
+
+
+def open_memory(options: OpenAgenticOptions) -> MemoryTool:
+    """The tool over the notes of this project and user, which lie outside of the project. The door to that room.
+
+    Raises `OptionsError` where there is no home folder.
+    """
+    from .tools.memory import Memory, MemoryTool
+
+    return MemoryTool(Memory(sdk_home() / "memory", options.project_root(), Seal(options.key_file)))
 
 
 def open_project(options: OpenAgenticOptions) -> Project:
@@ -238,6 +250,7 @@ class _Assembly:
                 for n in (configured.diagnostics if configured else ())
             ),
         ]
+        self._memory = open_memory(options) if options.memory else None
         self._tools = self.all_tools()
 
     def agent(self) -> Agent:
@@ -289,6 +302,7 @@ class _Assembly:
             on_storage_error=options.on_storage_error,
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             defer_bytes=_defer_bytes(options),
+            memories=self._memory.memory.overview if self._memory is not None and MEMORY in tools else None,
             redact=_redact(options.redact, self._told),
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
@@ -345,13 +359,15 @@ class _Assembly:
             tools=tools.only(gate.offered_tools(tools.names())),
             gate=gate,
             guidance=ProjectGuidance(self._project, base=definition.prompt, brings=definition.skills),
+            memories=parent.memories if MEMORY in tools else None,
             max_steps=definition.max_steps or parent.max_steps,
         )
 
     def all_tools(self) -> ToolRegistry:
         options = self._options
+        own = () if self._memory is None else (self._memory,)
         if options.tools is not None:
-            return _with_task(ToolRegistry(options.tools), options.agents)
+            return _with_task(ToolRegistry((*options.tools, *own)), options.agents)
         agents = {name: definition.description for name, definition in self._agents.items()}
         bash = BashTool(
             environment={"PYTHONPYCACHEPREFIX": bytecode_folder("commands"), **self._project.settings.env},
@@ -361,7 +377,7 @@ class _Assembly:
             sandbox_protected=_hook_files(self._project),
             trusts_git=self._project.trust.is_trusted,
         )
-        return default_tools(agents, library=self._project.library, bash=bash)
+        return ToolRegistry((*default_tools(agents, library=self._project.library, bash=bash), *own))
 
     def notices(self) -> list[SystemNotice]:
         """What a run says at its start of itself: how far its store can be trusted, what its sandbox gives."""
@@ -465,18 +481,20 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
         protected_paths=(*gate.protected_paths, *_hook_files(project)),
         workspace_roots=gate.workspace_roots or project.workspace_roots,
     )
+    if options.memory:
+        gate = gate.with_rules(allow=[MEMORY], source="options.memory")
     rules = rules_of_settings(settings, project.root)
     gate = gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny)
     return gate.with_rules(deny=_secret_rules(options.key_file), source="built in"), notes
 
 
 def _secret_rules(key_file: str | None) -> list[str]:
-    """No tool reads or replaces the key that tells this installation's log from another's, or what is kept about MCP
-    servers: what a person agreed to, and logins."""
+    """No tool reads or replaces the key that tells this installation's log from another's, what is kept about MCP servers
+    (what a person agreed to, and logins), or memories but through the tool for them."""
     try:
         paths = [(os.path.abspath(key_file or key_path()), "")]
-        folder = os.path.abspath(sdk_home() / "mcp")
-        paths += [(folder, "/**")] if os.path.isdir(folder) else []
+        folders = [os.path.abspath(sdk_home() / name) for name in ("mcp", "memory")]
+        paths += [(folder, "/**") for folder in folders if os.path.isdir(folder)]
     except OptionsError:  # there is no home folder, so there is no key
         return []
     # What has a meaning in a rule's pattern stands for any letter.

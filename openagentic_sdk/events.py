@@ -59,6 +59,8 @@ class SystemInit(Event):
     """A run starts on a session. First event of every run, so a resumed session holds several.
 
     `messages_from_seq`, when set, is the first event that the conversation still shows the model (`resume_max_events`).
+    `workspace_roots` are the folders that belong to the session, as they are named and where that leads; `untrusted` says
+    what of elsewhere a subagent's parent had read, see `sessions.folds.untrusted`.
     """
 
     type: ClassVar[str] = "system.init"
@@ -72,6 +74,8 @@ class SystemInit(Event):
     agents: Sequence[str] = field(default_factory=list)
     messages_from_seq: int | None = None
     durability: str | None = None
+    workspace_roots: Sequence[str] = field(default_factory=list)
+    untrusted: Sequence[str] = field(default_factory=list)
 
 
 @frozen
@@ -532,7 +536,10 @@ class SubagentStarted(Event):
 
 @frozen
 class SubagentFinished(Event):
-    """A subagent ended. `usage` and `cost_usd` are all it spent, its own subagents included."""
+    """A subagent ended. `usage` and `cost_usd` are all it spent, its own subagents included.
+
+    `untrusted` says what of elsewhere it had read, see `sessions.folds.untrusted`; None in logs that do not know.
+    """
 
     type: ClassVar[str] = "subagent.finished"
     tool_use_id: str
@@ -541,6 +548,7 @@ class SubagentFinished(Event):
     stop_reason: str
     usage: Mapping[str, Any] | None = None
     cost_usd: float | None = None
+    untrusted: Sequence[str] | None = None
 
 
 @frozen

@@ -105,6 +105,8 @@ class OpenAgenticOptions:
         mcp_servers         MCP servers by name: `McpServer(...)`, or an entry as in `.mcp.json`; their tools are offered as
                             `mcp__name__tool`
         agents              subagents by name
+        memory              True gives the tool `memory`: its notes about the project and the user lie in the home folder of
+                            this library, and later sessions are told of them
 
     The session
         session_store       where events go: a store, or its name for `open_store`, "sqlite:runs.db" (default: what
@@ -170,6 +172,7 @@ class OpenAgenticOptions:
     hooks: HookEngine | None = None
     mcp_servers: Mapping[str, Any] = field(default_factory=dict)
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
+    memory: bool = False
 
     session_store: SessionStore | str | None = None
     resume: str | None = None
@@ -331,6 +334,7 @@ _CHECKS: Mapping[str, Check] = {
     "hooks": _or_none(_is_a(HookEngine, "a HookEngine(...)")),
     "mcp_servers": _is_a(Mapping, "a mapping of names to McpServer(...) or entries as in .mcp.json"),
     "agents": _is_a(Mapping, "a mapping of names to AgentDefinition(...)"),
+    "memory": _BOOL,
     "model_names": lambda value: (
         None
         if isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)

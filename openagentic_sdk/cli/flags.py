@@ -73,6 +73,9 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
         default=MAX_STEPS,
         help="how many model calls (default: %(default)s)",
     )
+    limits.add_argument(
+        "--memory", action="store_true", help="keep notes for later sessions of this project and user, and read them"
+    )
     limits.add_argument("--timeout", metavar="SECONDS", type=float, help="for the whole run, subagents included")
     limits.add_argument("--max-cost", metavar="USD", type=float, help="what the session may cost, subagents included")
 
@@ -132,6 +135,7 @@ def build_options(
         max_steps=args.max_steps,
         timeout_s=args.timeout,
         max_cost_usd=args.max_cost,
+        memory=args.memory,
     )
 
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "export": "write a session for other programs: OpenTelemetry, messages, Markdown, JSON",
     "bundle": "write everything into one file that a bare Python runs",
     "skills": "list, read and check skills",
+    "memory": "list, explain, check and delete what agents keep for later sessions",
     "plugins": "list, add and check plugins",
     "mcp": "add, look at, agree to and test MCP servers, and be one",
     "trust": "say whether a project's own files may grant anything",

@@ -32,6 +32,7 @@ DEFAULT_BASE = (
 
 _TAGS = (
     "memory",
+    "memories",
     "output-style",
     "rule",
     "rules-for-some-files",

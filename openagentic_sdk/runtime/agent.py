@@ -86,6 +86,7 @@ class Agent:
     called before each model call; None makes room when it is needed. `seal` marks what this installation wrote. `servers`
     bring more tools, which may come and go between two steps; `offers` picks the names of those that this agent may have.
     When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found; None is never.
+    `memories` reads what the model is told of its notes from earlier sessions.
     """
 
     provider: Provider
@@ -104,6 +105,7 @@ class Agent:
     servers: ToolServers | None = None
     offers: Callable[[Iterable[str]], Iterable[str]] = tuple
     defer_bytes: int | None = None
+    memories: Callable[[], str] | None = None
     api_key: str | None = field(default=None, repr=False)
     agent_names: tuple[str, ...] = ()
     workspace_roots: tuple[str, ...] = ()
@@ -128,7 +130,8 @@ class RunRequest:
 
     With `parks`, a question that nobody answers ends the run as `waiting`; the answer may come in another process.
     `brings` are events that come with the prompt of a subagent (a skill that is active there). `part` says how the run
-    belongs to a conversation of several: only the whole of it begins and ends with hooks.
+    belongs to a conversation of several: only the whole of it begins and ends with hooks. `untrusted` is what of elsewhere a
+    subagent's parent has read.
     """
 
     resume: str | None = None
@@ -143,6 +146,7 @@ class RunRequest:
     parks: bool = False
     brings: Sequence[Event] = ()
     part: Literal["whole", "first", "next"] = "whole"
+    untrusted: Sequence[str] = ()
 
 
 # Starts a subagent: (the parent's run, the call, the subagent's name, its prompt, events that come with the prompt).
@@ -231,6 +235,7 @@ class Run:
     own_tools: tuple[Tool, ...] | None = None
     tools_seen: tuple[tuple[Tool, ...], Any] | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    memories: Mapping[str, str] | None = None
     servers_seen: dict[str, int] = field(default_factory=dict)
     instructions: tuple[tuple[str, str], ...] | None = None
     kept_files: set[str] = field(default_factory=set)

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from operator import is_
 from typing import Any
 
-from ..events import ModelContext, UserMessage
+from ..errors import StorageError
+from ..events import ModelContext, SystemNotice, UserMessage
 from ..project.prompt import PromptPart, SystemPrompt
+from ..threads import run_in_thread
 from .agent import Run
 from .masking import mask_event
 
@@ -49,14 +51,15 @@ async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> No
     state = (run.view.skill_changes, run.view.conversation.shown)
     if run.told is not None and run.told[1] == state and all(map(is_, run.told[0], (context, fresh, run.facts))):
         return
-    now = {**fresh.facts(), **run.facts, **run.agent.guidance.skill_facts(run.view.skill_events)}
+    run.memories = await _memories(run) if run.memories is None else run.memories
+    now = {**fresh.facts(), **run.memories, **run.facts, **run.agent.guidance.skill_facts(run.view.skill_events)}
     seen = {**_prompt_of(context).facts(), **run.view.conversation.told}
     for about, text in now.items():
         known = seen.get(about)
         if run.agent.redact is not None:
             text = run.agent.redact(text)
-        # What a skill said with the arguments of an earlier turn stands where that turn is.
-        if known is None or (known.removeprefix(_REPLACES) != text and not about.startswith("skill:")):
+        # What a skill said with the arguments of an earlier turn stands where that turn is; what it noted, the model knows.
+        if known is None or (known.removeprefix(_REPLACES) != text and not about.startswith(("skill:", "memories:"))):
             said = text if known is None else _REPLACES + text
             await run.record(UserMessage(said, origin="context", about=about))
     for about in sorted(seen.keys() - now.keys()):
@@ -65,6 +68,17 @@ async def _tell_news(run: Run, context: ModelContext, fresh: SystemPrompt) -> No
             name = name.rpartition("@")[0] if kind == "skill" else name
             await run.record(UserMessage(f"{_GONE}{kind} {name}".rstrip(), origin="context", about=about))
     run.told = (context, fresh, run.facts), (run.view.skill_changes, run.view.conversation.shown)
+
+
+async def _memories(run: Run) -> Mapping[str, str]:
+    """What is kept from earlier sessions, read once in a run."""
+    read = run.agent.memories
+    try:
+        text = "" if read is None else await run_in_thread(read)
+    except StorageError as error:
+        await run.record(SystemNotice("memory", str(error)))
+        return {}
+    return {"memories:": text} if text else {}
 
 
 def _prompt_of(context: ModelContext | None) -> SystemPrompt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
@@ -162,6 +163,7 @@ def _waits_for_the_model(run: Run) -> bool:
 
 def _init(run: Run) -> SystemInit:
     agent, conversation = run.agent, run.view.conversation
+    roots = agent.workspace_roots or (agent.cwd,)
     return SystemInit(
         run.session_id,
         agent.cwd,
@@ -173,6 +175,8 @@ def _init(run: Run) -> SystemInit:
         agents=list(agent.agent_names),
         messages_from_seq=conversation.cut_seq(run.request.max_events, run.request.max_bytes),
         durability=agent.store.durability,
+        workspace_roots=list(dict.fromkeys([*roots, *map(os.path.realpath, roots)])),
+        untrusted=list(run.request.untrusted),
     )
 
 

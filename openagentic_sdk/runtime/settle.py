@@ -154,7 +154,7 @@ def end_abandoned(
         with suppress(SessionError):
             view = SessionView().extend(store.iter_events(session_id))
     return SubagentFinished(
-        started.tool_use_id, started.name, session_id, "interrupted", usage=view.usage, cost_usd=view.cost_usd
+        started.tool_use_id, started.name, session_id, "interrupted", view.usage, view.cost_usd, list(view.untrusted)
     )
 
 

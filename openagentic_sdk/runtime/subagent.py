@@ -49,14 +49,18 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
     links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
     if tenant := run.request.metadata.get(TENANT_KEY):
         links[TENANT_KEY] = tenant
-    request = RunRequest(resume=resume, metadata=links, brings=events, parks=run.request.parks)
+    request = RunRequest(
+        resume=resume, metadata=links, brings=events, parks=run.request.parks, untrusted=tuple(run.view.untrusted)
+    )
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
     )
     child.notes += [UserMessage(added, origin="hook")] if added else []
 
     def finished(stop_reason: StopReason) -> Event:
-        return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, child.view.usage, child.view.cost_usd)
+        view = child.view
+        untrusted = list(view.untrusted)
+        return SubagentFinished(tool_use_id, name, child.session_id, stop_reason, view.usage, view.cost_usd, untrusted)
 
     async def end_cancelled() -> None:
         if not child.view.events:

@@ -54,6 +54,8 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         idempotency_key=f"{run.session_id}:{use.tool_use_id}",
         agent_name=agent.name,
         observed_files=run.view.observed_files,
+        seq=use.seq,
+        untrusted=run.view.untrusted,
         history=run.view.history,
         record=record,
         show=run.recorder.show,

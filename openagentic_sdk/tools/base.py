@@ -45,19 +45,20 @@ class AskUser(Protocol):
 class ToolContext:
     """What one call may know and use. A tool that is run alone, in a test, needs none of it.
 
-    `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty).
-    `observed_files` maps absolute paths to the digest of what the model last saw or wrote, rebuilt from the log. `record`
-    appends an event to the session's log and shows it to the caller, `show` only shows one. `ask_user` puts a question to
-    a person (text, choices, details for whoever shows it) and returns the answer. `spawn(agent, prompt)` runs a subagent.
-    `permits_path(path, write)` asks the permission gate about one more path that a call turned out to touch. `fill_text`
-    runs the commands of a skill's text and returns the text with what they wrote; `run_skill(agent, prompt, skill)` runs
-    a subagent in which the skill is active. `read_blob` returns the bytes of a stored big output, by digest. `redact`
-    masks secrets: results are masked anyway, what a tool cuts it masks first. `cancelled` is set when the call is to
-    stop; code in a thread looks at it. `idempotency_key` is the same for every attempt at one call. `may_read` says
-    without a question whether a path that a search turned up may be shown; where it is None, `permits_path` is asked.
-    `accept_answer` takes the value of a call that is the final answer. `run_resources` is what the calls of one run
-    share, by a key of the tool's own; what has a `close` is closed at the run's end. `keep_files` keeps what files are
-    before a call changes them, so that it can be undone; it is called in a thread.
+    `cwd` is the working directory; `workspace_roots` the folders that belong to the session (cwd when empty). `seq` is the
+    event by which the model asked for the call, `untrusted` maps what of elsewhere the session has read by now to the event
+    that said so (see `sessions.folds.untrusted`). `observed_files` maps absolute paths to the digest of what the model last
+    saw or wrote, rebuilt from the log. `record` appends an event to the session's log and shows it to the caller, `show`
+    only shows one. `ask_user` puts a question to a person (text, choices, details for whoever shows it) and returns the
+    answer. `spawn(agent, prompt)` runs a subagent. `permits_path(path, write)` asks the permission gate about one more path
+    that a call turned out to touch. `fill_text` runs the commands of a skill's text and returns the text with what they
+    wrote; `run_skill(agent, prompt, skill)` runs a subagent in which the skill is active. `read_blob` returns the bytes of
+    a stored big output, by digest. `redact` masks secrets: results are masked anyway, what a tool cuts it masks first.
+    `cancelled` is set when the call is to stop; code in a thread looks at it. `idempotency_key` is the same for every
+    attempt at one call. `may_read` says without a question whether a path that a search turned up may be shown; where it is
+    None, `permits_path` is asked. `accept_answer` takes the value of a call that is the final answer. `run_resources` is
+    what the calls of one run share, by a key of the tool's own; what has a `close` is closed at the run's end. `keep_files`
+    keeps what files are before a call changes them, so that it can be undone; it is called in a thread.
     """
 
     cwd: str = "."
@@ -68,6 +69,8 @@ class ToolContext:
     tool_use_id: str | None = None
     idempotency_key: str | None = None
     agent_name: str | None = None
+    seq: int | None = None
+    untrusted: Mapping[str, int] = field(default_factory=dict)
     observed_files: Mapping[str, str] = field(default_factory=dict)
     history: Callable[[], list[Event]] | None = None
     record: Callable[[Event], Awaitable[None]] | None = None

@@ -97,7 +97,11 @@ class EventPrinter:
 
     def _prompt(self, event: UserMessage) -> None:
         depth = self._depth(event)
-        if depth == 0 and (self._transcript or event.origin != "user"):
+        if event.origin == "context":  # what the runtime tells the model; `sessions explain` shows it whole
+            self._line(
+                f"  (told the model: {on_one_line(event.about or '').rstrip(':')}, {len(event.text):,} letters)", "dim"
+            )
+        elif depth == 0 and (self._transcript or event.origin != "user"):
             said = "\n".join([event.text, *map(describe_attachment, event.attachments)])
             self._line(f"> {printable(said)}".replace("\n", "\n  "), "bold")
 

@@ -50,6 +50,7 @@ from ...serialization import event_from_dict, event_to_dict
 from ..authority import Authority
 from ..rebuild import Conversation
 from .compaction import standing_events
+from .untrusted import MAX_SOURCES, untrusted_command, untrusted_source
 from .usage import Usage, add_usage
 
 
@@ -64,7 +65,7 @@ class CallRecord:
     attempts: int = 0
 
 
-KEPT_VERSION = 3
+KEPT_VERSION = 4
 _FREED_AT_ONCE = 200
 
 
@@ -72,8 +73,8 @@ _FREED_AT_ONCE = 200
 class KeptView:
     """What of a session's view must stay behind a compaction: events that are in view or in force, and sums over the rest.
 
-    `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `prompts` and
-    `observed_files` are as in `SessionView`, `authority` is what `Authority.kept` gave.
+    `blocks` are the messages in view, each as the `seq` of its events, `horizon` is the compaction's `seq`. `prompts`,
+    `observed_files`, `place` and `untrusted` are as in `SessionView`, `authority` is what `Authority.kept` gave.
     """
 
     events: tuple[Event, ...]
@@ -85,6 +86,8 @@ class KeptView:
     last_text: str
     prompts: Mapping[str, int]
     observed_files: dict[str, str]
+    place: tuple[str, ...]
+    untrusted: dict[str, int]
     authority: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,6 +102,7 @@ class KeptView:
         known = {name: value for name, value in data.items() if name != "version"}
         known["events"] = tuple(event_from_dict(event, strict=False) for event in data["events"])
         known["blocks"] = tuple(map(tuple, data["blocks"]))
+        known["place"] = tuple(data["place"])
         return cls(**known)
 
 
@@ -111,7 +115,9 @@ class SessionView:
     one call had no price. `last_text` is the last answer's text of the newest run. `steps` counts model requests. `prompts`
     maps a request id to the `seq` of its prompt. `text_commands` maps the id of each command that a text ran to its end,
     None while it has none, `answers` the id of each answered question to its answer. `last_request_tokens` is what the
-    newest request weighed, None when the endpoint did not say.
+    newest request weighed, None when the endpoint did not say. `place` is the newest run's working directory and then the
+    folders that belong to the session. `untrusted` maps what of elsewhere the session has read (see `untrusted`), the first
+    hundred of it, to the event that said so.
     """
 
     def __init__(self, *, provider: str | None = None, authority: Authority | None = None) -> None:
@@ -126,6 +132,8 @@ class SessionView:
         self.usage: Usage | None = None
         self.cost_usd: float | None = 0.0
         self.observed_files: dict[str, str] = {}
+        self.place: tuple[str, ...] = ()
+        self.untrusted: dict[str, int] = {}
         self.prompts: dict[str, int] = {}
         self.results: list[Result] = []  # of the runs that came to their end
         self.last_text = ""
@@ -154,6 +162,7 @@ class SessionView:
         view.conversation = Conversation.restored(blocks, horizon=kept.horizon, provider=provider, context=view.context)
         view.steps, view.usage, view.cost_usd = kept.steps, kept.usage, kept.cost_usd
         view.last_text, view.observed_files = kept.last_text, kept.observed_files
+        view.place, view.untrusted = kept.place, dict(kept.untrusted)
         view.prompts, view.last_request_tokens = dict(kept.prompts), None
         return view
 
@@ -176,6 +185,8 @@ class SessionView:
             last_text=self.last_text,
             prompts=self.prompts,
             observed_files=self.observed_files,
+            place=self.place,
+            untrusted=self.untrusted,
             authority={} if self.authority is None else self.authority.kept(stay),
         )
 
@@ -311,6 +322,8 @@ class SessionView:
         match event:
             case SystemInit():
                 self.last_text = ""
+                self.place = (event.cwd, *(event.workspace_roots or (event.cwd,)))
+                self._distrust(event, *event.untrusted)
             case ModelContext():
                 self.context = event
             case ModelRetry(control=str(control)):
@@ -355,8 +368,14 @@ class SessionView:
             record.decision = event
 
     def _tool_result(self, event: ToolResult) -> None:
-        if event.tool_use_id in self.calls:
-            self.calls[event.tool_use_id].result = event
+        record = self.calls.get(event.tool_use_id)
+        if record is not None:
+            record.result = event
+            input = record.use.input if record.started is None or record.started.input is None else record.started.input
+            cwd, *roots = self.place or ("/",)
+            source = untrusted_source(record.use.name, input, event, cwd, roots)
+            if source is not None:
+                self._distrust(event, source)
         files = (event.meta or {}).get("files")
         if isinstance(files, Mapping):
             self.observed_files.update({str(path): str(digest) for path, digest in files.items()})
@@ -371,7 +390,16 @@ class SessionView:
             elif path in event.paths:
                 self.observed_files.pop(path, None)
 
+    def _distrust(self, event: Event, *sources: str) -> None:
+        for source in sources:
+            if len(self.untrusted) < MAX_SOURCES:
+                self.untrusted.setdefault(source, event.seq or 0)
+
     def _text_command(self, event: TextCommandStarted | TextCommandFinished) -> None:
+        if isinstance(event, TextCommandStarted):
+            cwd, *roots = self.place or ("/",)
+            source = untrusted_command(event.command, cwd, roots)
+            self._distrust(event, *(() if source is None else (source,)))
         self.text_commands[event.command_id] = event if isinstance(event, TextCommandFinished) else None
 
     def _subagent(self, event: SubagentStarted | SubagentFinished) -> None:
@@ -379,6 +407,7 @@ class SessionView:
             self.open_subagents[event.child_session_id] = event
             return
         self.open_subagents.pop(event.child_session_id, None)
+        self._distrust(event, *((f"subagent {event.name}",) if event.untrusted is None else event.untrusted))
         self._spend(event.usage, event.cost_usd)
 
     def _question(self, event: UserQuestion) -> None:

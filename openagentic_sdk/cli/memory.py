@@ -1,0 +1,230 @@
+"""`openagentic-sdk memory ...`: what agents keep for later sessions, why each note is there, and how to be rid of it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from ..assemble import open_memory
+from ..errors import OpenAgentSdkError, OptionsError, ToolError
+from ..events import Event, ToolUse, UserMessage
+from ..options import OpenAgenticOptions
+from ..runtime.masking import known_here, mask_value
+from ..sessions.base import SessionStore
+from ..text import on_one_line, printable
+from ..tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
+from .exits import FAILED, OK
+from .screen.terminal import Screen
+from .sessions import age
+from .stored.stores import add_store_flag, open_session_store
+
+_Action = Callable[[argparse.Namespace, Screen], int]
+_MAX_PROMPT_CHARS = 200
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser("memory", description="List, explain, check and delete what agents keep for later.")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_action(actions, "list", _list, "list the notes of this project and of the user, and which session wrote each")
+    why = _add_action(
+        actions, "why", _why, "show a note, which calls wrote it, and what they had been asked and had read"
+    )
+    why.add_argument("path", metavar="PATH", help=f"a note: {ROOT}/project/..., {ROOT}/user/...")
+    forget = _add_action(actions, "forget", _forget, "delete notes")
+    forget.add_argument("path", metavar="PATH", nargs="+", help="a note, or a folder with all that is in it")
+    check = _add_action(
+        actions,
+        "check",
+        _check,
+        "hold the notes against the sessions that wrote them; exit code 1 when one does not fit",
+    )
+    check.add_argument("path", metavar="PATH", nargs="?", help="only this note (default: all)")
+    check.add_argument(
+        "--trust", action="store_true", help="you have read this note, and it may be told to every session from now on"
+    )
+
+
+def _add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, action: _Action, summary: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name, help=summary, description=summary[0].upper() + summary[1:] + "."
+    )
+    parser.set_defaults(run_action=action)
+    parser.add_argument("--cwd", metavar="DIR", help="the project that this folder belongs to (default: this one)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per note")
+    add_store_flag(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    action: _Action = args.run_action
+    try:
+        return action(args, Screen(sys.stdout))
+    except ToolError as error:  # a path that can be none, in the words that models get
+        raise OptionsError(str(error)) from error
+
+
+def _folders(args: argparse.Namespace) -> dict[str, MemoryFolder]:
+    return open_memory(OpenAgenticOptions(cwd=args.cwd)).memory.folders
+
+
+def _entries(args: argparse.Namespace, path: str | None = None) -> list[Entry]:
+    """The notes, or those at and below a path. Raises `OptionsError` when there is none."""
+    entries = [entry for folder in _folders(args).values() for entry in folder.entries().values()]
+    if path is None:
+        return entries
+    place = "/".join(part for part in (ROOT, *split_path(path)) if part)
+    found = [entry for entry in entries if entry.path == place or entry.path.startswith(f"{place}/")]
+    if not found:
+        raise OptionsError(f"there is no note {place}: `openagentic-sdk memory list` shows what there is")
+    return found
+
+
+def _list(args: argparse.Namespace, screen: Screen) -> int:
+    entries = _entries(args)
+    for entry in entries:
+        screen.line(_json(entry) if args.json else _row(entry, screen))
+    if not entries and not args.json:
+        screen.line("no notes")
+    return OK
+
+
+def _row(entry: Entry, screen: Screen) -> str:
+    last = entry.writes[-1] if entry.writes else None
+    wrote = f"{_by(last)}, {age(last.at)}" if last is not None else "nobody knows who wrote it"
+    mark = screen.styled(f"  not told by itself: {entry.doubt}", "yellow") if entry.doubt else ""
+    return f"{entry.path}  {entry.size:,} bytes  {wrote}{mark}"
+
+
+def _by(write: Write) -> str:
+    if write.command == TRUST:
+        return "vouched for by a person"
+    return f"{on_one_line(write.command)} by session {on_one_line(write.session_id)}, event {write.seq}"
+
+
+def _json(entry: Entry) -> str:
+    writes = [{**vars(write), "sources": [*write.sources]} for write in entry.writes]
+    known = {
+        "path": entry.path,
+        "bytes": entry.size,
+        "sources": [*entry.sources],
+        "doubt": entry.doubt,
+        "writes": writes,
+    }
+    return json.dumps(mask_value({**known, "text": entry.text}, known_here()))
+
+
+def _why(args: argparse.Namespace, screen: Screen) -> int:
+    store = open_session_store(args.store)
+    try:
+        for entry in _entries(args, args.path):
+            if args.json:
+                screen.line(_json(entry))
+                continue
+            told = (
+                f"not told to sessions by itself: {entry.doubt}"
+                if entry.doubt
+                else "told to every session that keeps notes"
+            )
+            screen.line(f"{entry.path}: {told}")
+            for write in entry.writes:
+                screen.line(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
+                prompt = _prompt(_events(store, write), write.seq)
+                if prompt is not None:
+                    screen.line(f"    asked: {on_one_line(prompt, _MAX_PROMPT_CHARS)}")
+                for source in write.sources:
+                    screen.line(f"    had read {source}")
+            for line in mask_value(printable(entry.text), known_here()).split("\n"):
+                screen.line(f"  | {line}")
+    finally:
+        store.close()
+    return OK
+
+
+def _events(store: SessionStore, write: Write) -> Sequence[Event]:
+    """The session that wrote; nothing when it is not there any more."""
+    try:
+        return store.read_events(write.session_id) if store.session_exists(write.session_id) else ()
+    except OpenAgentSdkError:
+        return ()  # damaged: `sessions verify` says how
+
+
+def _prompt(events: Sequence[Event], seq: int) -> str | None:
+    """What the user had asked last before an event."""
+    asked = [e.text for e in events if isinstance(e, UserMessage) and e.origin == "user" and (e.seq or 0) < seq]
+    return asked[-1] if asked else None
+
+
+def _forget(args: argparse.Namespace, screen: Screen) -> int:
+    folders = _folders(args)
+    for path in args.path:
+        gone = _entries(args, path)
+        scope, name = split_path(path)
+        for folder in folders.values() if not scope else (folders[scope],):
+            with folder.changing() as kept:
+                for other in [*kept]:
+                    if not name or other == name or other.startswith(f"{name}/"):
+                        del kept[other]
+        for entry in gone:
+            screen.line(_json(entry) if args.json else f"forgot {entry.path}")
+    return OK
+
+
+def _check(args: argparse.Namespace, screen: Screen) -> int:
+    if args.trust:
+        return _trust(args, screen)
+    store, wrong = open_session_store(args.store), 0
+    try:
+        for entry in _entries(args, args.path):
+            faults, notes = _faults(store, entry)
+            wrong += bool(faults)
+            if args.json:
+                screen.line(json.dumps({**json.loads(_json(entry)), "faults": faults, "notes": notes}))
+                continue
+            verdict = screen.styled("wrong", "red") if faults else screen.styled("fits", "green")
+            screen.line(f"{entry.path}: {verdict}")
+            for finding in (*faults, *notes):
+                screen.line(f"  {finding}")
+    finally:
+        store.close()
+    return FAILED if wrong else OK
+
+
+def _faults(store: SessionStore, entry: Entry) -> tuple[list[str], list[str]]:
+    """What is wrong with a note, and what else a person should know of it."""
+    faults: list[str] = [] if entry.is_ours else [entry.doubt]
+    notes = [f"not told by itself: {entry.doubt}"] if entry.is_ours and entry.doubt else []
+    try:
+        checked_text(entry.text)
+    except ToolError as error:
+        faults.append(str(error))
+    for write in entry.writes:
+        if write.command == TRUST:
+            continue
+        events = _events(store, write)
+        call = next((event for event in events if event.seq == write.seq), None)
+        if not events:
+            notes.append(
+                f"session {on_one_line(write.session_id)} is not in this store: nothing says what it was asked"
+            )
+        elif not isinstance(call, ToolUse) or call.name != "memory" or call.input.get("command") != write.command:
+            faults.append(f"event {write.seq} of session {on_one_line(write.session_id)} is no such call")
+    return faults, notes
+
+
+def _trust(args: argparse.Namespace, screen: Screen) -> int:
+    scope, name = split_path(args.path or ROOT)
+    if not name:
+        raise OptionsError("--trust is about one note that you have read: name its path")
+    folder = _folders(args)[scope]
+    with folder.changing() as kept:
+        if name not in kept:
+            raise OptionsError(f"there is no note {args.path}: `openagentic-sdk memory list` shows what there is")
+        text = checked_text(folder.entry(name, kept[name]).text)
+        folder.put(kept, name, text, Write(TRUST, "", 0, round(time.time(), 3)))
+    screen.line(f"{ROOT}/{scope}/{name} is told to every session that keeps notes from now on")
+    return OK

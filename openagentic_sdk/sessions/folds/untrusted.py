@@ -1,0 +1,79 @@
+"""Where a result came from, when that is none of the project's own files: the web, an MCP server, a file elsewhere.
+
+Whoever wrote such content may have meant it for the model that reads it, so what a session keeps after reading some is
+marked with it (see `tools.memory`). A command line is judged by its letters alone, on the side of caution: a program that
+fetches, an address, or a word that is a path out of the project. What the project's own programs print counts as its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...events import ToolResult
+from ...patterns import regex
+from ...text import on_one_line
+
+MAX_SOURCES = 100
+_MAX_CHARS = 120
+_WEB = ("WebFetch", "WebSearch")
+_READS = ("Read", "NotebookRead", "Grep", "Glob", "LS")
+_PATH_KEYS = ("file_path", "notebook_path", "path", "root", "pattern")
+_FETCHES = regex(
+    r"(?<![\w.-])(?:curl|wget|aria2c|https?|xh|lynx|w3m|elinks|ftp|sftp|scp|rsync|ssh|nc|ncat|netcat|telnet|socat|gh|glab"
+    r"|whois|dig|nslookup|aws|gcloud|az|kubectl|npx|uvx|pipx"
+    r"|git\b[^;|&]*?\s(?:clone|fetch|pull|ls-remote)|(?:docker|podman)\s+(?:pull|run)|npm\s+(?:view|info|show|search))"
+    r"(?![\w.-])|\w://|/dev/(?:tcp|udp)/"
+)
+_WORD = regex(r"[^\s'\"`;|&<>(){}=,:]+")
+# Naming a program is not reading it, and devices give nothing away.
+_HARMLESS = regex(r"/(?:usr/(?:local/)?)?s?bin/[^/]+|/dev/(?:null|zero|stdin|stdout|stderr|tty)")
+
+
+def untrusted_source(
+    name: str, input: Mapping[str, Any], result: ToolResult, cwd: str, roots: Sequence[str]
+) -> str | None:
+    """Where the result of a call came from, in a few words; None for what counts as the project's own.
+
+    A tool may say so itself, with a text under `untrusted` in its output's `meta`. `roots` are the project's folders.
+    """
+    if result.outcome in ("denied", "cancelled"):
+        return None  # nothing of it was seen
+    meta = result.meta or {}
+    said = meta.get("untrusted")
+    if isinstance(said, str) and said:
+        return _short(said)
+    if name.startswith("mcp__"):
+        return _short(f"MCP: {name}")
+    if name in _WEB:
+        return _short(f"web: {input.get('url') or input.get('query') or name}")
+    if name == "Bash":
+        return untrusted_command(str(input.get("command") or ""), cwd, roots)
+    if name not in _READS:
+        return None
+    files = meta.get("files")
+    named = [str(input[key]) for key in _PATH_KEYS if isinstance(input.get(key), str)]
+    named = named if not isinstance(files, Mapping) else [*files, *named]
+    return next((_short(f"file: {path}") for path in named if _is_outside(path, cwd, roots)), None)
+
+
+def untrusted_command(command: str, cwd: str, roots: Sequence[str]) -> str | None:
+    """Like `untrusted_source`, for a line of the shell."""
+    if _FETCHES.search(command):
+        return _short(f"web: {command}")
+    words = (word for word in _WORD.findall(command) if not _HARMLESS.fullmatch(word))
+    return next((_short(f"file: {word} ({command})") for word in words if _is_outside(word, cwd, roots)), None)
+
+
+def _is_outside(path: str, cwd: str, roots: Sequence[str]) -> bool:
+    if path.startswith(("~", "$")):
+        return path.startswith("~") or ("/" in path and not path.startswith(("$PWD/", "$CLAUDE_PROJECT_DIR/")))
+    if not path.startswith("/") and ".." not in path.split("/"):
+        return False
+    whole = os.path.normpath(os.path.join(cwd, path))
+    return not any(whole == root or whole.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _short(text: str) -> str:
+    return on_one_line(text, _MAX_CHARS)

@@ -1,0 +1,6 @@
+"""What an agent keeps for its later sessions: where it lives, and the tool that reads and writes it."""
+
+from .store import Memory
+from .tool import MemoryTool
+
+__all__ = ["Memory", "MemoryTool"]
