@@ -50,7 +50,7 @@ class Connection(asyncio.Protocol):
         self._body_until = 0.0
         self._room: asyncio.Future[None] | None = None
         self._news: asyncio.Future[None] | None = None
-        self._is_draining = self._is_deaf = False
+        self._is_draining = self._is_deaf = self._has_ended = False
         self.is_gone = False
 
     # --- asyncio's side ----------------------------------------------------------------------------------------------
@@ -80,7 +80,10 @@ class Connection(asyncio.Protocol):
             self.read_ahead(self._reader.waiting)
 
     def eof_received(self) -> bool:
-        return False  # who sends no more is gone: nothing here is answered to half a connection
+        """Who sends no more may still read the one answer that it waits for; a stream ends, and a WebSocket."""
+        self._has_ended = True
+        self.wake()
+        return isinstance(self._exchange, Exchange)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_gone = True
@@ -104,6 +107,11 @@ class Connection(asyncio.Protocol):
         if self.is_gone or self._transport is None:
             raise ConnectionResetError("the client has left")
         self._transport.write(data)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.is_gone or self._has_ended
 
     async def write(self, data: bytes) -> None:
         """Send bytes, and wait while the peer has too many of them to read."""
@@ -137,7 +145,7 @@ class Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         self._body_until = self._body_until or loop.time() + WHOLE_BODY_S
         while (piece := self._reader.read_body()) is None:
-            if self.is_gone:
+            if self.has_ended:
                 raise ConnectionResetError("the client has left")
             try:
                 await self.news(min(BODY_S, self._body_until - loop.time()))
@@ -249,7 +257,7 @@ class Connection(asyncio.Protocol):
         self._exchange = self._task = None
         if self.is_gone:
             return
-        if not exchange.is_reusable or self._is_draining or self._requests >= MAX_REQUESTS:
+        if not exchange.is_reusable or self._is_draining or self._has_ended or self._requests >= MAX_REQUESTS:
             self._linger()
             return
         self._wait_at_most(IDLE_S)
@@ -318,7 +326,7 @@ class Exchange:
                 return {"type": "http.disconnect"}
             self._is_read = not piece
             return {"type": "http.request", "body": piece, "more_body": not self._is_read}
-        while not connection.is_gone and not self._is_answered:
+        while not connection.has_ended and not self._is_answered:
             await connection.news()
         return {"type": "http.disconnect"}
 
@@ -344,7 +352,9 @@ class Exchange:
         """The app has returned: its answer must be whole, and a body that it did not want is left unread."""
         if not self._is_answered:
             # One that has begun was given up on purpose: its client did not read it, and may see that it is not whole.
-            raise ConnectionResetError("cut") if self.has_begun else RuntimeError("the app returned without an answer")
+            if self.has_begun or self._connection.has_ended:
+                raise ConnectionResetError("cut")
+            raise RuntimeError("the app returned without an answer")
         if not self._is_read and self._head.length == 0:
             self._is_read = True
 

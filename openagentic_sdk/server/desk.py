@@ -140,10 +140,10 @@ class Desk:
             agent, wishes, session_store=self.store, request_id=request_id, session_metadata=made, **mine
         )
         after_seq = (await self.row(who, target)).events if is_there else 0
-        if is_there and {name: known.get(name) for name in kept} != kept:
-            await off_loop(True, self.store.update_metadata, target, kept)
         submit = partial(self._submit, target, said, options, is_stored=earlier is not None)
         await self._when_free(target, submit)
+        if is_there and {name: known.get(name) for name in kept} != kept:  # only now: a run that goes on keeps its own
+            await off_loop(True, self.store.update_metadata, target, kept)
         return earlier or Started(target, request_id, after_seq)
 
     async def answer(self, who: Principal, session_id: str, question_id: str, answer: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -49,9 +49,9 @@ class Lines:
         """The event with the secrets in inputs of calls masked."""
         return shown(event, self._redact)
 
-    def sse(self, events: Sequence[Event]) -> bytes:
-        """Server-sent events: `id` is the `seq`, `data` the JSON; deltas have no id."""
-        return self._write(events[0])[2] if len(events) == 1 else b"".join([self._write(event)[2] for event in events])
+    def sse(self, event: Event) -> bytes:
+        """A server-sent event: `id` is the `seq`, `data` the JSON; deltas have no id."""
+        return self._write(event)[2]
 
     def _write(self, event: Event) -> tuple[Event, str, bytes]:
         found = self._written.get(id(event))
@@ -93,12 +93,17 @@ async def send_events(call: Call, desk: Desk, lines: Lines, session_id: str, aft
             is_over = one_run and bool(batch) and isinstance(batch[-1], Result) and follower.is_level
 
 
-def _pieces(lines: Lines, batch: Sequence[Event]) -> list[bytes]:
-    """The batch as writes of a bounded size, so that a slow client is noticed in between."""
-    whole = lines.sse(batch)
-    if len(whole) <= MAX_WRITE_BYTES:
-        return [whole] if whole else []
-    return [lines.sse([event]) for event in batch]
+def _pieces(lines: Lines, batch: Sequence[Event]) -> Iterator[bytes]:
+    """The batch as writes of about `MAX_WRITE_BYTES`, each made when the one before it was taken."""
+    waiting, size = [], 0
+    for event in batch:
+        waiting.append(lines.sse(event))
+        size += len(waiting[-1])
+        if size >= MAX_WRITE_BYTES:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else b"".join(waiting)
 
 
 # --- over a WebSocket ------------------------------------------------------------------------------------------------

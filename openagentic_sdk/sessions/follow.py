@@ -25,7 +25,7 @@ from .base import SessionStore
 # How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
 MAX_RECENT_EVENTS = 64
 # The first page is small, so that its first event is not long in coming.
-_FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 512
+_FIRST_PAGE_EVENTS, _PAGE_EVENTS = 32, 128
 _THREAD = "openagentic-follow"
 # How long one look of the watcher's thread lasts when nothing happens and nobody comes or leaves.
 _LOOK_S, _MAX_LOOKS = 0.1, 50

@@ -206,6 +206,16 @@ class Wire(unittest.TestCase):
         statuses = re.findall(rb"HTTP/1.1 (\d+) ", answer)
         self.assertEqual(statuses, [b"200", b"404", b"200", b"200"])
 
+    def test_who_has_said_all_still_gets_its_answer_and_a_stream_ends(self) -> None:
+        self.assertIn(b"HTTP/1.1 200 ", self.served.raw(self.request("GET /v1/sessions HTTP/1.1")))
+        session_id = self.served.ask("POST", "/v1/sessions", {"prompt": "x"}).json["session_id"]
+        stream = self.request(f"GET /v1/sessions/{session_id}/events HTTP/1.1", "Accept: text/event-stream")
+        self.assertIn(b"text/event-stream", self.served.raw(stream))
+        half = self.request("POST /v1/sessions HTTP/1.1", "Content-Type: application/json", "Content-Length: 50")
+        before = self.served.store.list_sessions()
+        self.assertNotIn(b"HTTP/1.1 2", self.served.raw(half + b'{"prompt": "x"}'))
+        self.assertEqual(self.served.store.list_sessions(), before)
+
     def test_a_body_that_nobody_wanted_is_no_request(self) -> None:
         inner = self.request("GET /healthz HTTP/1.1")
         outer = self.request("POST /none HTTP/1.1", f"Content-Length: {len(inner)}", body=inner)
