@@ -15,7 +15,7 @@ from openagentic_sdk.server.guard import Guard, Principal, read_token
 from openagentic_sdk.server.routes import OPEN
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
-from .support import ASK, AUTH, TOKEN, Gate, agents, ask, bearer, by_tenant, options, until, until_state
+from .support import ASK, AUTH, TOKEN, Gate, agents, ask, bearer, by_tenant, options, until
 
 NORTH, BERT, SOUTH = (
     bearer(token) for token in ("token-of-anna-at-north", "token-of-bert-at-north", "token-of-carl-at-south")
@@ -36,6 +36,14 @@ class GuardCase(unittest.IsolatedAsyncioTestCase):
         self.addAsyncCleanup(made.desk.drain, 2.0)
         return made
 
+    async def until_parked(self, session_id):
+        """Until its run has said its last event: the question is seen before."""
+
+        async def look():
+            return self.store.read_events(session_id)[-1].type == "result"
+
+        await until(look)
+
     def logs(self):
         return {name: self.store.last_seq(name) for name in self.store.list_sessions()}
 
@@ -44,7 +52,7 @@ class Attacks(GuardCase):
     async def test_no_attack_gets_through_any_route_or_leaves_an_event(self):
         application = self.app()
         session_id = (await ask(application, "POST", "/v1/sessions", {"prompt": "Go."})).json["session_id"]
-        await until_state(application, session_id, "waiting")
+        await self.until_parked(session_id)
         before = self.logs()
         # name: (status, headers, what else changes of the request)
         attacks = {
@@ -238,12 +246,6 @@ class Tickets(GuardCase):
 
 
 class Tenants(GuardCase):
-    async def until_waiting(self, session_id):
-        async def look():
-            return self.store.read_summary(session_id).state == "waiting"
-
-        await until(look)
-
     async def test_unknown_and_foreign_sessions_answer_alike_by_every_route(self):
         application = self.app(by_tenant)
         key = {"Idempotency-Key": "k"}
@@ -251,7 +253,7 @@ class Tenants(GuardCase):
             await ask(application, "POST", "/v1/sessions", {"prompt": "secret word"}, headers={**NORTH, **key})
         ).json
         session_id = made["session_id"]
-        await self.until_waiting(session_id)
+        await self.until_parked(session_id)
         before = self.logs()
         routes = [(method, parts) for method, parts, _ in ROUTES if None in parts and "ag-ui" not in parts]
         for method, parts in routes:
@@ -281,7 +283,7 @@ class Tenants(GuardCase):
         )
         application.desk._agents = registry
         session_id = (await ask(application, "POST", "/v1/sessions", {"prompt": "x"}, headers=NORTH)).json["session_id"]
-        await self.until_waiting(session_id)
+        await self.until_parked(session_id)
         row = (await ask(application, "GET", f"/v1/sessions/{session_id}", headers=BERT)).json
         body = {"question_id": row["open_questions"][0], "answer": "yes"}
         path = f"/v1/sessions/{session_id}/answers"
@@ -306,7 +308,7 @@ class Tenants(GuardCase):
         strict = {"prompt": "x", "options": {"permission_mode": "prompt"}}
         made = await ask(application, "POST", "/v1/sessions", strict, headers=BERT)
         session_id = made.json["session_id"]
-        await self.until_waiting(session_id)
+        await self.until_parked(session_id)
         [question_id] = self.store.read_summary(session_id).open_questions
         body = {"question_id": question_id, "answer": "yes"}
         await ask(application, "POST", f"/v1/sessions/{session_id}/answers", body, headers=NORTH)
