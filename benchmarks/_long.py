@@ -60,7 +60,8 @@ class Looking:
         tools: Sequence[Mapping[str, Any]] = (),
         api_key: str | None = None,
     ) -> ModelOutput:
-        if not tools:
+        # A request for a summary is the conversation itself, and behind it the wish for one.
+        if self.step and messages[-1]["role"] == "user":
             return ModelOutput("They looked at numbers. " * 40, ())
         self.step += 1
         if self.step > STEPS:
