@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import signal
@@ -89,6 +90,70 @@ class ForkTest(unittest.TestCase):
                 for name in names:
                     expected = [f"{name} {number}" for number in range(APPENDS)]
                     self.assertEqual([text for text in texts(store, name) if text != "before"], expected)
+
+    def test_a_server_that_forks_workers_again_and_again_while_its_threads_write_and_follow_loses_nothing(self) -> None:
+        workers, per_worker = (40, 25) if LARGE else (4, 5)
+        for url in shared_urls(self):
+            with self.subTest(url.partition(":")[0]):
+                store = open_store(url)
+                self.addCleanup(store.close)
+                names = [store.create_session(session_id=f"s{number}") for number in range(3)]
+                end = threading.Event()
+                failures: list[BaseException] = []
+                counts = dict.fromkeys(names, 0)
+
+                def write(
+                    name: str,
+                    store: SessionStore = store,
+                    counts: dict[str, int] = counts,
+                    end: threading.Event = end,
+                ) -> None:
+                    with store.open_writer(name) as writer:
+                        while not end.is_set():
+                            writer.append([UserMessage(f"{name} {counts[name]}")])
+                            counts[name] += 1
+
+                def follow(store: SessionStore = store, names: list[str] = names, end: threading.Event = end) -> None:
+                    known = dict.fromkeys(names, 0)
+                    while not end.is_set():
+                        for name in store.wait_for_news(known, timeout_s=0.2):
+                            known[name] = store.last_seq(name)
+
+                def guarded(work: Callable[[], None], failures: list[BaseException] = failures) -> None:
+                    try:
+                        work()
+                    except BaseException as error:  # noqa: BLE001 - an error of a thread must reach the test
+                        failures.append(error)
+
+                works: list[Callable[[], None]] = [follow, *(functools.partial(write, name) for name in names)]
+                threads = [threading.Thread(target=guarded, args=(work,)) for work in works]
+                for thread in threads:
+                    thread.start()
+
+                def serve(number: int, store: SessionStore = store, names: list[str] = names) -> None:
+                    name = store.create_session(session_id=f"worker-{number}")
+                    with store.open_writer(name) as writer:
+                        for count in range(per_worker):
+                            writer.append([UserMessage(f"{name} {count}")])
+                            assert store.wait_for_events(name, after_seq=count, timeout_s=30)
+                    assert len(store.read_events(name)) == per_worker
+                    with contextlib.suppress(SessionLockedError):
+                        store.append_event(names[0], UserMessage("not while the parent writes"))
+                        raise AssertionError("the parent's session was taken")
+
+                for first in range(0, workers, 4):
+                    children = [in_child(lambda number=number: serve(number)) for number in range(first, first + 4)]  # type: ignore[misc]
+                    for child in children:
+                        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+                end.set()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual(failures, [])
+                for name in names:
+                    self.assertEqual(texts(store, name), [f"{name} {number}" for number in range(counts[name])])
+                for number in range(workers):
+                    name = f"worker-{number}"
+                    self.assertEqual(texts(store, name), [f"{name} {count}" for count in range(per_worker)])
 
     def test_a_writer_that_was_opened_before_a_fork_is_refused_in_the_child_and_goes_on_in_the_parent(self) -> None:
         for url in shared_urls(self):

@@ -6,9 +6,11 @@ import contextlib
 import io
 import os
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import unittest
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +23,26 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.sessions.stores.sqlite_schema import MIGRATIONS
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "stores"
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "fixtures" / "stores"
+
+
+_FORKING = """
+import os, sys
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+store = SqliteSessionStore(sys.argv[1])
+store.last_seq(sys.argv[2])
+done, told = os.pipe()
+if os.fork():
+    os.read(done, 1)
+    os._exit(0)
+store.append_event(sys.argv[2], UserMessage("child's"))
+os.write(told, b"x")
+print("ready", flush=True)
+sys.stdin.readline()
+print("stored", store.append_event(sys.argv[2], UserMessage("child's last")).seq, flush=True)
+"""
 
 
 class SqliteTest(unittest.TestCase):
@@ -276,6 +297,62 @@ class SqliteTest(unittest.TestCase):
                 self.change(command)
         self.change("DELETE FROM sessions")
         self.assertEqual(self.ask("SELECT (SELECT count(*) FROM events) + (SELECT count(*) FROM blobs)"), [(0,)])
+
+    @unittest.skipUnless(Path("/proc/locks").exists(), "the system does not list its locks")
+    def test_a_second_store_and_a_search_take_no_locks_from_the_first_store(self) -> None:
+        session_id = self.session()
+        held = self.locks()
+        self.assertGreaterEqual(len(held), 2)
+        with closing(SqliteSessionStore(self.path)) as second:
+            second.append_event(session_id, UserMessage("four"))
+            self.assertEqual(len(second.search("four")), 1)
+        self.assertEqual(self.locks(), held)
+
+    def locks(self) -> set[str]:
+        files = {str(path.stat().st_ino): path.name for path in self.path.parent.glob(f"{self.path.name}*")}
+        lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        mine = [line for line in lines if line[1] == "POSIX" and line[4] == str(os.getpid())]
+        return {files[name] for line in mine if (name := line[5].rpartition(":")[2]) in files}
+
+    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
+    def test_what_a_forked_child_appends_stays_although_its_parent_ended_and_others_closed_the_file(self) -> None:
+        session_id = self.session()
+        with subprocess.Popen(
+            [sys.executable, "-c", _FORKING, str(self.path), session_id], stdin=-1, stdout=-1, text=True, cwd=ROOT
+        ) as process:
+            assert process.stdin is not None and process.stdout is not None
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.wait()
+            self.store.append_event(session_id, UserMessage("another's"))
+            self.store.close()
+            process.stdin.write("\n")
+            process.stdin.flush()
+            self.assertEqual(process.stdout.readline(), "stored 6\n")
+        texts = [event.text for event in self.store.read_events(session_id) if isinstance(event, UserMessage)]
+        self.assertEqual(texts[-3:], ["child's", "another's", "child's last"])
+
+    @unittest.skipUnless(hasattr(os, "fork"), "there is no fork")
+    def test_a_child_that_is_forked_in_the_middle_of_a_write_is_refused_and_undoes_nothing(self) -> None:
+        session_id = self.session()
+
+        def events() -> Iterator[UserMessage]:
+            yield UserMessage("one", seq=1, ts=1.0)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                with contextlib.suppress(BaseException):
+                    try:
+                        SqliteSessionStore(self.path).append_event(session_id, UserMessage("from the child"))
+                    except StorageError as error:
+                        code = 0 if "fork" in str(error) else 2
+                os._exit(code)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            yield UserMessage("two", seq=2, ts=2.0)
+
+        self.store.import_session("imported", events())
+        self.assertEqual(len(self.store.read_events("imported")), 2)
+        self.assertEqual(self.ask("PRAGMA integrity_check"), [("ok",)])
+        self.assertEqual(self.store.last_seq(session_id), 3)
 
     def test_a_database_in_memory_leaves_no_file_and_ends_with_the_store(self) -> None:
         before = set(Path.cwd().iterdir())

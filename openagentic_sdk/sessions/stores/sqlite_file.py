@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +11,19 @@ from typing import TYPE_CHECKING
 
 from ...disk import BINARY
 from ...errors import SessionNotFoundError, StorageError
+from ..log.lock import is_locked, try_lock, unlock
 from .per_process import PerProcess
+from .sqlite_forks import Guarded, check_usable, connecting, make_private
 from .sqlite_schema import migrate
 
 if TYPE_CHECKING:
     import sqlite3
 
 BUSY_S = 30.0
+# So long a write tries by itself; then it queues up, and whoever wants to write next waits behind it.
+TRY_S = 0.01
 MEMORY = ":memory:"
+SQLITE_BUSY = 5
 # The write-ahead log goes into the database, which waits for the disk twice, every 16 MB instead of every 4.
 CHECKPOINT_PAGES = 4000
 
@@ -35,7 +39,8 @@ class SqliteFile:
         self.path = path
         self.is_memory = str(path) == MEMORY
         self._always_syncs = always_syncs
-        self._opened = PerProcess(lambda: _Opened(self._connect()))
+        self._queue = None if self.is_memory else path.with_name(f"{path.name}-leases") / "queue"
+        self._opened = PerProcess(self._open)
 
     @contextmanager
     def reading(self, session_id: str | None = None) -> Iterator[sqlite3.Connection]:
@@ -43,28 +48,35 @@ class SqliteFile:
         with _translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:
+                opened.wait_at_most(BUSY_S)
                 yield opened.connection
 
     @contextmanager
     def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction that takes effect whole when the block ends well, and not at all otherwise."""
-        with self.reading(session_id) as db:
-            self._set_synchronous(durable)
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                # SQLite has ended the transaction by itself after some errors.
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
+        with _translated(session_id, self.path):
+            opened = self._opened.get()
+            with opened.lock:
+                db = opened.connection
+                self._set_synchronous(durable)
+                opened.begin()
+                try:
+                    yield db
+                    db.execute("COMMIT")
+                except BaseException:
+                    # SQLite has ended the transaction by itself after some errors.
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
+                    raise
 
     def changes_one(self, command: str, values: tuple[object, ...], *, durable: bool) -> bool:
-        """Whether this one statement changed a row; False also when SQLite refused it."""
+        """Whether this one statement changed a row; False also when SQLite refused it, or others wait to write."""
         opened = self._opened.get()
         with opened.lock:
             try:
+                if opened.somebody_waits():
+                    return False
+                opened.wait_at_most(TRY_S)
                 self._set_synchronous(durable)
                 return opened.connection.execute(command, values).rowcount == 1
             except opened.connection.Error:
@@ -79,8 +91,7 @@ class SqliteFile:
     def close(self) -> None:
         """Close this process's connection; the next use opens another."""
         if opened := self._opened.take():
-            with opened.lock:
-                opened.connection.close()
+            opened.close()
 
     def _set_synchronous(self, durable: bool) -> None:
         opened = self._opened.get()
@@ -88,6 +99,10 @@ class SqliteFile:
         if level != opened.synchronous:
             opened.connection.execute(f"PRAGMA synchronous = {level}")
             opened.synchronous = level
+
+    def _open(self) -> _Opened:
+        with connecting():
+            return _Opened(self.path, self._connect(), self._queue)
 
     def _connect(self) -> sqlite3.Connection:
         import sqlite3
@@ -97,9 +112,9 @@ class SqliteFile:
             db.execute("PRAGMA foreign_keys = ON")
             migrate(db)
             return db
+        check_usable(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Sessions are nobody else's business; SQLite gives the files beside it the same permissions.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | BINARY, 0o600))
+        make_private(self.path)
         db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             _use_wal(db)
@@ -112,11 +127,57 @@ class SqliteFile:
         return db
 
 
-class _Opened:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-        self.lock = threading.RLock()
+class _Opened(Guarded):
+    """A connection, and its place among those who want to write.
+
+    SQLite lets whoever comes at the right moment write, and somebody who writes all the time leaves others no such moment.
+    So one who could not write soon locks the file `queue`, which all look at before they write.
+    """
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, queue: Path | None) -> None:
+        super().__init__(path, connection)
         self.synchronous = ""
+        self._waits_s = BUSY_S
+        self._queue = -1
+        if queue is not None:
+            queue.parent.mkdir(exist_ok=True)
+            self._queue = os.open(queue, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+
+    def begin(self) -> None:
+        """Begin a transaction that writes. Raises what SQLite raises when others write for too long."""
+        if self._queue < 0 or not self.somebody_waits():
+            try:
+                self.wait_at_most(TRY_S)
+                self.connection.execute("BEGIN IMMEDIATE")
+                return
+            except self.connection.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != SQLITE_BUSY:
+                    raise
+        deadline = time.monotonic() + BUSY_S
+        is_mine = False
+        try:
+            while not is_mine and time.monotonic() < deadline:
+                is_mine = try_lock(self._queue)
+            self.wait_at_most(BUSY_S)
+            self.connection.execute("BEGIN IMMEDIATE")
+        finally:
+            if is_mine:
+                unlock(self._queue)
+
+    def somebody_waits(self) -> bool:
+        """Whether somebody else could not write soon and waits for the next moment."""
+        return self._queue >= 0 and is_locked(self._queue)
+
+    def wait_at_most(self, seconds: float) -> None:
+        """How long the next statements wait for others to finish."""
+        if seconds != self._waits_s:
+            self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+            self._waits_s = seconds
+
+    def close(self) -> None:
+        super().close()
+        if self._queue >= 0:
+            os.close(self._queue)
 
 
 def _use_wal(db: sqlite3.Connection) -> None:

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...disk import BINARY
 from ...errors import InvalidEventError, LogCorruptError
 from ..base import loads_stored
 from ..folds.search import SearchHit, context_of, event_text, search_words
 from .per_process import PerProcess
+from .sqlite_forks import Guarded, connecting, make_private
 from .sqlite_schema import LAST_SEQ, place_of
 
 if TYPE_CHECKING:
@@ -58,10 +58,11 @@ class SearchFile:
 
         for _ in range(2):
             try:
-                with self._opened() as db:
-                    self._catch_up(db)
+                with self._opened() as index:
+                    self._catch_up(index)
                     asked = " ".join(f'"{word}"*' for word in words)
-                    rows = db.execute(_FIND, (asked, tenant, max(0, limit))).fetchall()
+                    with index.lock:
+                        rows = index.connection.execute(_FIND, (asked, tenant, max(0, limit))).fetchall()
             except sqlite3.OperationalError:
                 # Built without full text search, or the store's folder cannot be written.
                 return None
@@ -85,7 +86,8 @@ class SearchFile:
         if not self._path.exists():
             return
         try:
-            with self._opened() as db:
+            with self._opened() as index, index.lock:
+                db = index.connection
                 db.execute("BEGIN IMMEDIATE")
                 with db:
                     row = db.execute("SELECT session, seq FROM upto WHERE id = ?", (session_id,)).fetchone()
@@ -107,36 +109,45 @@ class SearchFile:
                 os.unlink(f"{self._path}{suffix}")
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _opened(self) -> Iterator[Guarded]:
+        with self._lock.get():
+            with connecting():
+                index = Guarded(self._store_path, self._connect())
+            try:
+                with index.lock:
+                    index.connection.execute("PRAGMA journal_mode = WAL")
+                    index.connection.execute("PRAGMA synchronous = OFF")
+                    store = f"{self._store_path.absolute().as_uri()}?mode=ro"
+                    index.connection.execute("ATTACH ? AS store", (store,))
+                    for command in _TABLES:
+                        index.connection.execute(command)
+                yield index
+            finally:
+                index.close()
+
+    def _connect(self) -> sqlite3.Connection:
         import sqlite3
 
-        with self._lock.get():
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | BINARY, 0o600))
-            db = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, uri=True)
-            try:
-                db.execute("PRAGMA journal_mode = WAL")
-                db.execute("PRAGMA synchronous = OFF")
-                db.execute("ATTACH ? AS store", (f"{self._store_path.absolute().as_uri()}?mode=ro",))
-                for command in _TABLES:
-                    db.execute(command)
-                yield db
-            finally:
-                db.close()
+        make_private(self._path)
+        return sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, uri=True, check_same_thread=False)
 
-    def _catch_up(self, db: sqlite3.Connection) -> None:
-        if db.execute(_ORPHANS).fetchone():
-            # A session went that nobody took out of the index: its words are not known any more.
-            db.execute("DROP TABLE found")
-            db.execute("DELETE FROM upto")
-            db.execute(_TABLES[0])
-        for key, session_id in db.execute(_BEHIND).fetchall():
-            while self._step(db, key, session_id):
+    def _catch_up(self, index: Guarded) -> None:
+        with index.lock:
+            db = index.connection
+            if db.execute(_ORPHANS).fetchone():
+                # A session went that nobody took out of the index: its words are not known any more.
+                db.execute("DROP TABLE found")
+                db.execute("DELETE FROM upto")
+                db.execute(_TABLES[0])
+            behind = db.execute(_BEHIND).fetchall()
+        for key, session_id in behind:
+            while self._step(index, key, session_id):
                 pass
 
-    def _step(self, db: sqlite3.Connection, key: int, session_id: str) -> bool:
+    def _step(self, index: Guarded, key: int, session_id: str) -> bool:
         """Index the next events of a session; says whether there may be more."""
-        db.execute("BEGIN IMMEDIATE")
-        with db:
+        with index.lock, index.connection as db:
+            db.execute("BEGIN IMMEDIATE")
             row = db.execute("SELECT seq FROM upto WHERE session = ?", (key,)).fetchone()
             began = done = row[0] if row else 0
             size = 0
