@@ -316,20 +316,22 @@ class PostgresSessionStore(RemoteStore):
     ) -> Iterator[Position]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
-        values = [] if cwd is None else [_text_key(cwd)]
+        values: list[Any] = [] if cwd is None else [_text_key(cwd)]
         if tenant is not None:
             # The index is of those that have one, which the server must be told.
             conditions.append("tenant = %s AND tenant <> ''" if tenant else "tenant = %s")
             values.append(_text_key(tenant) if tenant else "")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        found = f"FROM openagentic_sessions{where} ORDER BY touched DESC LIMIT %s OFFSET %s"
-        # Only keys are read, or sorted, of the rows before a page.
-        by_key = "JOIN openagentic_sessions USING (key) ORDER BY touched DESC"
-        command = f"{_ROW} FROM (SELECT key {found}) AS page {by_key}" if offset else f"{_ROW} {found}"
-        return (
-            _position(*row)
-            for row in self._call(None, lambda db: db.execute(command, (*values, limit, offset)).fetchall())
-        )
+        found = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
+        if offset:
+            # Only keys are read, or sorted, of the rows before a page.
+            page = f"SELECT key {found} LIMIT %s OFFSET %s"
+            command = f"{_ROW} FROM ({page}) AS page JOIN openagentic_sessions USING (key) ORDER BY touched DESC"
+            values += [limit, offset]
+        else:
+            # The number stands in the text: the server plans the first page once, not each time.
+            command = f"{_ROW} {found} LIMIT {'ALL' if limit is None else int(limit)}"
+        return (_position(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
 
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
         at = self._position(session_id)
