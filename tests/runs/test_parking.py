@@ -17,6 +17,8 @@ from openagentic_sdk import (
 from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.events import Result, UserQuestion
 from openagentic_sdk.frozen import changed
+from openagentic_sdk.hooks.engine import HookEngine
+from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.testing.validity import find_fault
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
@@ -34,12 +36,22 @@ def change(what: str) -> str:
     return "changed"
 
 
-@tool(effect="read")
-async def slow() -> str:
-    """Take a few turns of the event loop."""
-    for _ in range(50):
-        await asyncio.sleep(0)
-    return "looked"
+def looking():
+    """A tool that comes to its end soon after somebody was asked, and the hooks that tell it so."""
+    asked = asyncio.Event()
+
+    async def hear(payload):
+        asked.set()
+
+    @tool(effect="read")
+    async def slow() -> str:
+        """Look until a person is asked, and a few turns of the event loop longer."""
+        await asked.wait()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        return "looked"
+
+    return slow, HookEngine(notification=[HookMatcher("bell", hook=hear)])
 
 
 CHANGE = {"tool_calls": [{"name": "change", "arguments": {"what": "a"}}]}
@@ -66,7 +78,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
         done_things.clear()
 
     def settings(self, turns, **changes):
-        return options_for(turns, tools=[change, slow, AskUserQuestionTool()], **changes)
+        return options_for(turns, **{"tools": [change, AskUserQuestionTool()], **changes})
 
     def assert_parked(self, store, session_id):
         events = store.read_events(session_id)
@@ -219,8 +231,11 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
         turns = [{"tool_calls": [{"name": "slow"}, {"name": "Task", "arguments": {"agent": "helper", "prompt": "x"}}]}]
         turns += [{"agent": "You help", **CHANGE}]
         helper = {"helper": AgentDefinition("helps", "You help")}
+        gate = PermissionGate(allow=["slow", "Task"])
+        slow, hooks = looking()
+        tools = [change, slow]
         options = self.settings(
-            turns, session_store=store, agents=helper, permission_gate=PermissionGate(allow=["slow", "Task"])
+            turns, session_store=store, agents=helper, permission_gate=gate, tools=tools, hooks=hooks
         )
         result = await submit("go", options).wait()
         self.assertEqual(result.state, "waiting")
@@ -274,11 +289,12 @@ class TreeTest(unittest.IsolatedAsyncioTestCase):
         first = [{"tool_calls": [{"name": "Task", "arguments": start}]}, {"agent": "You help", **CHANGE}, "Meanwhile."]
         for fetches in (False, True):
             done_things.clear()
+            slow, hooks = looking()
             tools = [change, TaskTool({"helper": "helps"}, background=True), TaskOutputTool(), slow]
             wait = {"tool_calls": [{"name": "TaskOutput", "arguments": {"task_id": "task_1", "wait_s": 60}}]}
-            looking = {"tool_calls": [{"name": "slow", "arguments": {}}]}
-            turns = [*first[:2], wait if fetches else looking, *([] if fetches else first[2:])]
-            parked = await submit("go", self.settings(turns, tools=tools)).wait()
+            look = {"tool_calls": [{"name": "slow", "arguments": {}}]}
+            turns = [*first[:2], wait if fetches else look, *([] if fetches else first[2:])]
+            parked = await submit("go", self.settings(turns, tools=tools, hooks=hooks)).wait()
             with self.subTest(fetches=fetches):
                 self.assertEqual((parked.state, parked.stop_reason), ("waiting", "waiting"))
                 row = self.store.read_summary(parked.session_id)
