@@ -164,15 +164,35 @@ class Desk:
         store_answers = partial(
             answer_questions, self.store, session_id, answers, answered_by=who.name, key_file=options.key_file
         )
+        parked = self._runs.get(session_id)
+        if parked is None or parked.is_over:
+            self._check_room()  # before anything is stored: nobody would go on with it
         try:
             await self._when_free(session_id, store_answers)
         except OptionsError as error:
             raise RequestRefusedError(409, str(error)) from None
-        if (parked := self._runs.get(session_id)) is not None:
+        if parked is not None:
             await parked.over()  # it has given its session back, or nothing could have been stored
-        # The answers are in the log: whoever holds the session by now goes on with them.
-        with suppress(SessionLockedError):
-            await self._submit(session_id, None, options)
+        await self._go_on(session_id, options)
+
+    async def _go_on(self, session_id: str, options: OpenAgenticOptions) -> None:
+        """Start the run that goes on with answers that were just stored, unless somebody else has by now.
+
+        Who only looks whether there is still something to answer holds the session for a moment too.
+        """
+        answered = (await off_loop(True, self.store.read_summary, session_id)).events
+        until = asyncio.get_running_loop().time() + CLOSING_S
+        while True:
+            try:
+                return await self._submit(session_id, None, options)
+            except SessionLockedError:
+                run = self._runs.get(session_id)
+                goes_on = run is not None and not run.is_over
+                if goes_on or (await off_loop(True, self.store.read_summary, session_id)).events > answered:
+                    return
+                if asyncio.get_running_loop().time() > until:
+                    raise
+            await asyncio.sleep(0.02)
 
     async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
         """Say something to a run that goes on, here or in another process; the model gets it at the next step.
@@ -323,6 +343,10 @@ class Desk:
         if self.is_draining:
             raise RequestRefusedError(503, "this server is about to end: ask again", retry_after_s=1)
 
+    def _check_room(self) -> None:
+        if sum(not run.is_over for run in self._runs.values()) >= self._max_runs:
+            raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
+
     async def _metadata(self, who: Principal, session_id: str) -> dict[str, Any]:
         """What is known of a session of this tenant. One of another tenant is not found, in the same words."""
         try:
@@ -385,8 +409,7 @@ class Desk:
         known = self._runs.get(session_id)
         if known is not None and not known.is_over:
             raise SessionLockedError(session_id, "a run of this server")
-        if sum(not run.is_over for run in self._runs.values()) >= self._max_runs:
-            raise RequestRefusedError(429, f"{self._max_runs} runs go on already: ask again", retry_after_s=2)
+        self._check_room()
         run = self._runs[session_id] = submit(said, options)
         self._keep(self._tend(session_id, run))
         if self.store.has_inbox and not self._is_hearing:

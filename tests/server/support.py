@@ -173,6 +173,15 @@ async def until_state(application: Application, session_id: str, *states: str) -
     return await until(look)
 
 
+async def until_free(application: Application) -> None:
+    """Wait until no run holds a place: the last event of a run is seen a moment before it has given everything back."""
+
+    async def look() -> bool:
+        return not application.desk._runs
+
+    await until(look)
+
+
 # --- a real server -------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from tests.runtime.support import assert_closed
 
-from .support import ASK, TOKEN, Gate, agents, ask, options, until_state
+from .support import ASK, TOKEN, Gate, agents, ask, options, until_free, until_state
 
 
 class DeskCase(unittest.IsolatedAsyncioTestCase):
@@ -56,7 +56,7 @@ class Runs(DeskCase):
         registry = application.desk.agents
         session_id = await self.start(application)
         row = await until_state(application, session_id, "waiting")
-        self.assertEqual(len(application.desk._runs), 0, "a parked run holds no place")
+        await until_free(application)  # a parked run holds no place
         [question_id] = row["open_questions"]
         path, body = f"/v1/sessions/{session_id}/answers", {"question_id": question_id, "answer": "lemon"}
         self.assertEqual((await ask(application, "POST", path, {**body, "question_id": "x"})).status, 409)

@@ -225,7 +225,10 @@ class TwoServers(unittest.TestCase):
         for text in ("Sugar.", "Two lumps."):
             answer = one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": text})
             self.assertEqual(answer.status, 202)
-        time.sleep(0.5)
+        deadline = time.monotonic() + WAIT_S
+        while len(two.application.desk._handed) < 2:  # the run has them, and gets them with its next step
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
         self.gate.open.set()
         self.until(one, session_id, "idle")
         said = [event for event in one.store.read_events(session_id) if isinstance(event, UserMessage)]
