@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,35 @@ AGENT_KEY = "agent"
 # What a client may ask for besides a permission mode: each may only be lowered.
 LIMITS = ("max_steps", "timeout_s", "max_tokens", "max_cost_usd")
 _NAME = regex(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+# Where a repository may lie: nothing that git reads as an option, a transport helper (`ext::`) or with a password in it.
+_PLACE = regex(
+    r"(?P<scheme>https|http|ssh)://(?:(?<=ssh://)[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*(?::\d{1,5})?/[!-~]+\Z"
+    r"|(?P<file>file):///[!-~]+\Z|(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:(?![:-]|//)[!-~]+\Z"
+)
+_TRANSPORTS = ("https", "ssh")
+
+
+@frozen(kw_only=True)
+class Repository:
+    """A git repository of which runs get a checkout of their own (see `fleet.workspace`).
+
+    `url` is `https://host/path`, `ssh://user@host/path` or `user@host:path`; `allow` lets in what is else refused: "file"
+    and "http". `ref` is the branch, tag or commit for runs that name none; HEAD is the repository's own choice. What a run
+    changed is kept as a patch; with `branches`, the beginning of a name (`agents/`), it is pushed to the branch of that
+    name and the session's id too. `token_env` names the variable that holds a token for https.
+    """
+
+    url: str
+    ref: str = "HEAD"
+    branches: str = ""
+    allow: tuple[str, ...] = ()
+    token_env: str | None = None
+
+    @property
+    def transport(self) -> str:
+        """`https`, `ssh`, or one of `allow`; empty for a place where no repository may lie."""
+        match = _PLACE.match(self.url)
+        return (match["scheme"] or match["file"] or "ssh") if match and "::" not in self.url else ""
 
 
 @frozen
@@ -39,12 +69,14 @@ class NamedAgent:
     """One entry. `description` is for people and for models that choose.
 
     `options` may be a function that makes them anew for each run. `client_modes` are permission modes that a client may
-    choose besides the agent's own and every stricter one; never `bypass`.
+    choose besides the agent's own and every stricter one; never `bypass`. `workspaces` are what runs on many hosts may
+    name to work in, a shared folder or a `Repository`; the one called `default` is meant when a run names none.
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
     description: str = ""
     client_modes: tuple[str, ...] = ()
+    workspaces: Mapping[str, str | os.PathLike[str] | Repository] = field(default_factory=dict)
 
 
 class Agents(Mapping[str, NamedAgent]):
@@ -144,7 +176,37 @@ def _checked(name: str, given: NamedAgent | OpenAgenticOptions) -> NamedAgent:
         )
     if "bypass" in map(read_mode, agent.client_modes):
         raise OptionsError(f"client_modes of agent {name!r} hold bypass, which no client may choose: leave it out")
+    for workspace, place in agent.workspaces.items():
+        _check_workspace(f"workspace {workspace!r:.100} of agent {name!r}", workspace, place)
     return agent
+
+
+def check_ref(ref: str) -> None:
+    """Raise `OptionsError` for what is no name of a branch or tag and no commit (git-check-ref-format(1), and stricter)."""
+    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./+-]{0,199}", ref) if isinstance(ref, str) else None
+    if not plain or re.search(r"\.\.|//|/\.|/-|[./]\Z|\.lock(/|\Z)", ref):
+        raise OptionsError(f"{ref!r:.100} names no branch, tag or commit that can be checked out")
+
+
+def _check_workspace(where: str, name: Any, place: Any) -> None:
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise OptionsError(f"{where} cannot be used: 1 to 64 letters, digits, _, - and . make a name")
+    if isinstance(place, str | os.PathLike):
+        if not os.path.isabs(place):
+            raise OptionsError(
+                f"{where} is {str(place)!r:.200}: give the folder's absolute path, the same on all hosts"
+            )
+        return
+    if not isinstance(place, Repository):
+        raise OptionsError(f"{where} must be a folder or Repository(...), not {place!r:.200}")
+    if place.transport not in (*_TRANSPORTS, *place.allow):
+        raise OptionsError(
+            f"{where} lies at {place.url!r:.200}: give https://host/path, ssh://user@host/path or user@host:path, without "
+            "a password (token_env names a variable)"
+        )
+    check_ref(place.ref)
+    if place.branches:
+        check_ref(f"{place.branches}x")
 
 
 def _mode_of(options: OpenAgenticOptions) -> Mode:
@@ -203,7 +265,7 @@ _PLAIN = (
 )
 _TOML_KEYS = (
     *("description", "provider", "base_url", "api_key_env", "fallback", "script", "project", "permission_mode"),
-    *("client_modes", "allow", "ask", "deny", *_PLAIN),
+    *("client_modes", "allow", "ask", "deny", "workspaces", *_PLAIN),
 )
 
 
@@ -237,7 +299,31 @@ def _agent_of(name: str, given: Mapping[str, Any], folder: Path) -> NamedAgent:
         permission_gate=gate,
         **plain,
     )
-    return NamedAgent(options, given.get("description", ""), tuple(given.get("client_modes", ())))
+    spaces = given.get("workspaces", {})
+    if not isinstance(spaces, dict) or not all(isinstance(space, dict) for space in spaces.values()):
+        raise OptionsError(f"workspaces of agent {name!r} must be tables [agents.{name}.workspaces.NAME]")
+    workspaces = {
+        each: _workspace_of(f"workspace {each!r:.100} of agent {name!r}", spaces[each], folder) for each in spaces
+    }
+    return NamedAgent(options, given.get("description", ""), tuple(given.get("client_modes", ())), workspaces)
+
+
+def _workspace_of(where: str, given: Mapping[str, Any], folder: Path) -> str | Repository:
+    """`{folder}`, relative to the folder of the file, or the fields of a `Repository`."""
+    texts = {key: value for key, value in given.items() if key != "allow"}
+    allow = given.get("allow", [])
+    known = {"folder"} if "folder" in given else {"url", "ref", "branches", "allow", "token_env"}
+    if set(given) - known or not ({"folder", "url"} & set(given)):
+        raise OptionsError(f"{where} must hold `folder`, or `url` and at most ref, branches, allow, token_env")
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise OptionsError(f"{where} must be made of texts, not {texts!r:.200}")
+    if not isinstance(allow, list) or any(word not in ("file", "http") for word in allow):
+        raise OptionsError(f'allow of {where} must be a list of "file" and "http", not {allow!r:.100}')
+    return (
+        str(folder / Path(texts["folder"]).expanduser())
+        if "folder" in texts
+        else Repository(**texts, allow=tuple(allow))
+    )
 
 
 def _provider_of(given: Mapping[str, Any], folder: Path) -> Provider:

@@ -1,0 +1,494 @@
+"""The files of a run that may go on on any host: a folder that all hosts share, or a checkout that is its own.
+
+Each run of a repository gets a clone that borrows the objects of the host's copy (`git clone --shared`) and not a linked
+worktree, whose configuration, refs and hooks all runs would share. What our own git does with files that a model has
+written happens from outside of that clone, with an index and objects beside it: nothing in the checkout, its `.git`
+included, says what git does. Only the registry says which repository; git runs no hook, filter, submodule or helper.
+
+After each call that may have changed files, and before its result is in the log, the changes are kept as a patch among the
+session's blobs. The log says so, as what the hook `openagentic.workspace` did, and another host begins with the same commit
+and that patch. What git ignores is not kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..agents import NamedAgent, Repository, check_ref
+from ..disk import BINARY
+from ..errors import OptionsError, StorageError, ToolError
+from ..events import Event, HookEvent
+from ..frozen import frozen
+from ..hooks.engine import HookEngine
+from ..hooks.models import HookDecision, HookMatcher
+from ..options import OpenAgenticOptions
+from ..permissions.rules import EDIT_TOOLS, READ_TOOLS, TASK_TOOLS
+from ..permissions.subject import NETWORK_TOOLS, SESSION_TOOLS
+from ..sessions.base import SessionStore
+from ..sessions.log.lock import hold, let_go, try_lock
+from ..text import one_line
+from ..tools.shell.environment import find_program
+from ..tools.shell.git_config import without_programs
+from ..tools.shell.process import CommandSpec, run_command
+
+HOOK = "openagentic.workspace"
+MAX_PATCH_BYTES = 32 * 1024 * 1024
+NETWORK_S = 900.0
+LOCAL_S = 300.0
+# Tools whose only use is files or commands; others of an agent's own are its own business.
+FILE_TOOLS = frozenset({*READ_TOOLS, *EDIT_TOOLS, "Bash", "BashOutput", "KillBash"})
+# Calls of these change nothing in a workspace.
+_QUIET = frozenset({*READ_TOOLS, *NETWORK_TOOLS, *(SESSION_TOOLS - TASK_TOOLS)})
+_NO_FILES = (
+    "this run has no workspace, and files of one host are not there on the next one: whoever owns the agent names a "
+    "workspace for it, in the registry"
+)
+# What of this process's environment git and ssh need to reach a server.
+_REACHING = (
+    *("HOME", "USER", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "https_proxy", "HTTPS_PROXY"),
+    *("http_proxy", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"),
+)
+_SETTINGS = {
+    "http.followRedirects": "false",  # a header with a token goes to its own host only
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "core.autocrlf": "false",
+    "core.attributesFile": "/dev/null",
+    "core.excludesFile": "/dev/null",
+    "advice.addEmbeddedRepo": "false",
+    "submodule.recurse": "false",
+    "fetch.recurseSubmodules": "false",
+}
+_ZERO: Callable[[], bool] = lambda: False  # noqa: E731
+
+
+@frozen
+class Wish:
+    """The workspace that a run named: its name in the registry, and the ref for a repository, empty for the registry's."""
+
+    name: str
+    ref: str = ""
+
+
+@frozen
+class Kept:
+    """What a session's log says of its workspace: where its checkout began, and the newest patch, empty before the first."""
+
+    name: str
+    commit: str
+    patch: str = ""
+
+
+def read_wish(agent: NamedAgent, named: str | None) -> Wish | None:
+    """What `NAME` or `NAME@REF` means for this agent; without a name its workspace `default`, and None when it has none.
+
+    Raises `OptionsError` for a name that is not in the registry, and for a ref that is none.
+    """
+    if named is None:
+        return Wish("default") if "default" in agent.workspaces else None
+    name, _, ref = named.partition("@") if isinstance(named, str) else ("", "", "")
+    place = agent.workspaces.get(name)
+    if place is None:
+        known = ", ".join(agent.workspaces) or "none"
+        raise OptionsError(f"there is no workspace {named!r:.100} for this agent: its workspaces are {known}")
+    if ref or named.endswith("@"):
+        if not isinstance(place, Repository):
+            raise OptionsError(f"workspace {name!r} is a folder, which has no {ref!r:.100}: name it alone")
+        check_ref(ref)
+    return Wish(name, ref)
+
+
+def kept_workspace(events: Iterable[Event]) -> Kept | None:
+    """The checkout that a session works in and its newest patch, or None when it never had one. A fold over the log."""
+    kept: Kept | None = None
+    for event in events:
+        if not isinstance(event, HookEvent) or event.name != HOOK:
+            continue
+        word, *said = (event.action or "").split(" ")
+        if word == "opened" and len(said) == 2:
+            kept = Kept(said[0], said[1], kept.patch if kept is not None else "")
+        elif word == "kept" and kept is not None:
+            kept = Kept(kept.name, kept.commit, said[0] if said else "")
+    return kept
+
+
+@contextmanager
+def open_workspace(
+    agent: NamedAgent,
+    options: OpenAgenticOptions,
+    wish: Wish | None,
+    *,
+    store: SessionStore,
+    session_id: str,
+    root: Path,
+    is_cancelled: Callable[[], bool] = _ZERO,
+) -> Iterator[OpenAgenticOptions]:
+    """The options of a run in its workspace, which is there until the block ends. Blocks: call it in a thread.
+
+    `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and `StorageError` when the workspace
+    cannot be had.
+    """
+    if wish is None:
+        refuse = HookMatcher(HOOK, "|".join(sorted(FILE_TOOLS)), lambda _: HookDecision(True, _NO_FILES))
+        yield replace(options, hooks=_with_hooks(options.hooks, pre_tool_use=[refuse]))
+        return
+    place = agent.workspaces[wish.name]
+    if not isinstance(place, Repository):
+        if not os.path.isdir(place):
+            raise OptionsError(f"the folder {str(place)!r} of workspace {wish.name!r} is not on this host: mount it")
+        yield replace(options, cwd=place, project_dir=None)
+        return
+    kept = kept_workspace(store.iter_events(session_id)) if store.session_exists(session_id) else None
+    if kept is not None and kept.name != wish.name:
+        raise OptionsError(f"session {session_id!r} works in workspace {kept.name!r}: it cannot go on in {wish.name!r}")
+    git = _Git(place, is_cancelled)
+    with ExitStack() as stack:
+        home = stack.enter_context(_own_folder(root / "trees", session_id))
+        copy = _copy_of(git, root / "copies", kept.commit if kept else wish.ref or place.ref, is_cancelled)
+        commit = copy[1]
+        checkout = _Checkout(git, copy[0], home, wish.name, commit)
+        patch = store.read_blob(session_id, kept.patch) if kept and kept.patch else None
+        checkout.fill(patch)
+        hooks = _Hooks(checkout, store, session_id, kept, patch)
+        yield replace(
+            options,
+            cwd=checkout.tree,
+            project_dir=None,
+            hooks=_with_hooks(
+                options.hooks,
+                session_start=[HookMatcher(HOOK, hook=hooks.opened, fail_closed=True)],
+                post_tool_use=[
+                    HookMatcher(
+                        HOOK, hook=hooks.keep, timeout_s=LOCAL_S, when=lambda given: given["tool_name"] not in _QUIET
+                    )
+                ],
+                session_end=[
+                    HookMatcher(HOOK, hook=hooks.keep, timeout_s=LOCAL_S),
+                    HookMatcher(f"{HOOK}.push", hook=hooks.push, timeout_s=NETWORK_S, when=hooks.has_branch),
+                ],
+            ),
+        )
+
+
+class _Hooks:
+    """What the log is told of a checkout while its run goes on."""
+
+    def __init__(
+        self, checkout: _Checkout, store: SessionStore, session_id: str, kept: Kept | None, patch: bytes | None
+    ) -> None:
+        self._checkout = checkout
+        self._store = store
+        self._session_id = session_id
+        self._kept = kept
+        self._patch = patch or b""
+
+    def opened(self, _: dict[str, Any]) -> HookDecision:
+        checkout, told = self._checkout, None
+        if self._kept is not None:
+            told = (
+                f"This session goes on in a new checkout of {checkout.commit}, with what it had changed when its last call "
+                "ended. Files that git ignores, programs that ran, and changes of a call that was cut off are not there."
+            )
+        return HookDecision(action=f"opened {checkout.name} {checkout.commit}", additional_context=told)
+
+    def keep(self, _: dict[str, Any]) -> HookDecision | None:
+        try:
+            patch, left_out = self._checkout.patch()
+        except StorageError as error:
+            told = f"The changes so far could not be kept ({error}): should another host go on, they are not there."
+            return HookDecision(action="not_kept", additional_context=told)
+        if patch == self._patch:
+            return None
+        sha256 = self._store.put_blob(self._session_id, patch) if patch else ""
+        self._patch = patch
+        note = f"Not kept, should another host go on: {left_out}" if left_out else None
+        return HookDecision(action=f"kept {sha256}".strip(), additional_context=note)
+
+    def has_branch(self, payload: Mapping[str, Any]) -> bool:
+        """Whether a run that ends so is pushed to a branch."""
+        ended = payload["context"].get("stop_reason") == "end"
+        return ended and bool(self._patch) and bool(self._checkout.git.place.branches)
+
+    def push(self, _: dict[str, Any]) -> HookDecision:
+        branch = f"{self._checkout.git.place.branches}{self._session_id}"
+        self._checkout.push(branch)
+        return HookDecision(action=f"pushed {branch}")
+
+
+class _Checkout:
+    """One working tree: `home/<name>` is what the run sees, the rest of `home` is ours."""
+
+    def __init__(self, git: _Git, copy: Path, home: Path, name: str, commit: str) -> None:
+        self.git = git
+        self.name = name
+        self.commit = commit
+        self.tree = home / name
+        self._home = home
+        self._copy = copy
+        self._tree_id = ""
+        self._last: tuple[bytes, str] = b"", ""
+
+    def fill(self, patch: bytes | None) -> None:
+        """Write the files of the commit, as the patch changed them, into a repository of the run's own."""
+        git, own = self.git, {"GIT_DIR": f"{self.tree}/.git", "GIT_WORK_TREE": str(self.tree)}
+        self.tree.mkdir()
+        (self._home / "objects").mkdir()
+        git.run("init", "--quiet", "--template=", str(self.tree), home=self._home)
+        (self.tree / ".git/objects/info").mkdir(exist_ok=True)
+        (self.tree / ".git/objects/info/alternates").write_text(f"{self._copy}/objects\n", encoding="utf-8")
+        git.run("update-ref", "--no-deref", "HEAD", self.commit, home=self._home, env=own)
+        git.run("read-tree", self.commit, home=self._home, env=own)
+        if patch:
+            (self._home / "patch").write_bytes(patch)
+            git.run("apply", "--cached", "--whitespace=nowarn", f"{self._home}/patch", home=self._home, env=own)
+        git.run("checkout-index", "--quiet", "--all", "--force", "--index", home=self._home, env=own, cwd=self.tree)
+        shutil.copyfile(self.tree / ".git/index", self._home / "index")
+
+    def patch(self) -> tuple[bytes, str]:
+        """Everything that differs from the commit, and a sentence about what of it could not be read."""
+        env = {
+            "GIT_DIR": str(self._copy),
+            "GIT_WORK_TREE": str(self.tree),
+            "GIT_INDEX_FILE": f"{self._home}/index",
+            "GIT_OBJECT_DIRECTORY": f"{self._home}/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{self._copy}/objects",
+        }
+        git, home = self.git, self._home
+        added = git.run("add", "--all", "--ignore-errors", home=home, env=env, cwd=self.tree, may_fail=True)
+        tree_id = git.run("write-tree", home=home, env=env, cwd=self.tree).text
+        if tree_id != self._tree_id:
+            options = ("-p", "--binary", "--full-index", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
+            diff = git.run("diff-tree", *options, self.commit, tree_id, home=home, env=env)
+            self._tree_id, self._last = tree_id, (diff.data, one_line(added.problem)[:300])
+        return self._last
+
+    def push(self, branch: str) -> None:
+        """Commit the newest patch on top of the commit and push that, in place of what the branch was."""
+        env = {
+            "GIT_DIR": str(self._copy),
+            "GIT_OBJECT_DIRECTORY": f"{self._home}/objects",
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{self._copy}/objects",
+            **{f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in _IDENTITY.items()},
+        }
+        git, home = self.git, self._home
+        commit = git.run(
+            "commit-tree", "-p", self.commit, "-m", f"Changes of {branch}", self._tree_id, home=home, env=env
+        ).text
+        target = f"+{commit}:refs/heads/{branch}"
+        git.run("push", "--quiet", "--", git.place.url, target, home=home, env=env, timeout_s=NETWORK_S)
+
+
+_IDENTITY = {"NAME": "openagentic-sdk", "EMAIL": "agent@invalid"}
+
+
+@frozen
+class _Output:
+    data: bytes
+    problem: str
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "replace").strip()
+
+
+class _Git:
+    """Git as it is run for one repository: nothing of the host's or of a repository's configuration, no program but ssh."""
+
+    def __init__(self, place: Repository, is_cancelled: Callable[[], bool]) -> None:
+        self.place = place
+        self._is_cancelled = is_cancelled
+        program = find_program("git")
+        if program is None:
+            raise OptionsError("workspaces in repositories need git, which this host has not: install it")
+        self._program = program
+        settings = dict(_SETTINGS)
+        if place.token_env is not None:
+            token = os.environ.get(place.token_env)
+            if not token:
+                raise OptionsError(f"${place.token_env} is to hold the token for {place.url!r}, and is not set here")
+            told = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+            settings[f"http.{place.url}.extraHeader"] = f"Authorization: Basic {told}"
+        self._env = {
+            **{name: os.environ[name] for name in _REACHING if name in os.environ},
+            "PATH": os.defpath,
+            "LC_ALL": "C",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_ATTR_NOSYSTEM": "1",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_NO_REPLACE_OBJECTS": "1",
+            "GIT_ALLOW_PROTOCOL": place.transport,
+            "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+            **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(settings)},
+            **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(settings.values())},
+            **without_programs("/", (), len(settings)),
+        }
+
+    def run(
+        self,
+        *arguments: str,
+        home: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        may_fail: bool = False,
+        timeout_s: float = LOCAL_S,
+    ) -> _Output:
+        """Run git and return what it wrote. Raises `StorageError` with its complaint."""
+        paths = (f"{home}/stdout", f"{home}/stderr")
+        spec = CommandSpec(
+            argv=(self._program, *arguments),
+            env={**self._env, **(env or {})},
+            cwd=str(cwd or home),
+            keep_bytes=4096,
+            paths=paths,
+            file_bytes=MAX_PATCH_BYTES,
+            spool=True,
+        )
+        try:
+            report = run_command(spec, timeout_s=timeout_s, is_cancelled=self._is_cancelled)
+            problem = (report.stderr.head or report.stderr.tail).decode("utf-8", "replace")
+            data = Path(paths[0]).read_bytes() if os.path.exists(paths[0]) else report.stdout.head
+        except (OSError, ToolError) as error:
+            raise StorageError(f"git {arguments[0]} could not be run: {error}") from error
+        finally:
+            for path in paths:
+                Path(path).unlink(missing_ok=True)
+        if report.ended_by or (report.exit_code and not may_fail):
+            why = {"timeout": f"it took longer than {timeout_s:g} s", "cancel": "the run was cancelled"}.get(
+                report.ended_by, f"it wrote more than {MAX_PATCH_BYTES} bytes" if report.ended_by else problem
+            )
+            raise StorageError(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
+        return _Output(data, problem)
+
+
+def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) -> tuple[Path, str]:
+    """This host's copy of the repository, and the commit that a ref means; a commit that is there is not asked for again.
+
+    Only what a branch or tag holds is ever fetched, so a commit that lies in some fork is not to be had.
+    """
+    copy = root / f"{hashlib.sha256(git.place.url.encode()).hexdigest()[:32]}.git"
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(root / f"{copy.name}.lock", is_cancelled):
+        if not (copy / "HEAD").exists():
+            shutil.rmtree(copy, ignore_errors=True)
+            git.run("init", "--quiet", "--bare", "--template=", str(copy), home=root)
+        env = {"GIT_DIR": str(copy)}
+        is_commit = len(ref) in (40, 64) and not set(ref) - set("0123456789abcdef")
+
+        def find(name: str) -> str:
+            return git.run(
+                "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", home=root, env=env, may_fail=True
+            ).text
+
+        found = find(ref) if is_commit else ""
+        if not found:
+            specs = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/openagentic/HEAD")
+            options = (
+                "--quiet",
+                "--no-write-fetch-head",
+                "--no-recurse-submodules",
+                "--prune",
+                "--force",
+                "--no-auto-gc",
+            )
+            git.run("fetch", *options, "--", git.place.url, *specs, home=root, env=env, timeout_s=NETWORK_S)
+            names = (ref,) if is_commit else ("refs/openagentic/HEAD",) if ref == "HEAD" else _names_of(ref)
+            found = next(filter(None, map(find, names)), "")
+    if not found:
+        raise OptionsError(f"{git.place.url!r} has no branch, tag or commit {ref!r}")
+    return copy, found
+
+
+def _names_of(ref: str) -> tuple[str, ...]:
+    return (ref,) if ref.startswith(("refs/heads/", "refs/tags/")) else (f"refs/heads/{ref}", f"refs/tags/{ref}")
+
+
+@contextmanager
+def _own_folder(root: Path, session_id: str) -> Iterator[Path]:
+    """A folder for one checkout, by the same name on each host where nobody else has it; what dead processes left goes."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    name, fd = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:24], -1
+    with _locked(root / "lock", _ZERO):
+        gone = _sweep(root)
+        number = 0
+        while fd < 0:
+            home = root / (f"{name}-{number}" if number else name)
+            fd, number = _take(f"{home}.lock"), number + 1
+        home.mkdir(mode=0o700)
+    try:
+        _remove(gone)
+        yield home
+    finally:
+        with _locked(root / "lock", _ZERO):
+            os.unlink(f"{home}.lock")
+            let_go(fd)
+            os.close(fd)
+            over = home.rename(root / f".gone-{os.urandom(8).hex()}")
+        _remove([over])
+
+
+def _take(path: str) -> int:
+    """The open file whose lock is ours now, or -1."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+    if try_lock(fd):
+        hold(fd)
+        return fd
+    os.close(fd)
+    return -1
+
+
+def _sweep(root: Path) -> list[Path]:
+    """Move aside the folders whose process has died, and say where everything is that is to go."""
+    for lock in root.glob("*.lock"):
+        fd = _take(str(lock))
+        if fd >= 0:
+            home = lock.with_suffix("")
+            if home.is_dir():
+                home.rename(root / f".gone-{os.urandom(8).hex()}")
+            lock.unlink()
+            let_go(fd)
+            os.close(fd)
+    return list(root.glob(".gone-*"))
+
+
+def _remove(folders: Iterable[Path]) -> None:
+    """Delete folders, also such as were made unwritable; what cannot be deleted is left for the next sweep."""
+
+    for folder in folders:
+        os.chmod(folder, stat.S_IRWXU)
+        for parent, names, _ in os.walk(folder):
+            for name in names:
+                if not os.path.islink(path := os.path.join(parent, name)):
+                    os.chmod(path, stat.S_IRWXU)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(path: Path, is_cancelled: Callable[[], bool]) -> Iterator[None]:
+    """Be the only one of this host, as long as the block lasts. Raises `StorageError` when the run is cancelled first."""
+    while (fd := _take(str(path))) < 0:
+        if is_cancelled():
+            raise StorageError(f"the run was cancelled while another one held {str(path)!r}")
+        time.sleep(0.02)
+    try:
+        yield
+    finally:
+        let_go(fd)
+        os.close(fd)
+
+
+def _with_hooks(hooks: HookEngine | None, **ours: Sequence[HookMatcher]) -> HookEngine:
+    """The hooks with ours before the others of their points, none of which can then keep ours from running."""
+    hooks = hooks or HookEngine()
+    together: dict[str, Any] = {point: (*matchers, *vars(hooks)[point]) for point, matchers in ours.items()}
+    return replace(hooks, **together)
