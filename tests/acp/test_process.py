@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.sessions.store import FileSessionStore
+from tests.pythons import Python
 
 ROOT = Path(__file__).resolve().parents[2]
 NODE = os.environ.get("OPENAGENTIC_TEST_NODE")
@@ -44,9 +45,8 @@ class Process:
         self.seen: list[dict[str, Any]] = []
 
     def start(self) -> None:
-        self.process = subprocess.Popen(
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment
-        )
+        pipe = subprocess.PIPE
+        self.process = Python(*self.command[1:], stdin=pipe, stdout=pipe, stderr=pipe, env=self.environment)
 
     def say(self, message: Any) -> None:
         assert self.process.stdin is not None

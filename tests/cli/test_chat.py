@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -15,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.sessions.store import FileSessionStore
+
+from ..pythons import Python
 
 try:
     import pty
@@ -29,13 +29,11 @@ CTRL_C, CTRL_D = b"\x03", b"\x04"
 class Terminal:
     """A command on a terminal; `read_until` waits for what it shows."""
 
-    def __init__(self, argv: list[str], environ: dict[str, str]) -> None:
+    def __init__(self, arguments: list[str], environ: dict[str, str]) -> None:
         self._master, slave = pty.openpty()
         streams = {"stdin": slave, "stdout": slave, "stderr": slave}
         # A session of its own, whose terminal this is: so that Ctrl-C reaches the command and nobody else.
-        self.process = subprocess.Popen(
-            argv, cwd=ROOT, env=environ, start_new_session=True, preexec_fn=_take_terminal, **streams
-        )
+        self.process = Python(*arguments, cwd=ROOT, env=environ, start_new_session=True, **streams)
         os.close(slave)
         os.set_blocking(self._master, False)
         self._seen = ""
@@ -68,13 +66,6 @@ class Terminal:
         os.close(self._master)
 
 
-def _take_terminal() -> None:
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-
 @unittest.skipIf(pty is None, "this system has no pseudo terminals")
 class Chat(unittest.TestCase):
     def setUp(self) -> None:
@@ -87,7 +78,7 @@ class Chat(unittest.TestCase):
         script.write_text(json.dumps({"turns": list(turns)}), encoding="utf-8")
         keep = {name: value for name, value in os.environ.items() if not name.startswith("OPENAGENTIC_")}
         environ = {**keep, "HOME": str(self.folder), "NO_COLOR": "1", "TERM": "dumb", "PYTHONPATH": str(ROOT)}
-        argv = [sys.executable, "-m", "openagentic_sdk", command, "--script", str(script), "--cwd", str(self.folder)]
+        argv = ["-m", "openagentic_sdk", command, "--script", str(script), "--cwd", str(self.folder)]
         terminal = Terminal([*argv, "--store", str(self.folder / "store"), *flags], environ)
         self.addCleanup(terminal.close)
         return terminal

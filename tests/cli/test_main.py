@@ -20,6 +20,8 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
+from ..pythons import Python
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = ROOT / "fixtures" / "projects" / "checklist"
 
@@ -476,10 +478,8 @@ class Interrupting(CommandCase):
     """Ctrl-C, as a signal to a process of its own."""
 
     def _start(self, *argv: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "openagentic_sdk", *argv]
-        process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        pipe = subprocess.PIPE
+        process = Python("-m", "openagentic_sdk", *argv, cwd=ROOT, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
         self.addCleanup(_end, process)
         return process
 

@@ -19,6 +19,7 @@ from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.resume import load_view
 from openagentic_sdk.sessions.seal import Seal, read_key
 from openagentic_sdk.testing.faults import FaultyOS
+from tests.pythons import Python
 
 from .scenes import CountingDisk, SceneTest
 
@@ -133,8 +134,7 @@ class KeyTest(SceneTest):
     def test_the_key_is_made_once_and_is_its_owners_alone(self) -> None:
         path = self.place / "home" / "key"
         source = "import sys; from openagentic_sdk.sessions.seal import Seal; print(Seal(sys.argv[1]).digest(b'a'))"
-        command = [sys.executable, "-c", source, str(path)]
-        makers = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        makers = [Python("-c", source, str(path), cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
         digests = {maker.communicate(timeout=60)[0] for maker in makers}
         self.assertEqual(digests, {Seal(path).digest(b"a") + "\n"})
         self.assertEqual(path.stat().st_mode & 0o777, 0o600)

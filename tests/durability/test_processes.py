@@ -18,6 +18,7 @@ from openagentic_sdk.sessions.log.file import LogWriter
 from openagentic_sdk.sessions.log.verify import verify_session
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.faults import FaultyOS
+from tests.pythons import Python
 from tests.size import LARGE
 
 from .scenes import InstantDisk, SceneTest, bare
@@ -53,8 +54,7 @@ with FileSessionStore(sys.argv[1]).open_writer("s"):
 
 
 def python(source: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", source, *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return Python("-c", source, *arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 class ProcessesTest(SceneTest):

@@ -17,6 +17,7 @@ from openagentic_sdk.cli.trust import ask_about_servers
 from openagentic_sdk.options import OpenAgenticOptions
 from tests.cli.test_main import ROOT, CommandCase
 from tests.mcp.oauth.support import Place, reply
+from tests.pythons import run_python
 
 SMALL = str(Path(__file__).with_name("small_server.py"))
 
@@ -105,8 +106,8 @@ class LoginTest(McpCase):
         visit = self.folder / "visit.py"
         visit.write_text("import sys, urllib.request\nurllib.request.urlopen(sys.argv[1], timeout=20).read()\n")
         environ = {**os.environ, "PYTHONPATH": str(ROOT), "BROWSER": f"{sys.executable} {visit} %s"}
-        command = [sys.executable, "-m", "openagentic_sdk", "mcp", "login", "docs", "--json", "--scope", "read write"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ, timeout=60)
+        command = ("-m", "openagentic_sdk", "mcp", "login", "docs", "--json", "--scope", "read write")
+        done = run_python(*command, text=True, env=environ)
         self.assertEqual(done.returncode, OK, done.stderr)
         said = json.loads(done.stdout)
         self.assertEqual((said["issuer"], said["scope"]), (place.url, "read write"))

@@ -7,13 +7,13 @@ import io
 import json
 import os
 import py_compile
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.project.trust import TRUST_VARIABLE, TrustStore, project_digest
+from tests.pythons import run_python
 from tests.skills.support import RunTestCase
 
 
@@ -186,9 +186,8 @@ class CommandTest(HeldTest):
 
     def test_a_bare_enter_asks_again(self) -> None:
         self.hook("Stop", "true")
-        command = [sys.executable, "-c", _ASK, str(self.project)]
         environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-        done = subprocess.run(command, input="\n\ny\n", capture_output=True, text=True, env=environment, check=True)
+        done = run_python("-c", _ASK, str(self.project), input="\n\ny\n", text=True, env=environment)
         self.assertEqual((done.stdout.count("[yes/no]"), self.decision()), (3, "trusted"))
 
 

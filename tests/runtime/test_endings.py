@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -20,6 +19,7 @@ from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta
 from openagentic_sdk.sessions.base import SessionStore, SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool
+from tests.pythons import Python
 
 from .support import assert_closed, options_for
 
@@ -360,13 +360,8 @@ class ProcessTest(unittest.TestCase):
         )
         root = str(Path(__file__).parents[2])
         environ = {**os.environ, "PYTHONPATH": root}
-        process = subprocess.Popen(
-            [sys.executable, "-c", script + textwrap.dedent(body)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environ,
-        )
+        pipe = subprocess.PIPE
+        process = Python("-c", script + textwrap.dedent(body), stdout=pipe, stderr=pipe, text=True, env=environ)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.wait)

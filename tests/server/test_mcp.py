@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -22,6 +20,7 @@ from openagentic_sdk.server.mcp_stdio import serve
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool, ToolContext
 from openagentic_sdk.tools.write import WriteTool
+from tests.pythons import run_python
 from tests.server.support import ASK, TOKEN, Answer, Gate, agents, ask, bearer, by_tenant, options
 
 META = {"io.modelcontextprotocol/protocolVersion": MODERN[0], "io.modelcontextprotocol/clientCapabilities": {}}
@@ -437,14 +436,8 @@ class StdioTest(unittest.TestCase):
                 json.dumps({"jsonrpc": "2.0", "id": 4, "method": "tools/list", "params": {}}).encode(),
             ]
             environ = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "OPENAGENTIC_SDK_HOME": folder}
-            done = subprocess.run(
-                [sys.executable, "-m", "openagentic_sdk", "mcp", "serve", "--agents", "registry:agents"],
-                input=b"\n".join(lines) + b"\n",
-                capture_output=True,
-                env=environ,
-                timeout=60,
-                check=False,
-            )
+            command = ("-m", "openagentic_sdk", "mcp", "serve", "--agents", "registry:agents")
+            done = run_python(*command, input=b"\n".join(lines) + b"\n", env=environ)
         self.assertEqual(done.returncode, 0, done.stderr[-2000:])
         answers = [json.loads(line) for line in done.stdout.splitlines()]
         by_id = {answer["id"]: answer for answer in answers if answer.get("id") is not None}

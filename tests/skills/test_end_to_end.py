@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import unittest
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.folds.audit import rebuild_requests
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.pythons import run_python
 from tests.skills.support import ProjectTestCase
 
 ROOT = Path(__file__).parents[2]
@@ -104,8 +103,7 @@ class EndToEndTest(ProjectTestCase):
         return "\n\n".join(str(message["content"]) for message in last.messages)
 
     def test_a_checklist_is_followed_and_the_skill_is_active_after_a_crash(self) -> None:
-        command = [sys.executable, "-c", CRASH, str(self.project), str(self.parent / "store")]
-        crashed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        crashed = run_python("-c", CRASH, str(self.project), str(self.parent / "store"), cwd=ROOT, text=True)
         self.assertEqual(crashed.returncode, 9, crashed.stderr)
         outcomes = [event.outcome for event in self.store.read_events("s") if isinstance(event, ToolResult)]
         self.assertEqual(outcomes, ["ok"] * 4)

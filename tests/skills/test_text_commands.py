@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
 import unittest
@@ -32,6 +30,7 @@ from openagentic_sdk.project.trust import requests_of
 from openagentic_sdk.runs.replay import replay_events
 from openagentic_sdk.skills.index import index_skills
 from openagentic_sdk.skills.text_commands import MAX_COMMANDS, draft_of
+from tests.pythons import Python
 from tests.skills.support import RunTestCase
 
 ACTIVATE = {"tool_calls": [{"name": "SkillActivate", "arguments": {"name": "status"}}]}
@@ -312,7 +311,7 @@ class CrashTest(TextCommandTestCase):
         self.write({"wait.sh": "#!/bin/sh\necho started >> started.txt\nsleep 60\n"})
         (self.project / "wait.sh").chmod(0o755)
         script = _CRASHING.format(project=str(self.project), store=str(self.parent / "store"))
-        child = subprocess.Popen([sys.executable, "-c", script], cwd=REPOSITORY, start_new_session=True)
+        child = Python("-c", script, cwd=REPOSITORY, start_new_session=True)
         try:
             self.wait_for(self.project / "started.txt")
         finally:

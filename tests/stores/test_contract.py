@@ -11,10 +11,10 @@ from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing import store_contract
 
+from ..pythons import contract_python
 from ..size import LARGE
 from . import servers
 from .minimal import MinimalStore
-from .zygote import QUICK, Script
 
 MANY_EVENTS = 10_000 if LARGE else 2_000
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
@@ -53,8 +53,7 @@ class UrlStoreContract(store_contract.StoreContract):
         url = self.url.format(place=self.place)
         return f"from openagentic_sdk.sessions.stores.locate import open_store\nstore = open_store({url!r})\n"
 
-    if QUICK:
-        python = Script  # type: ignore[assignment]
+    python = contract_python
 
 
 class SqliteStoreTest(UrlStoreContract):

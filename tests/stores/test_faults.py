@@ -12,10 +12,10 @@ from unittest import TestResult
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.testing import store_contract
 
+from ..pythons import contract_python
 from ..size import LARGE
 from . import servers
 from .faulty import FAULTS, open_faulty
-from .zygote import QUICK, Script
 
 POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 REDIS_URL = os.environ.get("OPENAGENTIC_TEST_REDIS_URL", "")
@@ -34,8 +34,7 @@ def result_of(fault: str, url: str) -> TestResult:
         def process_source(self) -> str | None:
             return f"from tests.stores.faulty import open_faulty\nstore = open_faulty({fault!r}, {url!r})\n"
 
-        if QUICK:
-            python = Script  # type: ignore[assignment]
+        python = contract_python
 
         def open_store(self) -> SessionStore:
             # In memory there is one store; the others are named, and found again.

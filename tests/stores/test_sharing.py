@@ -20,6 +20,7 @@ from openagentic_sdk.errors import LeaseLostError, SessionLockedError, StorageEr
 from openagentic_sdk.events import ToolResult, UserMessage
 from openagentic_sdk.sessions.base import SessionStore, SessionWriter
 from openagentic_sdk.sessions.stores.locate import open_store
+from tests.pythons import Python
 
 from ..size import LARGE
 from . import servers
@@ -209,9 +210,8 @@ class LeaseTest(unittest.TestCase):
 
     def hold(self, url: str, session_id: str, temporary: str | None = None) -> subprocess.Popen[str]:
         environment = {**os.environ, "TMPDIR": temporary} if temporary else None
-        command = [sys.executable, "-c", _HOLD, url, session_id]
         pipe = subprocess.PIPE
-        holder = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
+        holder = Python("-c", _HOLD, url, session_id, stdin=pipe, stdout=pipe, text=True, cwd=ROOT, env=environment)
         self.addCleanup(holder.__exit__, None, None, None)
         self.addCleanup(holder.kill)
         assert holder.stdout is not None
@@ -238,8 +238,8 @@ class LeaseTest(unittest.TestCase):
                 self.addCleanup(store.close)
                 session_id = store.create_session()
                 pipe = subprocess.PIPE
-                command = [sys.executable, "-c", _FORK_AND_HOLD, url, session_id]
-                with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as holder:
+                script = ("-c", _FORK_AND_HOLD, url, session_id)
+                with Python(*script, stdin=pipe, stdout=pipe, text=True, cwd=ROOT) as holder:
                     assert holder.stdout is not None
                     child = int(holder.stdout.readline())
                     with self.assertRaises(SessionLockedError):

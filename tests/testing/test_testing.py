@@ -3,8 +3,6 @@
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -18,6 +16,7 @@ from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.emit import emit_test
 from openagentic_sdk.testing.recording import RecordingProvider
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.pythons import run_python
 from tests.runtime.support import options_for
 
 ECHO = {"name": "echo", "arguments": {"text": "x"}}
@@ -114,8 +113,7 @@ class RecordingTest(unittest.IsolatedAsyncioTestCase):
 def run_tests(folder, name):
     """What `python3 -m unittest` says of a test file."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "unittest", name]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return run_python("-m", "unittest", name, cwd=folder, env=environment, text=True)
 
 
 APP = """

@@ -1,0 +1,180 @@
+"""Pythons that start fast: one new interpreter imports what the command needs, and forks for each of them.
+
+What they run in is as foreign to the test as an interpreter of their own: nothing of the test's process was ever in it.
+In the full size, on another system than Linux, and where a variable changes how Python itself starts, each is one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from .size import LARGE
+
+ROOT = str(Path(__file__).parents[1])
+# What is overridden of Popen below is the same in these versions; a later one starts interpreters.
+_QUICK = hasattr(os, "pidfd_open") and sys.version_info < (3, 15) and not LARGE
+
+
+class Python(subprocess.Popen[Any]):
+    """`python3 -m MODULE ...` or `python3 -c SCRIPT ...`. In a session of its own it takes the terminal that is its stdin.
+
+    `settings` are Popen's, without `preexec_fn` and `pass_fds`.
+    """
+
+    _ended: int | None = None  # readable when the fork has ended; None for an interpreter
+
+    def __init__(self, *arguments: str, **settings: Any) -> None:
+        super().__init__([sys.executable, *arguments], **settings)
+
+    def _execute_child(self, args: list[str], *plan: Any) -> None:
+        cwd, env, pipes, new_session = plan[4], plan[5], plan[9:15], plan[20]
+        env = dict(os.environ if env is None else env)
+        if not _QUICK or _read_at_start(env) != _read_at_start(os.environ):
+            take = _take_terminal if new_session else None
+            super()._execute_child(args, plan[0], take, *plan[2:])  # type: ignore[misc]
+            return
+        self._zygote = _zygote(os.getpid())
+        asked = {"arguments": args[1:], "cwd": os.fspath(cwd or os.getcwd()), "env": env, "new_session": new_session}
+        fds = [number if fd == -1 else fd for number, fd in enumerate((pipes[0], pipes[3], pipes[5]))]
+        self.pid = _ask(self._zygote, asked, fds)[0]
+        self._child_created = True
+        self._ended = os.pidfd_open(self.pid)
+        self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._ended is None:
+            return super()._try_wait(wait_flags)  # type: ignore[misc,no-any-return]
+        if not select.select([self._ended], (), (), 0 if wait_flags & os.WNOHANG else None)[0]:
+            return 0, 0
+        os.close(self._ended)
+        pid, status = _ask(self._zygote, {"wait": self.pid})
+        return pid, status
+
+    def _internal_poll(self, _deadstate: int | None = None, **_: Any) -> int | None:
+        if self.returncode is None and self._ended is None:
+            return super()._internal_poll(_deadstate)  # type: ignore[misc,no-any-return]
+        if self.returncode is None:
+            pid, status = self._try_wait(os.WNOHANG)
+            if pid == self.pid:
+                self._handle_exitstatus(status)  # type: ignore[attr-defined]
+        return self.returncode
+
+
+def run_python(*arguments: str, input: Any = None, timeout: float = 120, **settings: Any) -> Any:
+    """What `subprocess.run` gives for such a Python, with both its streams."""
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with Python(*arguments, **streams, **settings) as python:
+        try:
+            out, err = python.communicate(input, timeout=timeout)
+        except BaseException:
+            python.kill()
+            raise
+    return subprocess.CompletedProcess(python.args, python.returncode, out, err)
+
+
+def contract_python(case: Any, script: str, *arguments: str) -> Python:
+    """What a store's contract calls as its method `python`."""
+    pipe = subprocess.PIPE
+    return Python("-c", script, *arguments, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+
+
+def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables that Python reads when it starts, for which a fork comes too late."""
+    names = ("PYTHON", "LC_", "LANG")
+    return {name: text for name, text in env.items() if name.startswith(names) and name != "PYTHONPATH"}
+
+
+def _take_terminal() -> None:
+    import fcntl
+    import termios
+
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+@cache
+def _zygote(pid: int) -> socket.socket:
+    """This process's way to its zygote, which ends with it."""
+    own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    with other:
+        other.set_inheritable(True)
+        os.posix_spawn(sys.executable, [sys.executable, "-c", _SERVE, ROOT, str(other.fileno())], env)
+    atexit.register(own.close)
+    return own
+
+
+def _ask(zygote: socket.socket, asked: Mapping[str, Any], fds: list[int] | None = None) -> Any:
+    """Raises `ConnectionError` when the zygote has ended."""
+    socket.send_fds(zygote, [json.dumps(asked).encode()], fds or [])
+    answer = zygote.recv(1000)
+    if not answer:
+        raise ConnectionError("the interpreter that forks has ended")
+    return json.loads(answer)
+
+
+_SERVE = """
+import fcntl, gc, json, os, runpy, socket, sys, termios
+root, number = sys.argv[1:]
+sys.path[0] = root
+import asyncio, unittest
+import openagentic_sdk.acp.stdio, openagentic_sdk.assemble, openagentic_sdk.cli.chat, openagentic_sdk.cli.run
+import openagentic_sdk.tools.defaults, openagentic_sdk.testing.scripted
+import tests.stores.faulty
+gc.freeze()
+with socket.socket(fileno=int(number)) as end:
+    pid = 1
+    while pid:
+        try:
+            data, fds, _, _ = socket.recv_fds(end, 1 << 20, 3)
+        except KeyboardInterrupt:
+            data = b""
+        if not data:
+            os._exit(0)
+        asked = json.loads(data)
+        if "wait" in asked:
+            answer = os.waitpid(asked["wait"], 0)
+        else:
+            pid = os.fork()
+            answer = (pid, 0)
+        if pid:
+            end.sendall(json.dumps(answer).encode())
+            for fd in fds:
+                os.close(fd)
+for number, fd in enumerate(fds):
+    os.dup2(fd, number)
+for fd in fds:
+    os.close(fd)
+if asked["new_session"]:
+    os.setsid()
+    if os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.chdir(asked["cwd"])
+os.environ.clear()
+os.environ.update(asked["env"])
+flag, what, *arguments = asked["arguments"]
+sys.path[:1] = [os.getcwd() if flag == "-m" else "", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+for name, number in (("stdin", 0), ("stdout", 1), ("stderr", 2)):
+    old, way = getattr(sys, name), "w" if number else "r"
+    lines = number == 2 or os.isatty(number)
+    new = open(number, way, encoding=old.encoding, errors=old.errors, closefd=False)
+    if number:
+        new.reconfigure(line_buffering=lines)
+    setattr(sys, name, new)
+    setattr(sys, "__%s__" % name, new)
+sys.argv[:] = ["-c" if flag == "-c" else what, *arguments]
+if flag == "-m":
+    runpy.run_module(what, run_name="__main__", alter_sys=True)
+else:
+    exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+"""
