@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -20,6 +22,8 @@ from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
 from .test_servers import free_port
 
 NODE = os.environ.get("OPENAGENTIC_TEST_NODE")
+DOCUMENTED = Path(__file__).parents[2] / "docs" / "serving.md"
+NAME = "agents.example.com"
 NGINX = os.environ.get("OPENAGENTIC_TEST_NGINX")
 CURL = shutil.which("curl")
 NO_NODE = "OPENAGENTIC_TEST_NODE and OPENAGENTIC_TEST_NODE_MODULES name Node with eventsource, ws and @ag-ui/client"
@@ -115,11 +119,11 @@ class OpenAI(unittest.TestCase):
 @unittest.skipUnless(CURL, "curl is not installed")
 class Curl(unittest.TestCase):
     @unittest.skipUnless(NGINX, "OPENAGENTIC_TEST_NGINX names nginx")
-    def test_the_first_event_comes_at_once_through_a_proxy_with_its_defaults(self):
+    def test_through_a_proxy_set_up_as_documented_the_first_event_comes_at_once_and_a_web_socket_opens(self):
         gate = Gate()
         turns = [{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Tea."]
         port = free_port()
-        served = Served(agents(tea=options(turns, gate.tool())), hosts=[f"127.0.0.1:{port}"])
+        served = Served(agents(tea=options(turns, gate.tool())), hosts=[NAME])
         self.addCleanup(served.close)
         self.addCleanup(gate.open.set)
         folder = tempfile.TemporaryDirectory()
@@ -128,12 +132,13 @@ class Curl(unittest.TestCase):
         temporary = "".join(
             f"{kind}_temp_path {folder.name}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
         )
-        passing = f"proxy_pass http://{served.host}; proxy_set_header Host $http_host;"
-        listening = f"listen 127.0.0.1:{port};"
-        server = f"server {{ {listening} location / {{ {passing} }} }}"
+        [block] = re.findall(r"```nginx\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
+        for said, here in ((NAME, NAME), ("443 ssl", f"127.0.0.1:{port}"), ("127.0.0.1:8321", served.host)):
+            self.assertIn(said, block)
+            block = block.replace(said, here)
         config.write_text(
             f"daemon off; pid {folder.name}/pid; error_log {folder.name}/error; events {{}}\n"
-            f"http {{ access_log off; {temporary} {server} }}\n"
+            f"http {{ access_log off; {temporary} {block} }}\n"
         )
         nginx = subprocess.Popen([NGINX, "-p", folder.name, "-c", os.fspath(config)], stderr=subprocess.DEVNULL)
         self.addCleanup(nginx.wait)
@@ -141,7 +146,7 @@ class Curl(unittest.TestCase):
         session_id = served.ask("POST", "/v1/sessions", {"prompt": "Go."}).json["session_id"]
         self.assertTrue(gate.reached.wait(WAIT_S))
         command = [CURL, "-sN", "--retry", "20", "--retry-connrefused", "--retry-delay", "0", "--max-time", "30"]
-        command += ["-H", f"Authorization: Bearer {TOKEN}", "-H", "Accept: text/event-stream"]
+        command += ["-H", f"Host: {NAME}", "-H", f"Authorization: Bearer {TOKEN}", "-H", "Accept: text/event-stream"]
         address = f"http://127.0.0.1:{port}/v1/sessions/{session_id}/events?until=result"
         with subprocess.Popen([*command, address], stdout=subprocess.PIPE, text=True) as curl:
             lines = []
@@ -153,6 +158,12 @@ class Curl(unittest.TestCase):
             rest = curl.stdout.read()
         self.assertIn('"type":"result"', rest)
         self.assertEqual(curl.returncode, 0)
+        headers = {"Authorization": f"Bearer {TOKEN}", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
+        headers |= {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+        asked = "".join(f"{name}: {value}\r\n" for name, value in {"Host": NAME, **headers}.items())
+        with socket.create_connection(("127.0.0.1", port), timeout=WAIT_S) as connection:
+            connection.sendall(f"GET /v1/sessions/{session_id}/events HTTP/1.1\r\n{asked}\r\n".encode())
+            self.assertIn(b"101 Switching Protocols", connection.recv(4096))
 
 
 if __name__ == "__main__":

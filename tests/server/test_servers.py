@@ -189,7 +189,7 @@ class Others(ServersCase):
 
     def test_hypercorn(self) -> None:
         port = free_port()
-        where = ["--bind", f"127.0.0.1:{port}", "tests.server.served_app:application"]
+        where = ["--workers", "0", "--bind", f"127.0.0.1:{port}", "tests.server.served_app:application"]
         self.check_server([PEERS, "-m", "hypercorn", *where], port)
 
     def test_granian(self) -> None:
