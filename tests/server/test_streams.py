@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 import threading
 import time
 import unittest
 
+from openagentic_sdk import open_store
 from openagentic_sdk.events import Result, SystemInit, UserMessage
 from openagentic_sdk.server import call
 from openagentic_sdk.sessions.memory import MemorySessionStore
-from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from tests.size import LARGE
+from tests.stores.servers import own_postgres_schema
 
 from .support import ASK, TOKEN, WAIT_S, Gate, Served, agents, options
 
 EVENTS = 21
+POSTGRES_URL = os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
 
 
 def stored(store, count=EVENTS, session_id=None, text="{}"):
@@ -168,10 +171,14 @@ class TwoServers(unittest.TestCase):
         self.gate = Gate()
         turns = [ASK, {"tool_calls": [{"name": "hold", "arguments": {}}]}, "Tea."]
         # What is asked of the model behind the first turn is asked at the other server, and then at either.
-        self.servers = [self.serve(folder.name, played) for played in (turns, turns[1:])]
+        url = self.store_url(folder.name)
+        self.servers = [self.serve(url, played) for played in (turns, turns[1:])]
 
-    def serve(self, folder, turns):
-        store = SqliteSessionStore(f"{folder}/s.db", durability="flush")
+    def store_url(self, folder):
+        return f"sqlite:{folder}/s.db"
+
+    def serve(self, url, turns):
+        store = open_store(url)
         served = Served(agents(tea=options(turns, self.gate.tool())), store=store)
         self.addCleanup(store.close)
         self.addCleanup(served.close)
@@ -252,6 +259,12 @@ class TwoServers(unittest.TestCase):
         self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "interrupted")
         self.assertFalse(one.ask("POST", f"/v1/sessions/{session_id}/cancel", {}).json["was_running"])
         self.assertEqual(one.store.read_messages([session_id]), [])
+
+
+@unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+class OverPostgres(TwoServers):
+    def store_url(self, folder):
+        return own_postgres_schema(self, POSTGRES_URL)
 
 
 if __name__ == "__main__":
