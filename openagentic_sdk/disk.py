@@ -24,6 +24,17 @@ def user_home() -> str:
     return home if os.path.isabs(home) else os.devnull
 
 
+def user_name() -> str:
+    """The user that this process runs as, as the system knows it; an environment variable can say anything."""
+    if sys.platform == "win32":
+        return os.getlogin()
+    import pwd
+
+    with contextlib.suppress(KeyError):
+        return pwd.getpwuid(os.getuid()).pw_name
+    return f"uid {os.getuid()}"
+
+
 def has_home() -> bool:
     """Whether something can be kept for this user: HOME, or the folder that $OPENAGENTIC_SDK_HOME names."""
     return user_home() != os.devnull or bool(os.environ.get("OPENAGENTIC_SDK_HOME"))

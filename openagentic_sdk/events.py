@@ -150,12 +150,17 @@ class UserQuestion(Event):
 
 @frozen
 class UserAnswer(Event):
-    """The answer to a question. `answered_by` names who or what gave it."""
+    """The answer to a question. `answered_by` names who or what gave it.
+
+    `approver` is `{"name", "how"}` where it is known who that was: how it is known is `server token`, `operating system`
+    or `editor`, see docs/record.md.
+    """
 
     type: ClassVar[str] = "user.answer"
     question_id: str
     answer: str
     answered_by: str = "user"
+    approver: Mapping[str, Any] | None = None
 
 
 # --- what the model is asked and says --------------------------------------------------------------------------------
@@ -712,6 +717,89 @@ class LogFragment(Event):
     is_proved: bool = True
 
 
+# --- what the record is worth ----------------------------------------------------------------------------------------
+
+
+@frozen
+class RecordSigned(Event):
+    """Somebody vouches for the events `from_seq` to `to_seq`, and through `before` for all before them, see
+    `sessions.record`.
+
+    `before` and `head` are the ends of the SHA-256 chain around the range, `digests` those of its events, joined, in base64.
+    Each of `signatures` is `{"by", ...}`: a key's, a person's, a witness's, over the statement that these fields make.
+    `opening` holds the salts that the digests were made with; no digest covers it, and erasing takes salts out of it.
+    """
+
+    type: ClassVar[str] = "record.signed"
+    session_id: str
+    from_seq: int
+    to_seq: int
+    before: str
+    head: str
+    digests: str
+    signatures: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    sdk_version: str = ""
+    opening: Mapping[str, Any] = field(default_factory=dict)
+
+
+@frozen
+class RecordErasing(Event):
+    """Fields are about to be erased: on disk before the first of them is. Each of `fields` is `{"seq", "path"}`."""
+
+    type: ClassVar[str] = "record.erasing"
+    erasure_id: str
+    fields: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    reason: str = ""
+    by: str = ""
+
+
+@frozen
+class RecordErased(Event):
+    """Fields were erased here, in the logs of the family of session `source_session_id`; none when only that one had any.
+
+    Each of `fields` is `{"seq", "path"}`, `blobs` counts the stored values that went with them.
+    """
+
+    type: ClassVar[str] = "record.erased"
+    erasure_id: str
+    source_session_id: str
+    fields: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    blobs: int = 0
+    reason: str = ""
+    by: str = ""
+
+
+@frozen
+class RecordKept(Event):
+    """Whether the session is held (`held`: it may not be deleted, purged or erased from), or until when it is to be kept
+    (`until`, epoch seconds; 0 ends that). A field that is None is left as it was.
+    """
+
+    type: ClassVar[str] = "record.kept"
+    held: bool | None = None
+    until: float | None = None
+    reason: str = ""
+    by: str = ""
+
+
+@frozen
+class RecordPurged(Event):
+    """What is left of a session that was purged: how many events it had between which times, and the head of its chain.
+
+    `signed` is the newest signed statement about it, with its signatures.
+    """
+
+    type: ClassVar[str] = "record.purged"
+    purged_session_id: str
+    events: int
+    created: float
+    updated: float
+    head: str | None = None
+    signed: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    by: str = ""
+
+
 class UnknownEvent(Event):
     """An event of a type that this version does not know, kept word for word. `data` is the whole JSON object."""
 
@@ -760,6 +848,11 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         ModelRetry,
         PermissionDecision,
         ReasoningDelta,
+        RecordErased,
+        RecordErasing,
+        RecordKept,
+        RecordPurged,
+        RecordSigned,
         Result,
         SessionCompacted,
         SessionForked,

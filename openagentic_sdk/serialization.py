@@ -35,6 +35,7 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "int": (int,),
     "float": _NUMBER,
     "bool": (bool,),
+    "bool | None": (bool, _NONE),
     "str | None": (str, _NONE),
     "int | None": (int, _NONE),
     "float | None": (*_NUMBER, _NONE),
@@ -46,6 +47,9 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "Sequence[Mapping[str, Any]] | None": (list, tuple, _NONE),
 }
 
+
+# Fields of events that were signed before there were these: left out where they say nothing, or old digests would not fit.
+_LATER = frozenset({"approver"})
 
 # The text of an event with a place for each value, and what makes the text of each value.
 _Line = tuple[str, tuple[Callable[[Any], str], ...]]
@@ -91,7 +95,8 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     values = event.__dict__
     data: dict[str, Any] = {"type": event.type}
     for name in shape.names:
-        data[name] = values[name]
+        if values[name] is not None or name not in _LATER:
+            data[name] = values[name]
     for name in ENVELOPE:
         if values[name] is not None:
             data[name] = values[name]
@@ -247,7 +252,7 @@ def _line(shape: _Shape, values: Sequence[Any]) -> _Line:
     for name, value in zip(shape.written, values, strict=True):
         if name in shape.names:
             _check_kind(shape, name, value)
-        is_left_out = value is None and name not in shape.names
+        is_left_out = value is None and (name not in shape.names or name in _LATER)
         parts.append("%s" if is_left_out else f',"{name}":%s')
         encoders.append({None: ""}.__getitem__ if is_left_out else _ENCODERS.get(value.__class__, _dumps_value))
     line = "".join(parts), tuple(encoders)

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from ..assemble import build_agent
 from ..client import AgentClient
+from ..disk import user_name
 from ..errors import OptionsError, RpcError, SessionError
 from ..events import AssistantMessage, Event, FileKept, ModelResponse, Result, UserAnswer, UserQuestion
 from ..frozen import frozen
@@ -223,7 +224,8 @@ class EditorSession:
                 answer = await put(question)
             except RpcError as error:
                 answer = "cancel" if "mcp" in question.details else f"no because the editor could not ask: {error}"
-        return UserAnswer(question.question_id, answer, f"acp:{self._editor.name}")
+        approver = {"name": user_name(), "how": "editor", "editor": self._editor.name}
+        return UserAnswer(question.question_id, answer, f"acp:{self._editor.name}", approver)
 
     async def _ask_for_permission(self, question: UserQuestion) -> str:
         call = self.view.call_of(question.tool_use_id)

@@ -18,7 +18,7 @@ from ..text import on_one_line
 from .exits import FAILED, OK
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
-from .stored import change, check, compare, copying, files
+from .stored import change, check, compare, copying, files, record
 from .stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
 
 
@@ -44,6 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     change.add_actions(actions)
     files.add_actions(actions)
     copying.add_actions(actions)
+    record.add_actions(actions)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from .approval import ApprovalResult
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules
 from .facts import CallContext, Facts, read_context
-from .interactive import InteractiveApprover
+from .interactive import InteractiveApprover, typed_here
 from .layers import deny_rule, make_policy, read_mode, understood_rules, usable_rules
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
 from .policy import STRICTEST_FIRST, Mode, Policy
@@ -189,7 +189,7 @@ class PermissionGate:
         if self.user_answerer is not None:
             return await self.user_answerer(question)
         if self.interactive_approver is not None:
-            return await self.interactive_approver.answer(question)
+            return typed_here(question, await self.interactive_approver.answer(question))
         return ""
 
     # --- the decision ----------------------------------------------------------------------------------------------------

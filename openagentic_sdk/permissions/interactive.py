@@ -12,7 +12,8 @@ import sys
 import threading
 from collections.abc import Callable
 
-from ..events import UserQuestion
+from ..disk import user_name
+from ..events import UserAnswer, UserQuestion
 from ..text import visible, visible_lines
 from ..threads import in_daemon_thread
 from .display import coloured
@@ -44,6 +45,11 @@ class InteractiveApprover:
                 return str(self.input_fn(text)).strip()
             except EOFError:
                 return ""
+
+
+def typed_here(question: UserQuestion, answer: str) -> UserAnswer:
+    """An answer that was typed at the terminal of this process, by whoever the system says that this is."""
+    return UserAnswer(question.question_id, answer, approver={"name": user_name(), "how": "operating system"})
 
 
 def question_text(question: UserQuestion, *, colour: bool = False) -> str:

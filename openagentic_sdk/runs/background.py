@@ -88,9 +88,10 @@ async def answer_questions(
     *,
     answered_by: str = "user",
     key_file: str | None = None,
+    approver: Mapping[str, Any] | None = None,
 ) -> None:
-    """`answer_question` for several, all or none."""
-    given = [UserAnswer(question_id, answer, answered_by=answered_by) for question_id, answer in answers.items()]
+    """`answer_question` for several, all or none. `approver` is as in `user.answer`, for who knows it."""
+    given = [UserAnswer(name, answer, answered_by, approver) for name, answer in answers.items()]
     await off_loop(True, _append_answers, store, session_id, given, Seal(key_file))
 
 

@@ -23,7 +23,7 @@ from ..events import (
     UserMessage,
     UserQuestion,
 )
-from ..frozen import frozen, mutable
+from ..frozen import changed, frozen, mutable
 from ..hooks.engine import HookEngine
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
@@ -377,8 +377,9 @@ class Run:
             await notified
         finally:
             notified.cancel()
-        said, by = (said.answer, said.answered_by) if isinstance(said, UserAnswer) else (said, "user")
-        answer = UserAnswer(question.question_id, said if isinstance(said, str) else "", by)
+        if not isinstance(said, UserAnswer):
+            said = UserAnswer("", said if isinstance(said, str) else "")
+        answer = changed(said, question_id=question.question_id)
         await self.record(answer)
         return answer
 

@@ -88,7 +88,7 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
     for question in run.view.open_questions():
         if question.tool_use_id == tool_use_id:
             said = child.view.answers.get(question.question_id) or UserAnswer(question.question_id, "")
-            await run.record(UserAnswer(question.question_id, said.answer, said.answered_by))
+            await run.record(UserAnswer(question.question_id, said.answer, said.answered_by, said.approver))
     await run.record(finished(result.stop_reason))
     await _run_hooks(run, "subagent_stop", {"agent_name": name, "final_text": result.final_text})
     return SubagentResult(result.final_text, child.session_id, result.stop_reason, result.error_message)

@@ -162,7 +162,13 @@ class Desk:
         agent = known.get(AGENT_KEY) or self.agents.default
         options = self.agents.options(agent, known.get(WISHES_KEY), session_store=self.store, resume=session_id)
         store_answers = partial(
-            answer_questions, self.store, session_id, answers, answered_by=who.name, key_file=options.key_file
+            answer_questions,
+            self.store,
+            session_id,
+            answers,
+            answered_by=who.name,
+            key_file=options.key_file,
+            approver={"name": who.name, "how": "server token", "tenant": who.tenant},
         )
         parked = self._runs.get(session_id)
         if parked is None or parked.is_over:

@@ -7,9 +7,9 @@ import asyncio
 import sys
 from typing import Protocol
 
-from ...events import UserQuestion
+from ...events import UserAnswer, UserQuestion
 from ...permissions.gate import PermissionGate
-from ...permissions.interactive import LONG_CHARS, question_text
+from ...permissions.interactive import LONG_CHARS, question_text, typed_here
 from ...text import on_one_line, visible_lines
 from ..keep_rule import rule_keeper
 from .terminal import Screen, read_line
@@ -79,11 +79,16 @@ class Person(Protocol):
 
 def build_gate(args: argparse.Namespace, asker: Person | None) -> PermissionGate:
     """The policy that the flags stand for; without an `asker`, what would need a question is denied."""
+
+    async def answer(question: UserQuestion) -> UserAnswer:
+        assert asker is not None, "nobody is asked otherwise"
+        return typed_here(question, await asker(question))
+
     return PermissionGate(
         permission_mode=args.permission_mode,
         allow=tuple(args.allow),
         deny=tuple(args.deny),
         source="command line",
-        user_answerer=asker,
+        user_answerer=None if asker is None else answer,
         save_rule=None if asker is None else rule_keeper(args, asker.tell),
     )

@@ -17,6 +17,7 @@ from ...sessions.store import FileSessionStore
 from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
+from .record import add_trust_flags, verify_signed
 from .stores import NEWEST, ActionList, add_id, find_session
 
 Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
@@ -29,6 +30,7 @@ def add_actions(actions: ActionList) -> None:
     )
     add_id(verify, default=NEWEST)
     verify.add_argument("--all", action="store_true", help="check every session of the store")
+    add_trust_flags(verify)
     saving = actions.add("salvage", _salvage, "make a new session of what is intact of a damaged one")
     add_id(saving)
     saving.add_argument(
@@ -39,6 +41,8 @@ def add_actions(actions: ActionList) -> None:
 
 
 def _verify(store: SessionStore, args: argparse.Namespace) -> int:
+    if args.signed:
+        return verify_signed(store, args)
     screen = Screen(sys.stdout)
     names = store.list_sessions() if args.all else [find_session(store, args.id)]
     subagents = subagent_sessions(store) if args.all and isinstance(store, FileSessionStore) else None

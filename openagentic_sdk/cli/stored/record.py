@@ -1,0 +1,144 @@
+"""`sessions sign` and `sessions verify --signed`: vouch for a session's record, and say who does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ...errors import InvalidEventError, OptionsError
+from ...events import Event
+from ...serialization import loads_json
+from ...sessions.base import SessionStore
+from ...sessions.record.bundle import read_bundle
+from ...sessions.record.sign import sign_session
+from ...sessions.record.signers import InstallationKey, Signer, SshKey, Timestamp, Trust, Witness
+from ...sessions.record.verify import RecordReport, VouchedRange, receipt_of, verify_record
+from ...sessions.seal import Seal
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from .stores import NEWEST, ActionList, add_id, find_session
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add `sign` to the tree of the command line."""
+    sign = actions.add("sign", _sign, "append a checkpoint that vouches for a session's events so far")
+    sign.epilog = (
+        "Without a flag the key of this installation signs. What it prints with --json is a receipt: keep it elsewhere."
+    )
+    add_id(sign, default=NEWEST)
+    sign.add_argument("--installation", action="store_true", help="sign with the key of this installation")
+    sign.add_argument(
+        "--ssh-key", metavar="FILE", action="append", default=[], help="sign with a person's key (ssh-keygen)"
+    )
+    sign.add_argument(
+        "--witness", metavar="COMMAND", help="a command that takes the statement and answers with a token"
+    )
+    sign.add_argument(
+        "--timestamp",
+        metavar="COMMAND",
+        help="a command that takes an RFC 3161 request and answers with the reply, for instance curl",
+    )
+    sign.add_argument("--json", action="store_true", help="print the receipt as one JSON object")
+
+
+def add_trust_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of `verify` that say what a signed record is checked with."""
+    parser.add_argument(
+        "--signed", action="store_true", help="say which events who vouches for; ID may be an exported file"
+    )
+    parser.add_argument("--allowed-signers", metavar="FILE", help="signed: whose ssh keys count, see ssh-keygen(1)")
+    parser.add_argument(
+        "--timestamp-ca", metavar="FILE", help="signed: certificates of time stamping authorities (PEM)"
+    )
+    parser.add_argument(
+        "--witness", metavar="COMMAND", help="signed: what checks a witness's token (exit code 0: valid)"
+    )
+    parser.add_argument(
+        "--receipt", metavar="FILE", action="append", default=[], help="signed: what `sign --json` once printed"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object per session")
+
+
+def _sign(store: SessionStore, args: argparse.Namespace) -> int:
+    signers: list[Signer] = [SshKey(path) for path in args.ssh_key]
+    if args.witness:
+        signers.append(Witness(shlex.split(args.witness)))
+    if args.timestamp:
+        signers.append(Timestamp(shlex.split(args.timestamp)))
+    if args.installation or not signers:
+        signers.insert(0, InstallationKey())
+    signed = sign_session(store, find_session(store, args.id), signers)
+    screen = Screen(sys.stdout)
+    if args.json:
+        screen.line(json.dumps(receipt_of(signed)))
+        return OK
+    by = ", ".join(str(each["by"]) for each in signed.signatures)
+    screen.line(f"event {signed.seq} vouches for events 1 to {signed.to_seq} by {by}: head {signed.head}")
+    return OK
+
+
+def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
+    """Print what the record of a stored session, or of an exported file, proves; exit code 1 when something is wrong."""
+    trust = Trust(Seal(), args.allowed_signers, args.timestamp_ca, shlex.split(args.witness or ""))
+    for path in (args.allowed_signers, args.timestamp_ca):
+        if path and not Path(path).is_file():
+            raise OptionsError(f"there is no file {path}")
+    receipts = [_receipt(path) for path in args.receipt]
+    sessions: Mapping[str, Sequence[Event]]
+    if not args.all and Path(args.id).is_file():
+        sessions = read_bundle(Path(args.id))
+    else:
+        names = store.list_sessions() if args.all else [find_session(store, args.id)]
+        sessions = {name: store.read_events(name) for name in names}
+    screen, all_ok = Screen(sys.stdout), True
+    for name, events in sessions.items():
+        mine = [receipt for receipt in receipts if receipt.get("session_id") == name or len(sessions) == 1]
+        report = verify_record(name, events, trust, receipts=mine)
+        all_ok = all_ok and report.ok
+        if args.json:
+            screen.line(json.dumps({**asdict(report), "ok": report.ok}))
+        else:
+            for line in _said(report):
+                screen.line(line)
+    return OK if all_ok else FAILED
+
+
+def _receipt(path: str) -> Mapping[str, Any]:
+    try:
+        receipt = loads_json(Path(path).read_bytes())
+    except (OSError, InvalidEventError) as error:
+        raise OptionsError(f"the receipt {path} cannot be read: {error}") from None
+    if not isinstance(receipt, dict):
+        raise OptionsError(f"{path} is no receipt: `sessions sign --json` prints one")
+    return receipt
+
+
+def _said(report: RecordReport) -> list[str]:
+    verdict = "holds" if report.ok else "does not hold" if report.problems else "is signed by nobody"
+    lines = [f"{on_one_line(report.session_id)}: the record of {report.events} events {verdict}"]
+    for each in report.ranges:
+        lines += _range_lines(each, report.session_id)
+    if report.unsigned:
+        lines.append(f"  the last {report.unsigned} events are not signed yet")
+    lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]
+    lines += [f"  event {seq}: {path} was erased" for seq, path in report.erased]
+    for said in report.approvals:
+        known = {True: "recorded here", False: "NOT recorded here", None: "only the installation can say"}[
+            said.is_recorded
+        ]
+        lines.append(f"  event {said.seq}: {said.name} answered {said.answer!r} for {said.tool} ({said.how}; {known})")
+    return lines
+
+
+def _range_lines(each: VouchedRange, session_id: str) -> list[str]:
+    but = f" but {', '.join(map(str, each.except_seqs[:20]))}" if each.except_seqs else ""
+    where = "" if each.session_id == session_id else f", as session {on_one_line(each.session_id)}"
+    head = f"  events {each.from_seq} to {each.to_seq}{but}{where}:"
+    return [f"{head} {voucher.by} {voucher.name} ({voucher.proof}: {voucher.how})" for voucher in each.vouchers]

@@ -1,0 +1,1 @@
+"""What a session's record proves: signatures, erasing under a proof, and keeping."""
