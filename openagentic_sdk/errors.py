@@ -3,6 +3,7 @@
     OpenAgentSdkError
     |- OptionsError (ValueError)             a setting that cannot be used
     |  |- ApiKeyError                        there is no API key where one was to be found
+    |  |- FleetStoreError                    a store that is no database has no place for a fleet
     |- AgentNotFoundError (LookupError)      no agent of this name may be started here
     |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
     |- EventError
@@ -39,6 +40,9 @@
     |- PermissionRuleError (ValueError)      a rule that cannot be understood
     |- StructuredOutputError                 the final answer does not fit `output_schema`
     |- RequestRefusedError                   a server refuses what a client asked for
+    |- FleetError                            a run of a fleet is not as was asked for
+    |  |- RunNotFoundError (LookupError)     there is none with this number
+    |  |- RunLostError                       the lease ran out: another worker goes on
     |- ReplayMismatchError                   a replayed session does something else than was recorded
     |- RpcError                              the other side of a JSON-RPC connection refused, or is refused
     |- ScriptError                           a scripted model was asked for something that its script does not hold
@@ -72,6 +76,17 @@ class AgentNotFoundError(OpenAgentSdkError, LookupError):
 
 class ApiKeyError(OptionsError):
     """There is no API key where one was to be found; the text says where that is."""
+
+
+class FleetStoreError(OptionsError):
+    """A store that is no database that several processes share: it has no place for a fleet."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__(
+            f"{store} has no place for a fleet: keep its sessions in Postgres (postgresql://...), or on one host in SQLite "
+            "(sqlite:///path)"
+        )
+        self.store = store
 
 
 class EventLoopError(OpenAgentSdkError, RuntimeError):
@@ -418,6 +433,28 @@ class RequestRefusedError(OpenAgentSdkError):
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
+
+
+class FleetError(OpenAgentSdkError):
+    """A run of a fleet is not as was asked for; the text says how it stands, `run_id` is its number."""
+
+    def __init__(self, message: str, *, run_id: int | None = None) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class RunNotFoundError(FleetError, LookupError):
+    """The fleet has no run of this number."""
+
+    def __init__(self, run_id: int) -> None:
+        super().__init__(f"there is no run {run_id}: `openagentic-sdk fleet runs` shows what there is", run_id=run_id)
+
+
+class RunLostError(FleetError):
+    """This process's lease of a run is over: it starts nothing more and writes nothing more, and another one goes on."""
+
+    def __init__(self, run_id: int) -> None:
+        super().__init__(f"the lease of run {run_id} is over: another worker goes on with it", run_id=run_id)
 
 
 class ReplayMismatchError(OpenAgentSdkError):

@@ -24,6 +24,7 @@ COMMANDS = {
     "whatif": "go on with a copy of a session under other conditions",
     "view": "show a session as a page in the browser",
     "serve": "serve named agents and their sessions over HTTP",
+    "fleet": "queue runs for many hosts, work on them, answer and end them",
     "export": "write a session for other programs: OpenTelemetry, messages, Markdown, JSON",
     "bundle": "write everything into one file that a bare Python runs",
     "skills": "list, read and check skills",

@@ -1,1 +1,7 @@
-"""Runs on many hosts: a queue beside the sessions, in the database that holds them."""
+"""Runs that survive the machine they run on: a queue of them in a shared database, and workers on any number of hosts."""
+
+from .fleet import Fleet
+from .record import FleetRun
+from .worker import Worker, execute_run
+
+__all__ = ["Fleet", "FleetRun", "Worker", "execute_run"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import field, replace
 from functools import partial
@@ -51,8 +51,17 @@ class BackgroundResult:
     metrics: RunMetrics = field(default_factory=RunMetrics)
 
 
-def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaphore | None = None) -> BackgroundRun:
+def submit(
+    prompt: Prompt,
+    options: OpenAgenticOptions,
+    *,
+    slots: asyncio.Semaphore | None = None,
+    guard: Callable[[], None] | None = None,
+) -> BackgroundRun:
     """Start a run and come back at once. `slots` bounds how many run at the same time; the others wait as `queued`.
+
+    `guard` is called before and behind each append of the run: what it raises ends the run, which starts and writes nothing
+    more.
 
     With `options.resume` the run goes on with an old session; a `prompt` of None then adds none, which is how a parked run
     goes on after its question was answered. Raises `EventLoopError` where asyncio does not run.
@@ -61,7 +70,7 @@ def submit(prompt: Prompt, options: OpenAgenticOptions, *, slots: asyncio.Semaph
     session_id = options.resume or options.session_id or os.urandom(16).hex()
     if options.resume is None:
         options = replace(options, session_id=session_id)
-    return BackgroundRun(prompt, options, session_id, slots)
+    return BackgroundRun(prompt, options, session_id, slots, guard)
 
 
 async def answer_question(
@@ -150,12 +159,18 @@ class BackgroundRun:
     """
 
     def __init__(
-        self, prompt: Prompt, options: OpenAgenticOptions, session_id: str, slots: asyncio.Semaphore | None
+        self,
+        prompt: Prompt,
+        options: OpenAgenticOptions,
+        session_id: str,
+        slots: asyncio.Semaphore | None = None,
+        guard: Callable[[], None] | None = None,
     ) -> None:
         self.session_id = session_id
         self.state: State = "queued"
         self._options = options
         self._slots = slots
+        self._guard = guard
         self._agent: Agent | None = None
         self._task: RunTask | None = None
         self._stored = 0
@@ -178,6 +193,11 @@ class BackgroundRun:
     def request_id(self) -> str | None:
         """The name of its prompt."""
         return self._options.request_id
+
+    @property
+    def last_seq(self) -> int:
+        """The `seq` of its newest stored event."""
+        return self._stored
 
     @property
     def is_over(self) -> bool:
@@ -304,7 +324,7 @@ class BackgroundRun:
     async def _run(self, prompt: Prompt) -> Result:
         async with _STARTING.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             agent = self._agent = build_agent(self._options)
-            request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask)
+            request = replace(run_request(self._options, agent), parks=not agent.gate.can_ask, guard=self._guard)
             task = self._task = await RunTask.start(agent, request, prompt)
         task.run.inbox.extend(self._unsaid)
         self._unsaid = []

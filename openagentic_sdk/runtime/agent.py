@@ -131,7 +131,8 @@ class RunRequest:
     With `parks`, a question that nobody answers ends the run as `waiting`; the answer may come in another process.
     `brings` are events that come with the prompt of a subagent (a skill that is active there). `part` says how the run
     belongs to a conversation of several: only the whole of it begins and ends with hooks. `untrusted` is what of elsewhere a
-    subagent's parent has read.
+    subagent's parent has read. `guard` is called before and behind each append of the run and of its subagents, and raises
+    when it may do nothing more.
     """
 
     resume: str | None = None
@@ -147,6 +148,7 @@ class RunRequest:
     brings: Sequence[Event] = ()
     part: Literal["whole", "first", "next"] = "whole"
     untrusted: Sequence[str] = ()
+    guard: Callable[[], None] | None = None
 
 
 # Starts a subagent: (the parent's run, the call, the subagent's name, its prompt, events that come with the prompt).
@@ -178,11 +180,13 @@ class Stopping:
 
     An `interrupt` is a person's, and closes the question that they are asked; a `suspend` leaves it open, as a
     cancellation does. `soon` ends the run before its next step. `mismatch` is what a test's scripted model did not expect.
+    `guard` is that of the request.
     """
 
     asked: Literal["interrupt", "suspend"] | None = None
     soon: bool = False
     mismatch: ScriptMismatchError | None = None
+    guard: Callable[[], None] | None = None
 
 
 @mutable

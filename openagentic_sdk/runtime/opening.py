@@ -63,6 +63,7 @@ async def open_run(
         with suppress(StorageError, SessionError):  # an empty session may stay; the caller must see the cancellation
             await ask_store(take_back, lambda: STORE_MOMENT_S)
         raise cancelled
+    stopping = parent.stopping if parent else Stopping(guard=request.guard)
     recorder = Recorder(
         writer,
         view,
@@ -73,6 +74,7 @@ async def open_run(
         agent_name=agent.name,
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
         publish=partial(publish, agent.store, session_id),
+        guard=stopping.guard,
     )
     # In none of another session's requests stands what one of this session made necessary.
     state = SessionState(f"openagentic-{sha256(session_id.encode()).hexdigest()[:32]}", set(view.controls))
@@ -93,7 +95,7 @@ async def open_run(
         depth=parent.depth + 1 if parent else 0,
         began_at=agent.clock.monotonic(),
         session_dir=agent.session_dir(session_id),
-        stopping=parent.stopping if parent else Stopping(),
+        stopping=stopping,
     )
     recorder.patience = run.patience
     return run

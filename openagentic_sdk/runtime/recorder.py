@@ -27,7 +27,10 @@ Patience = Callable[[], float | None]
 
 
 class Recorder:
-    """Appends to one session and shows the stored events on a channel. `patience` says how long the store may take."""
+    """Appends to one session and shows the stored events on a channel. `patience` says how long the store may take.
+
+    `guard` raises where the run may do nothing more: then nothing is appended, and nothing follows what was appended.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class Recorder:
         agent_name: str | None = None,
         mask: Callable[[Event], Event] | None = None,
         publish: Callable[[Sequence[Event]], None] = lambda events: None,
+        guard: Callable[[], None] | None = None,
     ) -> None:
         self.channel = channel
         self.saved = True
@@ -54,6 +58,7 @@ class Recorder:
         self._agent_name = agent_name
         self._mask = mask
         self._publish = publish
+        self._guard = guard or (lambda: None)
         self._said_unsaved = self._said_unsigned = False
         self._is_closed = False
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
@@ -71,6 +76,7 @@ class Recorder:
         batch = [self._stamp(event) for event in events]
         await self._one_at_a_time.acquire()
         try:
+            self._guard()
             authority = self._view.authority
             if authority is not None:
                 batch = authority.sign(batch, self._writer.last_seq)
@@ -78,6 +84,7 @@ class Recorder:
             for event in stored:
                 self._view.apply(event, made_here=True)
             self._publish(stored)
+            self._guard()  # the process may have been stopped in between, for longer than it may
             if authority is not None and authority.problem is not None and not self._said_unsigned:
                 self._said_unsigned = True
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"

@@ -28,7 +28,9 @@ from .stores.per_process import PerProcess
 from .stores.postgres_link import PostgresServer, driver, join_server, leave_server
 from .stores.postgres_schema import LOCK_SPACE
 from .stores.postgres_search import has_index, search_index
+from .stores.postgres_tables import PostgresTables
 from .stores.remote import Batch, RemoteStore
+from .stores.tables import Tables, TableStore
 
 PAGE_EVENTS = 500
 _ROW = """
@@ -106,7 +108,7 @@ _REMOVE_MESSAGES = """
 """
 
 
-class PostgresSessionStore(RemoteStore):
+class PostgresSessionStore(RemoteStore, TableStore):
     """Sessions in the database that `url` names (`postgresql://user@host/database`), in tables named `openagentic_*`.
 
     The tables are made when the store is first used, or by `openagentic-sdk store migrate` where the role may not do that.
@@ -251,6 +253,9 @@ class PostgresSessionStore(RemoteStore):
 
     def migrate(self) -> None:
         self._server.migrate()
+
+    def tables(self) -> Tables:
+        return PostgresTables(lambda: self._server)
 
     def search_notice(self) -> str | None:
         if self._call(None, has_index):

@@ -49,7 +49,9 @@ from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import MEMORY, SqliteFile
 from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
 from .stores.sqlite_search import SearchFile
+from .stores.sqlite_tables import SqliteTables
 from .stores.sqlite_waiting import SqliteWaiting
+from .stores.tables import Tables, TableStore
 
 if TYPE_CHECKING:
     import sqlite3
@@ -71,7 +73,7 @@ _TOUCH = (
 )
 
 
-class SqliteSessionStore(SqliteWaiting):
+class SqliteSessionStore(SqliteWaiting, TableStore):
     """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
 
     The path `:memory:` is a database that ends with the store.
@@ -166,6 +168,9 @@ class SqliteSessionStore(SqliteWaiting):
             key = self._position_in(db, session_id).key
             row = db.execute("SELECT data FROM checkpoints WHERE session = ?", (key,)).fetchone()
         return bytes(row[0]) if row else None
+
+    def tables(self) -> Tables:
+        return SqliteTables(self._file)
 
     def close(self) -> None:
         self._file.close()

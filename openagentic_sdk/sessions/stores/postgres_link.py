@@ -47,7 +47,7 @@ class PostgresServer:
         self.users = 0
         self.is_ready = False
         self.holder = Holder(self._renew)
-        self.news = News(_PostgresNews(self))
+        self.news = News(PostgresNews(self))
         self.notifier = Notifier(self)
         self._pid = os.getpid()
         self._is_closed = False
@@ -234,13 +234,13 @@ _FOLLOW = """
 """
 
 
-class _PostgresNews:
+class PostgresNews:
     """How followers ask a Postgres server. Their wishes stand in a table that each append looks into."""
 
     def __init__(self, server: PostgresServer) -> None:
         self._server = server
 
-    def listen(self, channel: str) -> _PostgresListener | None:
+    def listen(self, channel: str) -> PostgresListener | None:
         with translated(None, self._server.where):
             if self._server.call(None, _is_standby, 5.0):
                 return None
@@ -254,7 +254,7 @@ class _PostgresNews:
             finally:
                 if not hears:
                     db.close()
-            return _PostgresListener(self._server, db) if hears else None
+            return PostgresListener(self._server, db) if hears else None
 
     def follow(self, session_ids: Collection[str], channel: str, for_s: float) -> None:
         def ask(db: Any) -> None:
@@ -272,7 +272,9 @@ class _PostgresNews:
         return {name: (last_seq, number) for name, last_seq, number in rows}
 
 
-class _PostgresListener:
+class PostgresListener:
+    """A connection on which the server tells this process of news."""
+
     def __init__(self, server: PostgresServer, db: Any) -> None:
         self._server = server
         self._db = db

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import StorageError
+from .fleet_schema import FLEET_TABLES, RUN_COLUMNS
 
 # One entry per version of the schema: what turns a database of the version before into this one. `cwd`, `parent` and
 # `tenant` are digests: what they stand for may be any text of any length, which no index takes. An id is compared byte by
@@ -88,6 +89,12 @@ MIGRATIONS: Sequence[Sequence[str]] = (
     ),
     # Until when somebody follows a session stands in its row: an append sees it without looking elsewhere.
     ("ALTER TABLE openagentic_sessions ADD COLUMN followed timestamptz NOT NULL DEFAULT '-infinity'",),
+    # The runs of a fleet. A heartbeat moves `lease_until` often, so no index holds it.
+    (
+        "CREATE TABLE openagentic_runs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        f"{RUN_COLUMNS}) WITH (fillfactor = 70)",
+        *FLEET_TABLES,
+    ),
 )
 # The index that search asks; made where the extension is to be had.
 SEARCH: Sequence[str] = (

@@ -45,7 +45,7 @@ class SqliteFile:
     @contextmanager
     def reading(self, session_id: str | None = None) -> Iterator[sqlite3.Connection]:
         """The connection, for this thread alone. What SQLite refuses becomes an error of ours."""
-        with _translated(session_id, self.path):
+        with translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:
                 opened.wait_at_most(BUSY_S)
@@ -54,7 +54,7 @@ class SqliteFile:
     @contextmanager
     def transaction(self, session_id: str | None = None, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """A transaction that takes effect whole when the block ends well, and not at all otherwise."""
-        with _translated(session_id, self.path):
+        with translated(session_id, self.path):
             opened = self._opened.get()
             with opened.lock:
                 db = opened.connection
@@ -196,7 +196,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _translated(session_id: str | None, path: Path) -> Iterator[None]:
+def translated(session_id: str | None, path: Path) -> Iterator[None]:
     """SQLite's errors, and those of the files beside it, as ours."""
     import sqlite3
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import StorageError
+from .fleet_schema import FLEET_TABLES, RUN_COLUMNS
 
 if TYPE_CHECKING:
     import sqlite3
@@ -90,6 +91,8 @@ MIGRATIONS: Sequence[Sequence[str]] = (
             DELETE FROM checkpoints WHERE session = old.key;
         END""",
     ),
+    # The runs of a fleet, in the tables that Postgres has.
+    (f"CREATE TABLE openagentic_runs (id INTEGER PRIMARY KEY AUTOINCREMENT, {RUN_COLUMNS})", *FLEET_TABLES),
 )
 # The full text index of before stood in the database itself; now it has a file beside it.
 _OLD_INDEX = ("found_text", "found_upto", "found_words", "words_upto")

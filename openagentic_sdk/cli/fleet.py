@@ -1,0 +1,171 @@
+"""`openagentic-sdk fleet ...`: put runs into a queue that many hosts share, work on them, answer them, end them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from ..agents import load_agents
+from ..errors import FleetError
+from ..fleet.fleet import Fleet
+from ..fleet.record import MAX_ATTEMPTS, STATES, FleetRun
+from ..fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
+from ..serialization import dumps_json
+from ..text import on_one_line
+from .exits import OK
+from .flags import add_agents_flag
+from .screen.terminal import Screen
+from .stored.stores import add_store_flag, open_session_store
+
+Action = Callable[[Fleet, argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "fleet", description="Runs of named agents over Postgres, or SQLite on one host, that survive their machine."
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add(name: str, action: Action, summary: str, *, agents: bool) -> argparse.ArgumentParser:
+        added = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        added.set_defaults(run_action=action, agents=None)
+        if agents:
+            add_agents_flag(added)
+        add_store_flag(added)
+        added.add_argument("--json", action="store_true", help="one JSON object a line")
+        return added
+
+    enqueue = add("enqueue", _enqueue, "put a run into the queue and print its number", agents=True)
+    enqueue.add_argument("agent", metavar="AGENT")
+    enqueue.add_argument("prompt", metavar="PROMPT", help="- reads it from standard input")
+    enqueue.add_argument("--session", metavar="ID", help="which goes on, or is made (default: a new one)")
+    enqueue.add_argument("--request-id", metavar="ID", help="the same run is put there once under it")
+    enqueue.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
+    enqueue.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
+    enqueue.add_argument("--tenant", default="", metavar="NAME")
+    enqueue.add_argument("--run-at", type=float, metavar="SECONDS", help="since 1970 (default: now)")
+    enqueue.add_argument("--workspace", metavar="NAME", help="of the agent's workspaces")
+    enqueue.add_argument(
+        "--max-attempts", type=int, default=MAX_ATTEMPTS, metavar="N", help="lost workers (default: %(default)s)"
+    )
+    work = add("work", _work, "work on runs until a signal ends it", agents=True)
+    work.add_argument("--slots", type=int, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)")
+    work.add_argument(
+        "--queue", action="append", default=[], metavar="NAME", help="only of this queue (repeatable; default: all)"
+    )
+    work.add_argument(
+        "--lease", type=float, default=LEASE_S, metavar="SECONDS", help="after which a silent worker is replaced"
+    )
+    work.add_argument(
+        "--grace", type=float, default=GRACE_S, metavar="SECONDS", help="for steps, at the end (default: %(default)s)"
+    )
+    work.add_argument("--until-idle", action="store_true", help="end when nothing is due")
+    runs = add("runs", _runs, "list runs, the newest first", agents=False)
+    runs.add_argument("--state", action="append", choices=STATES, default=[], help="only these (repeatable)")
+    runs.add_argument("--tenant", metavar="NAME")
+    runs.add_argument("--limit", type=int, default=50, metavar="N", help="(default: %(default)s)")
+    status = add("status", _status, "say how a run stands", agents=False)
+    status.add_argument("run", type=int, metavar="RUN")
+    cancel = add("cancel", _cancel, "end a run for good", agents=False)
+    cancel.add_argument("run", type=int, metavar="RUN")
+    answer = add("answer", _answer, "answer the question that a run waits for", agents=False)
+    answer.add_argument("run", type=int, metavar="RUN")
+    answer.add_argument("answer", metavar="ANSWER")
+    answer.add_argument("--question", metavar="ID", help="when it waits for several")
+
+
+def run(args: argparse.Namespace) -> int:
+    agents = None if args.agents is None else load_agents(args.agents)
+    store = open_session_store(args.store)
+    try:
+        fleet = Fleet(store, agents)
+        try:
+            action: Action = args.run_action
+            return asyncio.run(action(fleet, args))
+        finally:
+            fleet.close()
+    finally:
+        store.close()
+
+
+async def _enqueue(fleet: Fleet, args: argparse.Namespace) -> int:
+    run_id = await fleet.enqueue(
+        args.agent,
+        sys.stdin.read() if args.prompt == "-" else args.prompt,
+        session=args.session,
+        request_id=args.request_id,
+        queue=args.queue,
+        priority=args.priority,
+        tenant=args.tenant,
+        run_at=args.run_at,
+        workspace=args.workspace,
+        max_attempts=args.max_attempts,
+    )
+    _say(await fleet.status(run_id), args, text=str(run_id))
+    return OK
+
+
+async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
+    def report(run: FleetRun, what: str) -> None:
+        happened = {"happened": what.partition(":")[0], "run": run.id, "session": run.session, "agent": run.agent}
+        line = f"run {run.id} ({run.agent}, session {run.session}): {what}"
+        Screen(sys.stdout).line(dumps_json({**happened, "note": what}) if args.json else on_one_line(line, 500))
+        sys.stdout.flush()
+
+    worker = Worker(fleet, slots=args.slots, queues=args.queue, lease_s=args.lease, grace_s=args.grace, report=report)
+
+    def end(number: int) -> None:
+        if worker.is_draining:
+            os._exit(128 + number)  # leases run out by themselves, and nothing is lost
+        print("ending: runs come to the end of their step, a second signal ends at once", file=sys.stderr, flush=True)
+        worker.drain()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+    if not args.json:
+        print(f"working as {worker.name} (Ctrl-C ends)", flush=True)
+    await worker.work(until_idle=args.until_idle)
+    return OK
+
+
+async def _runs(fleet: Fleet, args: argparse.Namespace) -> int:
+    for run in await fleet.runs(states=args.state, tenant=args.tenant, limit=args.limit):
+        _say(run, args)
+    return OK
+
+
+async def _status(fleet: Fleet, args: argparse.Namespace) -> int:
+    _say(await fleet.status(args.run), args)
+    return OK
+
+
+async def _cancel(fleet: Fleet, args: argparse.Namespace) -> int:
+    if not await fleet.cancel(args.run):
+        raise FleetError(f"run {args.run} is over already", run_id=args.run)
+    _say(await fleet.status(args.run), args)
+    return OK
+
+
+async def _answer(fleet: Fleet, args: argparse.Namespace) -> int:
+    await fleet.answer(args.run, args.question, args.answer)
+    _say(await fleet.status(args.run), args)
+    return OK
+
+
+def _say(run: FleetRun, args: argparse.Namespace, text: str | None = None) -> None:
+    if args.json:
+        text = dumps_json(run.to_dict())
+    elif text is None:
+        parts = [f"{run.id}  {run.state}  {run.agent}  session {run.session}"]
+        parts += [f"attempt {run.attempts} of {run.max_attempts}"] if run.attempts > 1 else []
+        parts += [f"tenant {run.tenant}"] if run.tenant else []
+        parts += [f"on {run.owner}"] if run.state == "running" else []
+        parts += [run.error] if run.error else []
+        text = "  ".join(parts)
+    Screen(sys.stdout).line(on_one_line(text) if not args.json else text)

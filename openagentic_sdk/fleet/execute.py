@@ -1,0 +1,148 @@
+"""One claimed run, from the look at its log to the last step of its row."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ..errors import (
+    LeaseLostError,
+    OpenAgentSdkError,
+    RunLostError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
+from ..options import OpenAgenticOptions
+from ..runs.background import BackgroundRun, submit
+from ..runtime.recorder import off_loop
+from ..runtime.settle import end_session
+from ..sessions.base import SessionStore
+from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.seal import Seal
+from ..text import on_one_line
+from ..threads import error_words
+from .fleet import Fleet
+from .lease import Lease
+from .record import FleetRun, Outcome
+from .standing import Standing, look
+
+# How long a run is left alone whose session somebody else uses, or whose store refused.
+BUSY_S = 1.0
+REFUSED_S = 2.0
+MAX_ERROR_CHARS = 1000
+
+
+async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> Outcome | None:
+    """Go on with a run until it is over, parked or handed back, and say so in its row; None when the lease was lost.
+
+    When `draining` is set, what runs may come to the end of its step for `grace_s` seconds, and is handed back then.
+    """
+    try:
+        outcome = await _outcome(fleet, lease, draining, grace_s)
+    except (RunLostError, LeaseLostError):
+        return None
+    except SessionLockedError as error:
+        outcome = Outcome("queued", error=_words(error), delay_s=BUSY_S)
+    except StorageError as error:
+        outcome = Outcome("queued", error=_words(error), delay_s=REFUSED_S)
+    except Exception as error:  # noqa: BLE001 - options, hooks and providers are the caller's: the row says what they raised
+        outcome = Outcome("failed", "error", _words(error))
+    if lease.is_lost:
+        return None
+    try:
+        leave = partial(fleet.queue.leave, lease.run, outcome, patience_s=lease.left_s)
+        return outcome if await off_loop(True, leave) else None
+    except StorageError:
+        return None  # whoever claims it next finds in the log what became of it
+
+
+async def _outcome(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> Outcome:
+    run, store = lease.run, fleet.store
+    if run.lost_owner:
+        await off_loop(True, _take_over, store, run.session)
+    standing: Standing = await off_loop(True, look, store, run)
+    if standing.outcome is not None:
+        return standing.outcome
+    if lease.is_cancelled or run.attempts > run.max_attempts:
+        options = fleet.agents.options(run.agent)
+        await off_loop(True, end_log, store, run, options.key_file)
+        if lease.is_cancelled:
+            return Outcome("cancelled", "interrupted")
+        lost = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
+        return Outcome("failed", "error", lost)
+    options = run_options(fleet, run, standing)
+    lease.check()
+    background = submit(None if standing.is_said else run.prompt, options, guard=lease.check)
+    await _attend(background, lease, draining, grace_s)
+    lease.check()
+    return await _ending(store, lease, background)
+
+
+def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticOptions:
+    """The options of a run: the registry's, what its client wished, and where it goes on."""
+    place: dict[str, Any] = {"resume": run.session} if standing.is_there else {"session_id": run.session}
+    ours: dict[str, Any] = {"session_store": fleet.store, "request_id": run.request_id, "on_storage_error": "stop"}
+    metadata = {TENANT_KEY: run.tenant} if run.tenant else {}
+    return fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
+
+
+async def _attend(background: BackgroundRun, lease: Lease, draining: asyncio.Event, grace_s: float) -> None:
+    """Wait until it has ended; end it when its lease is lost or somebody wants that, and suspend it for a drain."""
+    over = asyncio.ensure_future(background.over())
+    signals = {asyncio.ensure_future(lease.changed.wait()), asyncio.ensure_future(draining.wait())}
+    suspending: asyncio.Future[None] | None = None
+    try:
+        while not over.done():
+            await asyncio.wait({over, *signals}, return_when=asyncio.FIRST_COMPLETED)
+            signals = {signal for signal in signals if not signal.done()}
+            if lease.changed.is_set():
+                await background.cancel()
+            elif draining.is_set() and suspending is None:
+                suspending = asyncio.ensure_future(background.suspend(grace_s))
+    except asyncio.CancelledError:
+        await background.suspend()
+        raise
+    finally:
+        for left in (over, *signals):
+            left.cancel()
+        if suspending is not None:
+            await suspending
+
+
+async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun) -> Outcome:
+    """Where a run belongs that does not go on here any more."""
+    if background.state == "cancelled":
+        return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
+    result = await background.wait()
+    if result.stop_reason == "waiting":
+        return Outcome("waiting", "waiting", parked_seq=background.last_seq)
+    if result.stop_reason == "interrupted":
+        return Outcome("cancelled", "interrupted") if lease.is_cancelled else Outcome("queued")
+    if result.state == "failed":
+        # A store that refused has no result: then the run is not over.
+        standing: Standing = await off_loop(True, look, store, lease.run)
+        return standing.outcome or Outcome("queued", error=_words(result.error), delay_s=REFUSED_S)
+    return Outcome("ended", result.stop_reason, None if result.success else _words(result.error))
+
+
+def _take_over(store: SessionStore, session: str) -> None:
+    """Keep whoever ran it from writing, should he live."""
+    with suppress(SessionNotFoundError):
+        store.take_over(session).close()
+
+
+def end_log(store: SessionStore, run: FleetRun, key_file: str | None) -> None:
+    """Close what a run left open in its log, so that the session can be used. Raises `SessionLockedError`."""
+    by = f"interrupted by {run.cancelled_by or 'the fleet'}"
+    with suppress(SessionNotFoundError):
+        end_session(store, run.session, Seal(key_file), also_parked=True, answered_by=by)
+
+
+def _words(error: BaseException | str | None) -> str:
+    text = ": ".join(error_words(error)) if isinstance(error, BaseException) else error or "error"
+    if isinstance(error, OpenAgentSdkError):
+        text = str(error)
+    return on_one_line(text, MAX_ERROR_CHARS)

@@ -1,0 +1,242 @@
+"""A fleet as its clients see it: put a run into the queue, see how it stands, answer it, end it, follow it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import AsyncGenerator, Collection, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from ..agents import Agents, NamedAgent
+from ..errors import FleetError, OptionsError, SessionLockedError, SessionNotFoundError
+from ..events import Event
+from ..options import OpenAgenticOptions
+from ..runs.background import answer_questions, cancel_session
+from ..runtime.prompt import read_prompt
+from ..runtime.recorder import off_loop
+from ..serialization import dumps_json
+from ..sessions.base import SessionStore, check_session_id
+from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.follow import Follower
+from ..sessions.stores.locate import open_store
+from ..sessions.stores.tables import tables_of
+from ..text import printable
+from .queue import NewRun, Queue
+from .record import MAX_ATTEMPTS, FleetRun, State
+
+MAX_NAME_CHARS = 200
+MAX_BODY_BYTES = 8 * 1024 * 1024
+MAX_PRIORITY = 1_000_000
+# How soon a follower sees that a run is over whose log says nothing of that.
+LOOK_S = 1.0
+
+
+class Fleet:
+    """Runs of named agents over one store, in Postgres for many hosts or in SQLite for one.
+
+    `store` may be its address. Without `agents` runs can be looked at, answered and ended, but none can be begun. Raises
+    `FleetStoreError` for a store that is no database.
+    """
+
+    def __init__(
+        self,
+        store: SessionStore | str,
+        agents: Agents | Mapping[str, NamedAgent | OpenAgenticOptions] | None = None,
+    ) -> None:
+        self.store = open_store(store) if isinstance(store, str) else store
+        self.queue = Queue(tables_of(self.store))
+        self._agents = agents if agents is None or isinstance(agents, Agents) else Agents(agents)
+
+    @property
+    def agents(self) -> Agents:
+        """What may be started. Raises `OptionsError` where nothing may."""
+        if self._agents is None:
+            raise OptionsError("this fleet has no agents: give the registry, Fleet(store, agents=...)")
+        return self._agents
+
+    async def enqueue(
+        self,
+        agent: str,
+        prompt: Any,
+        *,
+        session: str | None = None,
+        request_id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        tenant: str = "",
+        run_at: datetime | float | None = None,
+        max_attempts: int = MAX_ATTEMPTS,
+        wishes: Mapping[str, Any] | None = None,
+        workspace: str | None = None,
+        traceparent: str | None = None,
+        connection: Any = None,
+    ) -> int:
+        """Put a run of this agent into the queue; returns its number. It is durable then.
+
+        `prompt` is a text or a list of parts; None goes on with what is in the log. `session` names the session, which is
+        made if it is not there; None is a new one. With a `request_id` the same run is not put there twice. Higher
+        `priority` comes first, later `run_at` (a datetime with a time zone, or seconds since 1970) later. `wishes` are as in
+        `Agents.options`. On a `connection` of the caller's own (psycopg or sqlite3, to the store's database) it is part of
+        his transaction: without a commit nothing is there.
+
+        Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError` for
+        a request id that came with something else before, and `StorageError`.
+        """
+        self.agents[agent]
+        self.agents.options(agent, wishes)
+        new = NewRun(
+            session=os.urandom(16).hex() if session is None else check_session_id(session),
+            agent=agent,
+            body=_body(prompt, wishes),
+            request_id=f"fleet-{os.urandom(12).hex()}" if request_id is None else _checked("request_id", request_id),
+            tenant=_checked("tenant", tenant, may_be_empty=True),
+            queue=_checked("queue", queue),
+            priority=_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
+            run_at=_seconds(run_at),
+            max_attempts=_number("max_attempts", max_attempts, 1, 1000),
+            workspace=None if workspace is None else _checked("workspace", workspace),
+            traceparent=None if traceparent is None else _checked("traceparent", traceparent),
+        )
+        if session is None and prompt is None:
+            raise OptionsError("the prompt is missing: only a session that is there can go on without one")
+        if session is not None:
+            await off_loop(True, _check_tenant, self.store, session, tenant)
+        if connection is None:
+            return int(await off_loop(True, self.queue.add, new))
+        # The tables are there before the caller's transaction is asked for them.
+        await off_loop(True, partial(self.queue.rows, limit=0))
+        return self.queue.add(new, connection)
+
+    async def status(self, run_id: int) -> FleetRun:
+        """How a run stands. Raises `RunNotFoundError`."""
+        run: FleetRun = await off_loop(True, self.queue.find, run_id)
+        return run
+
+    async def runs(
+        self, *, states: Collection[State] = (), tenant: str | None = None, session: str | None = None, limit: int = 50
+    ) -> list[FleetRun]:
+        """Runs, the newest first."""
+        find = partial(self.queue.rows, states=states, tenant=tenant, session=session, limit=limit)
+        found: list[FleetRun] = await off_loop(True, find)
+        return found
+
+    async def cancel(self, run_id: int, *, cancelled_by: str = "user") -> bool:
+        """End a run for good; one that runs is told to end, by its owner. False when it is over already.
+
+        Raises `RunNotFoundError`.
+        """
+        run = await self.status(run_id)
+        is_open = bool(await off_loop(True, self.queue.cancel, run_id, cancelled_by))
+        if (await self.status(run_id)).state == "cancelled":
+            # What a park or a hand-over left open in the log.
+            with suppress(SessionNotFoundError, SessionLockedError):
+                await cancel_session(self.store, run.session, cancelled_by=cancelled_by, key_file=self._key_file(run))
+        return is_open
+
+    async def answer(self, run_id: int, question_id: str | None, answer: str, *, answered_by: str = "user") -> None:
+        """Answer a question that a run is parked on; it goes back into the queue. None is its only question.
+
+        Raises `RunNotFoundError`, and `FleetError` when it does not wait for that.
+        """
+        run = await self.status(run_id)
+        if run.state not in ("waiting", "running"):
+            raise FleetError(f"run {run_id} is {run.state} and waits for no answer", run_id=run_id)
+        asked = (await off_loop(True, self.store.read_summary, run.session)).open_questions
+        if question_id is None and len(asked) != 1:
+            raise FleetError(f"run {run_id} waits for {len(asked)} answers: say to which question", run_id=run_id)
+        answers = {asked[0] if question_id is None else question_id: answer}
+        try:
+            await answer_questions(
+                self.store, run.session, answers, answered_by=answered_by, key_file=self._key_file(run)
+            )
+        except (OptionsError, SessionLockedError) as error:
+            raise FleetError(f"run {run_id} is {run.state}: {error}", run_id=run_id) from error
+        await off_loop(True, self.queue.wake, run_id, run.parked_seq)
+
+    async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
+        """The events of its session, those that are stored and the others as they come, until it is over or parked."""
+        run = await self.status(run_id)
+        follower: Follower | None = None
+        try:
+            while True:
+                run = await self.status(run_id)
+                if follower is None and await off_loop(True, self.store.session_exists, run.session):
+                    follower = Follower(self.store, run.session, after_seq=after_seq)
+                stops = run.is_over or run.state == "waiting"
+                if follower is None:
+                    if stops:
+                        return
+                    await off_loop(True, self.queue.tables.wait, "openagentic_runs", LOOK_S)
+                    continue
+                while batch := await follower.batch(0.0 if stops else LOOK_S):
+                    for event in batch:
+                        yield event
+                if stops:
+                    return
+        finally:
+            if follower is not None:
+                await follower.close()
+
+    def _key_file(self, run: FleetRun) -> str | None:
+        """The key of the run's agent, where the registry is known here."""
+        return (
+            self._agents.options(run.agent).key_file if self._agents is not None and run.agent in self._agents else None
+        )
+
+    def close(self) -> None:
+        """Wait for nothing any more. The store is its owner's."""
+        self.queue.tables.close()
+
+
+def _body(prompt: Any, wishes: Mapping[str, Any] | None) -> str:
+    if prompt is not None:
+        said = read_prompt(prompt, paths=False)
+        if not said.text.strip() and not said.parts:
+            raise OptionsError("the prompt is empty: say what should be done")
+    text = dumps_json({"prompt": prompt, "wishes": dict(wishes or {}) or None})
+    if len(text) > MAX_BODY_BYTES:
+        raise OptionsError(
+            f"the prompt has {len(text)} bytes, a fleet takes {MAX_BODY_BYTES}: put it into a file or blob"
+        )
+    return text
+
+
+def _checked(what: str, value: Any, *, may_be_empty: bool = False) -> str:
+    fits = isinstance(value, str) and (value or may_be_empty) and len(value) <= MAX_NAME_CHARS
+    if not fits or printable(value) != value or not {"\n", "\t"}.isdisjoint(value):
+        raise OptionsError(
+            f"{what} {value!r:.100} cannot be used: it is 1 to {MAX_NAME_CHARS} characters that can be seen"
+        )
+    return str(value)
+
+
+def _checked_id(session: str) -> str:
+    return check_session_id(session)
+
+
+def _number(what: str, value: Any, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise OptionsError(f"{what} must be a whole number from {least} to {most}, not {value!r:.100}")
+    return value
+
+
+def _seconds(run_at: datetime | float | None) -> float | None:
+    if isinstance(run_at, datetime):
+        if run_at.tzinfo is None:
+            raise OptionsError(f"run_at {run_at.isoformat()} has no time zone: say which, for instance datetime.UTC")
+        return run_at.timestamp()
+    if run_at is None:
+        return None
+    if isinstance(run_at, bool) or not isinstance(run_at, int | float) or not math.isfinite(run_at):
+        raise OptionsError(f"run_at must be a datetime with a time zone, or seconds since 1970, not {run_at!r:.100}")
+    return float(run_at)
+
+
+def _check_tenant(store: SessionStore, session: str, tenant: str) -> None:
+    with suppress(SessionNotFoundError):
+        known = store.read_metadata(session)["metadata"]
+        if (known.get(TENANT_KEY) or "") != tenant:
+            raise SessionNotFoundError(session) from None

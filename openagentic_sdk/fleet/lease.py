@@ -1,0 +1,149 @@
+"""How long this process may go on with a run, and the thread that makes it longer.
+
+A lease says who should try; it is counted from before the moment when it was asked for, on a clock that also runs while the
+process is stopped. A run whose lease is over is lost for good here, whatever the database says later: nothing more is
+started and nothing more is written. Who may write, should two believe that they go on with it, the session's epoch decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+
+from ..errors import RunLostError, SessionError
+from .queue import Queue
+from .record import FleetRun
+
+# A beat comes this often in a lease; after one that failed, the next comes sooner.
+BEATS, BEATS_AFTER_FAILURE = 3, 10
+# So much of a lease is left for ending what runs.
+MARGIN = 0.1
+
+
+def elapsed_s() -> float:
+    """Seconds since some moment, also those in which this machine slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Lease:
+    """This process's right to go on with one run. `changed` is set when it is lost, or somebody wants the run to end."""
+
+    def __init__(self, run: FleetRun, lease_s: float, asked_at: float) -> None:
+        self.run = run
+        self.is_cancelled = run.is_cancelled
+        self.changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._is_lost = False
+        self._until = asked_at + lease_s * (1 - MARGIN)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left; none once it was lost."""
+        if elapsed_s() >= self._until:
+            self._is_lost = True
+        return 0.0 if self._is_lost else self._until - elapsed_s()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this process may not go on."""
+        return self.left_s <= 0
+
+    def check(self) -> None:
+        """Raise `RunLostError` when this process may not go on."""
+        if self.is_lost:
+            raise RunLostError(self.run.id)
+
+    def renew(self, lease_s: float, asked_at: float) -> None:
+        """It is longer now, unless it was lost meanwhile."""
+        if not self.is_lost:
+            self._until = asked_at + lease_s * (1 - MARGIN)
+
+    def lose(self) -> None:
+        """Another one has the run."""
+        self._is_lost = True
+        self._tell()
+
+    def cancel(self) -> None:
+        """Somebody wants the run to end."""
+        if not self.is_cancelled:
+            self.is_cancelled = True
+            self._tell()
+
+    def _tell(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self.changed.set)
+        except RuntimeError:
+            return  # the event loop has ended, and the run with it
+
+
+class Heart:
+    """Makes the leases of one process longer, in a thread: neither a busy event loop nor a long tool keeps it from that."""
+
+    def __init__(self, queue: Queue, lease_s: float) -> None:
+        self.lease_s = lease_s
+        self._queue = queue
+        self._changed = threading.Condition()
+        self._leases: dict[int, Lease] = {}
+        self._running = False
+
+    def hold(self, lease: Lease) -> None:
+        """Begin with one more."""
+        with self._changed:
+            self._leases[lease.run.id] = lease
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="openagentic-fleet-lease", daemon=True).start()
+
+    def drop(self, lease: Lease) -> None:
+        """End with it."""
+        with self._changed:
+            if self._leases.get(lease.run.id) is lease:
+                del self._leases[lease.run.id]
+            self._changed.notify_all()
+
+    def held(self) -> list[Lease]:
+        """Those that it makes longer."""
+        with self._changed:
+            return list(self._leases.values())
+
+    def _run(self) -> None:
+        wait_s = self.lease_s / BEATS
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._leases, wait_s)
+                if not self._leases:
+                    self._running = False
+                    return
+                leases = list(self._leases.values())
+            has_beaten = self._beat(leases)
+            soon_s = self.lease_s / BEATS_AFTER_FAILURE * random.uniform(0.5, 1.0)
+            wait_s = self.lease_s / BEATS if has_beaten else soon_s
+
+    def _beat(self, leases: list[Lease]) -> bool:
+        for lost in [lease for lease in leases if lease.is_lost]:
+            self.drop(lost)
+            lost.lose()
+        mine = {lease.run.id: lease for lease in leases if not lease.is_lost}
+        if not mine:
+            return True
+        patience_s = min(self.lease_s / BEATS, *(max(0.05, lease.left_s) for lease in mine.values()))
+        asked_at = elapsed_s()
+        try:
+            known = self._queue.beat(
+                {run_id: lease.run.fence for run_id, lease in mine.items()}, self.lease_s, patience_s
+            )
+        except SessionError:
+            return False  # the database is away: the leases run out unless it comes back in time
+        except Exception:  # noqa: BLE001 - a heart that stops without a word would have every run done twice
+            return False
+        for run_id, lease in mine.items():
+            if run_id not in known:
+                self.drop(lease)
+                lease.lose()
+                continue
+            lease.renew(self.lease_s, asked_at)
+            if known[run_id]:
+                lease.cancel()
+        return True

@@ -1,0 +1,308 @@
+"""The rows of a fleet's runs: every step that one of them can take, each as one statement by the database's clock.
+
+No step reads first and writes later, and no transaction is open while a run runs. An answer may be lost with its connection;
+then the statement is sent again, and knows by `claim`, `fence` or `request_id` what it did before.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..errors import FleetError, RunNotFoundError
+from ..frozen import changed, frozen
+from ..sessions.stores.tables import Execute, Rows, Tables
+from .record import FORMAT, FleetRun, Outcome, State
+
+CHANNEL = "openagentic_runs"
+# A run that waits so much longer stands before one whose priority is higher by one.
+RANK_S = 60.0
+
+_COLUMNS = (
+    "id, session, tenant, queue, agent, priority, state, request_id, attempts, max_attempts, steals, owner, created_at, "
+    "run_at, started_at, ended_at, CASE WHEN state = 'running' THEN lease_until - {now} END, "
+    "cancel_requested_at IS NOT NULL, cancelled_by, stop_reason, error, workspace, traceparent, format, fence, parked_seq, "
+    "lost_owner, body"
+)
+_ADD = """
+    INSERT INTO openagentic_runs (format, session, tenant, queue, agent, priority, state, run_at, rank, request_id, body,
+        workspace, traceparent, max_attempts, created_at)
+    SELECT %s, %s, %s, %s, %s, %s, 'queued', due, %s * {rank_s} - due, %s, %s, %s, %s, %s, {now}
+    FROM (SELECT coalesce(%s, {now}) AS due) AS times WHERE true
+    ON CONFLICT (tenant, request_id) DO NOTHING RETURNING id
+"""
+# Of one session only the first that is not over may run, but for those that are not due yet.
+_IS_FIRST = """
+    NOT EXISTS (
+        SELECT 1 FROM openagentic_runs AS other
+        WHERE other.session = run.session AND other.id <> run.id AND other.state IN ('queued', 'running', 'waiting')
+            AND (other.state <> 'queued' OR (other.id < run.id AND other.run_at <= {now}))
+    )
+"""
+_LOST = """
+    SELECT id FROM openagentic_runs AS run
+    WHERE state = 'running' AND lease_until < {now} AND {mine} ORDER BY lease_until LIMIT 1 {skip_locked}
+"""
+_QUEUED = """
+    SELECT id FROM openagentic_runs AS run
+    WHERE state = 'queued' AND run_at <= {now} AND {mine} AND {is_first} ORDER BY rank DESC, id LIMIT 1 {skip_locked}
+"""
+_CLAIM = """
+    UPDATE openagentic_runs SET
+        state = 'running', fence = fence + 1, attempts = attempts + 1, claim = %s,
+        lost_owner = CASE WHEN state = 'running' THEN owner ELSE '' END,
+        steals = steals + CASE WHEN state = 'running' THEN 1 ELSE 0 END,
+        owner = %s, lease_until = {now} + %s, started_at = coalesce(started_at, {now})
+    WHERE id = coalesce(({lost}), ({queued})) RETURNING {columns}
+"""
+_BEAT = """
+    UPDATE openagentic_runs SET lease_until = {now} + %s WHERE state = 'running' AND ({pairs})
+    RETURNING id, cancel_requested_at IS NOT NULL
+"""
+# What was parked or handed back was no crash. One that somebody wants to end goes on to whoever ends it.
+_LEAVE = """
+    UPDATE openagentic_runs SET
+        state = CASE WHEN cancel_requested_at IS NOT NULL AND %s = 'waiting' THEN 'queued' ELSE %s END,
+        attempts = CASE WHEN %s IN ('waiting', 'queued') THEN attempts - 1
+            WHEN attempts > max_attempts THEN max_attempts ELSE attempts END,
+        owner = CASE WHEN %s IN ('waiting', 'queued') THEN '' ELSE owner END,
+        run_at = CASE WHEN %s IN ('waiting', 'queued') THEN {now} + %s ELSE run_at END,
+        ended_at = CASE WHEN %s IN ('waiting', 'queued') THEN NULL ELSE {now} END,
+        parked_seq = CASE WHEN %s = 'waiting' THEN %s ELSE parked_seq END,
+        stop_reason = %s, error = %s, lease_until = NULL
+    WHERE id = %s AND fence = %s AND state = 'running' RETURNING id
+"""
+_CANCEL = """
+    UPDATE openagentic_runs SET
+        cancel_requested_at = coalesce(cancel_requested_at, {now}), cancelled_by = coalesce(cancelled_by, %s),
+        ended_at = CASE WHEN state = 'running' THEN NULL ELSE {now} END,
+        state = CASE WHEN state = 'running' THEN state ELSE 'cancelled' END
+    WHERE id = %s AND state IN ('queued', 'running', 'waiting') RETURNING id
+"""
+_WAKE = """
+    UPDATE openagentic_runs SET state = 'queued', run_at = {now}, parked_seq = %s
+    WHERE id = %s AND state = 'waiting' AND parked_seq = %s RETURNING id
+"""
+_MOVED = """
+    SELECT openagentic_runs.id, session, parked_seq, {last_seq}
+    FROM openagentic_runs JOIN {sessions} ON {sessions}.id = session
+    WHERE state = 'waiting' AND {last_seq} > parked_seq ORDER BY openagentic_runs.id LIMIT 200
+"""
+
+
+@frozen
+class NewRun:
+    """What is known of a run when it is enqueued. `run_at` None is now."""
+
+    session: str
+    agent: str
+    body: str
+    request_id: str
+    tenant: str
+    queue: str
+    priority: int
+    run_at: float | None
+    max_attempts: int
+    workspace: str | None
+    traceparent: str | None
+
+
+@frozen
+class Claimer:
+    """Who claims: a worker's name, how long its lease is, and what it can run; `queues` empty means all."""
+
+    owner: str
+    lease_s: float
+    agents: Sequence[str]
+    queues: Sequence[str] = ()
+
+
+class Queue:
+    """All runs of one database. Every call blocks, and raises `StorageError` when the database is away for too long."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self._columns = _COLUMNS.format(now=tables.now)
+
+    # --- before a run --------------------------------------------------------------------------------------------------
+
+    def add(self, new: NewRun, connection: Any = None) -> int:
+        """Put a run into the queue, once; returns its number. On a `connection` of the caller's, in his transaction.
+
+        Raises `FleetError` when its request id came with something else before.
+        """
+        work = partial(self._add, new=new)
+        return self.tables.change(work, durable=True) if connection is None else work(self.tables.on(connection))
+
+    def _add(self, execute: Execute, new: NewRun) -> int:
+        first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
+        values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
+        rows = execute(_ADD.format(now=self.tables.now, rank_s=RANK_S), values)
+        if not rows:
+            command = "SELECT id, agent, body, session FROM openagentic_runs WHERE tenant = %s AND request_id = %s"
+            [(run_id, *known)] = execute(command, (new.tenant, new.request_id))
+            if known[:2] != [new.agent, new.body]:
+                text = (
+                    f"request id {new.request_id!r} came with another request before, as run {run_id}: take a new one"
+                )
+                raise FleetError(text, run_id=run_id)
+            return int(run_id)
+        self.tables.tell(execute, CHANNEL)
+        return int(rows[0][0])
+
+    # --- who runs it ---------------------------------------------------------------------------------------------------
+
+    def claim(self, who: Claimer, *, run_id: int | None = None, looks_for_lost: bool = True) -> FleetRun | None:
+        """Become the owner of the next run that is due, or of this one; None when there is none.
+
+        With `looks_for_lost` also of one whose owner's lease ran out.
+        """
+        name, attempts = os.urandom(8).hex(), 0
+
+        def attempt(execute: Execute) -> Rows:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1 and (rows := self._select(execute, "claim = %s AND state = 'running'", (name,))):
+                return rows
+            try:
+                return self._claim(execute, name, who, run_id, looks_for_lost)
+            except self.tables.conflict:
+                return []  # another run of the same session was faster
+
+        rows = self.tables.change(attempt)
+        return _read(rows[0]) if rows else None
+
+    def _claim(self, execute: Execute, name: str, who: Claimer, run_id: int | None, looks_for_lost: bool) -> Rows:
+        mine, values = f"run.format <= %s AND run.agent IN ({_marks(who.agents)})", [FORMAT, *who.agents]
+        if who.queues:
+            mine, values = f"{mine} AND run.queue IN ({_marks(who.queues)})", [*values, *who.queues]
+        if run_id is not None:
+            mine, values = f"{mine} AND run.id = %s", [*values, run_id]
+        now, skip_locked = self.tables.now, self.tables.skip_locked
+        lost = _LOST.format(now=now, mine=mine, skip_locked=skip_locked) if looks_for_lost else "NULL"
+        is_first = _IS_FIRST.format(now=now)
+        queued = _QUEUED.format(now=now, mine=mine, is_first=is_first, skip_locked=skip_locked)
+        command = _CLAIM.format(now=now, lost=lost, queued=queued, columns=self._columns)
+        candidates = [*values, *values] if looks_for_lost else values
+        return execute(command, (name, who.owner, who.lease_s, *candidates))
+
+    def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
+        """Make the leases of these runs (their numbers and fences) longer, from now on.
+
+        Gives those that still are the caller's, each with whether somebody wants it to end.
+        """
+        pairs = " OR ".join(["(id = %s AND fence = %s)"] * len(fences))
+        command = _BEAT.format(now=self.tables.now, pairs=pairs)
+        values = (lease_s, *(number for pair in fences.items() for number in pair))
+        return dict(self.tables.change(lambda execute: execute(command, values), patience_s=patience_s))
+
+    def leave(self, run: FleetRun, outcome: Outcome, *, patience_s: float = 30.0) -> bool:
+        """Take the run from `running` to where its owner found it to belong; False when he is the owner no more."""
+        state, attempts = outcome.state, 0
+        values = (
+            *(state, state, state, state, state, outcome.delay_s, state, state, outcome.parked_seq),
+            *(outcome.stop_reason, outcome.error, run.id, run.fence),
+        )
+
+        def attempt(execute: Execute) -> bool:
+            nonlocal attempts
+            attempts += 1
+            if execute(_LEAVE.format(now=self.tables.now), values):
+                if state == "queued":
+                    self.tables.tell(execute, CHANNEL)
+                return True
+            # At this fence nobody but the owner ends it: an earlier attempt did, whose answer was lost.
+            command = "SELECT 1 FROM openagentic_runs WHERE id = %s AND fence = %s AND state <> 'running'"
+            return attempts > 1 and bool(execute(command, (run.id, run.fence)))
+
+        return self.tables.change(attempt, durable=True, patience_s=patience_s)
+
+    # --- what others do with it ----------------------------------------------------------------------------------------
+
+    def cancel(self, run_id: int, cancelled_by: str) -> bool:
+        """End a run that nobody runs, and tell the owner of another one; False when it is over already."""
+
+        def attempt(execute: Execute) -> bool:
+            is_open = bool(execute(_CANCEL.format(now=self.tables.now), (cancelled_by, run_id)))
+            self.tables.tell(execute, CHANNEL)
+            return is_open
+
+        return self.tables.change(attempt, durable=True)
+
+    def wake_answered(self, is_answered: Callable[[str, int], bool]) -> list[int]:
+        """Put parked runs whose question was answered back into the queue, wherever that was done; gives their numbers.
+
+        `is_answered(session, seq)` says whether an answer stands in the log behind that event.
+        """
+        tables = self.tables
+        command = _MOVED.format(last_seq=tables.last_seq, sessions=tables.sessions)
+        woken: list[int] = []
+        for run_id, session, parked_seq, last_seq in tables.read(command):
+            if is_answered(session, parked_seq):
+                self.wake(run_id, parked_seq)
+                woken.append(run_id)
+            else:
+                # Something else was written: what is behind it is looked at next time.
+                values = (last_seq, run_id, parked_seq)
+                self._change(
+                    "UPDATE openagentic_runs SET parked_seq = %s WHERE id = %s AND state = 'waiting' AND parked_seq = %s "
+                    "RETURNING id",
+                    values,
+                )
+        return woken
+
+    def wake(self, run_id: int, parked_seq: int) -> None:
+        """Put a parked run back into the queue, unless somebody did."""
+
+        def attempt(execute: Execute) -> None:
+            if execute(_WAKE.format(now=self.tables.now), (parked_seq, run_id, parked_seq)):
+                self.tables.tell(execute, CHANNEL)
+
+        self.tables.change(attempt, durable=True)
+
+    def _change(self, command: str, values: Sequence[Any]) -> Rows:
+        return self.tables.change(lambda execute: execute(command, values))
+
+    # --- looking -------------------------------------------------------------------------------------------------------
+
+    def find(self, run_id: int) -> FleetRun:
+        """How it stands. Raises `RunNotFoundError`."""
+        rows = self._select(self.tables.read, "id = %s", (run_id,))
+        if not rows:
+            raise RunNotFoundError(run_id)
+        return _read(rows[0])
+
+    def rows(
+        self, *, states: Collection[State] = (), tenant: str | None = None, session: str | None = None, limit: int = 50
+    ) -> list[FleetRun]:
+        """Runs, the newest first."""
+        conditions = [f"state IN ({_marks(states)})"] if states else []
+        values: list[Any] = list(states)
+        for column, value in (("tenant", tenant), ("session", session)):
+            if value is not None:
+                conditions.append(f"{column} = %s")
+                values.append(value)
+        where = " AND ".join(conditions) or "id > 0"
+        rows = self._select(self.tables.read, f"{where} ORDER BY id DESC LIMIT %s", (*values, limit))
+        return list(map(_read, rows))
+
+    def cancelled(self, owner: str) -> list[int]:
+        """The runs of this owner that somebody wants to end."""
+        command = (
+            "SELECT id FROM openagentic_runs WHERE state = 'running' AND owner = %s AND cancel_requested_at IS NOT NULL"
+        )
+        return [run_id for (run_id,) in self.tables.read(command, (owner,))]
+
+    def _select(self, execute: Execute, where: str, values: Sequence[Any]) -> Rows:
+        return execute(f"SELECT {self._columns} FROM openagentic_runs WHERE {where}", values)
+
+
+def _read(row: tuple[Any, ...]) -> FleetRun:
+    run = FleetRun(*row)
+    return changed(run, is_cancelled=bool(run.is_cancelled))
+
+
+def _marks(values: Collection[Any]) -> str:
+    return ", ".join(["%s"] * len(values))

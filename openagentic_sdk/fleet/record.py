@@ -1,0 +1,96 @@
+"""A run of a fleet as its row says, and how it can come to stand.
+
+    queued    -> running     a worker claims it: it is due, its session is free, the limits allow it
+    running   -> running     another one claims it, because the lease ran out
+    running   -> ended, failed, cancelled, waiting, queued (handed back), each by its owner only
+    waiting   -> queued      the question is answered
+    queued, waiting -> cancelled
+
+Every step out of `running` names the fence of its owner, every other one the state that it leaves. The row is a hint of who
+should try; what happened stands in the session's log, and who may write there is a matter of the session's epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from ..frozen import frozen
+from ..serialization import loads_json
+
+State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
+STATES: tuple[State, ...] = ("queued", "running", "waiting", "ended", "failed", "cancelled")
+OVER: tuple[State, ...] = ("ended", "failed", "cancelled")
+# What this version writes into rows, and the newest that it understands.
+FORMAT = 1
+MAX_ATTEMPTS = 3
+
+
+@frozen
+class FleetRun:
+    """One run. Times are seconds since 1970 by the database's clock; `lease_left_s` is None while nobody runs it.
+
+    `attempts` counts the claims that did not end in a park or a hand-over: more than one means that a worker was lost.
+    """
+
+    id: int
+    session: str
+    tenant: str
+    queue: str
+    agent: str
+    priority: int
+    state: State
+    request_id: str
+    attempts: int
+    max_attempts: int
+    steals: int
+    owner: str
+    created_at: float
+    run_at: float
+    started_at: float | None
+    ended_at: float | None
+    lease_left_s: float | None
+    is_cancelled: bool
+    cancelled_by: str | None
+    stop_reason: str | None
+    error: str | None
+    workspace: str | None
+    traceparent: str | None
+    format: int
+    fence: int
+    parked_seq: int
+    lost_owner: str
+    body: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state in OVER
+
+    @property
+    def prompt(self) -> Any:
+        """What was said: a text, a list of parts, or None to go on with what is in the log."""
+        return loads_json(self.body).get("prompt")
+
+    @property
+    def wishes(self) -> Mapping[str, Any]:
+        """What its client wished, as in `Agents.options`."""
+        found: Mapping[str, Any] = loads_json(self.body).get("wishes") or {}
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """What people and programs are shown: everything but the prompt and the marks of its owner."""
+        hidden = ("body", "fence", "parked_seq", "format", "lost_owner")
+        return {known.name: getattr(self, known.name) for known in fields(self) if known.name not in hidden}
+
+
+@frozen
+class Outcome:
+    """Where a run goes from `running`. `delay_s` is how long it is not claimed again, `parked_seq` the log's end then."""
+
+    state: State
+    stop_reason: str | None = None
+    error: str | None = None
+    delay_s: float = 0.0
+    parked_seq: int = 0

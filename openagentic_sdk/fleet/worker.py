@@ -1,0 +1,186 @@
+"""A worker: claims runs that are due, goes on with them until they are over or parked, and hands them back when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ..errors import FleetError, OptionsError, StorageError
+from ..runtime.recorder import off_loop
+from .execute import carry_out
+from .fleet import Fleet
+from .lease import Heart, Lease, elapsed_s
+from .queue import CHANNEL, Claimer
+from .record import FORMAT, FleetRun, Outcome
+from .standing import is_answered
+
+LEASE_S = 15.0
+GRACE_S = 25.0
+SLOTS = 4
+POLL_S = 1.0
+# How often a worker looks for runs that were lost or answered, and for those that somebody wants to end.
+TICK_S = 1.0
+
+# Told of each run when it begins and when it is over here: (the run, what became of it, in words).
+Report = Callable[[FleetRun, str], None]
+
+
+class Worker:
+    """Runs of a fleet in this process, `slots` at a time, of these queues; of all when none is named.
+
+    `lease_s` is how long a run is left alone after its worker fell silent: more than the longest pause of a process and of
+    the database. `grace_s` is how long a drain lets steps come to their end.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        slots: int = SLOTS,
+        queues: Sequence[str] = (),
+        lease_s: float = LEASE_S,
+        grace_s: float = GRACE_S,
+        report: Report = lambda run, what: None,
+    ) -> None:
+        if slots < 1 or not lease_s > 0 or not grace_s >= 0:
+            raise OptionsError(
+                f"slots must be at least 1, lease_s above 0 and grace_s at least 0, not {slots}, {lease_s} and {grace_s}"
+            )
+        self.name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._fleet = fleet
+        self._slots = slots
+        self._grace_s = grace_s
+        self._report = report
+        self._who = Claimer(self.name, lease_s, tuple(fleet.agents), tuple(queues))
+        self._heart = Heart(fleet.queue, lease_s)
+        self._draining = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._ticked = float("-inf")
+        self._looks_for_lost = True
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it claims nothing more."""
+        return self._draining.is_set()
+
+    def drain(self) -> None:
+        """Claim nothing more, and hand back what does not come to its end in time; `work` returns then."""
+        self._draining.set()
+
+    async def work(self, *, until_idle: bool = False) -> None:
+        """Work until `drain`, or with `until_idle` until nothing is due. When cancelled, it hands back first."""
+        news: asyncio.Future[bool] | None = None
+        drains = asyncio.ensure_future(self._draining.wait())
+        failures = 0
+        try:
+            await self._pause(random.uniform(0.0, 0.05))  # workers that start together do not all ask together
+            while not self._draining.is_set():
+                try:
+                    await self._tick()
+                    claimed = await self._claim() if len(self._running) < self._slots else None
+                    failures = 0
+                except StorageError:
+                    failures += 1
+                    await self._pause(min(5.0, 0.1 * 2**failures) * random.uniform(0.5, 1.0))
+                    continue
+                if claimed is not None:
+                    continue
+                if until_idle and not self._running:
+                    return
+                if news is None or news.done():
+                    poll_s = POLL_S * random.uniform(0.7, 1.0)
+                    news = asyncio.ensure_future(off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))
+                wakers: set[asyncio.Future[Any]] = {news, drains, *self._running}
+                await asyncio.wait(wakers, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._draining.set()
+            drains.cancel()
+            if self._running:
+                await asyncio.wait(self._running)
+            if news is not None:
+                news.cancel()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._draining.wait()
+        except TimeoutError:
+            return
+
+    async def _claim(self) -> FleetRun | None:
+        asked_at = elapsed_s()
+        claim = partial(self._fleet.queue.claim, self._who, looks_for_lost=self._looks_for_lost)
+        run: FleetRun | None = await off_loop(True, claim)
+        self._looks_for_lost = run is not None and bool(run.lost_owner)
+        if run is not None:
+            task = asyncio.create_task(self._carry_out(Lease(run, self._who.lease_s, asked_at)))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return run
+
+    async def _carry_out(self, lease: Lease) -> None:
+        self._report(lease.run, "taken over" if lease.run.lost_owner else "running")
+        self._heart.hold(lease)
+        try:
+            outcome = await carry_out(self._fleet, lease, self._draining, self._grace_s)
+        finally:
+            self._heart.drop(lease)
+        self._report(lease.run, _words(outcome))
+
+    async def _tick(self) -> None:
+        """What some worker has to do now and then: look for what was lost, answered and cancelled."""
+        if time.monotonic() - self._ticked < TICK_S:
+            return
+        self._ticked, self._looks_for_lost = time.monotonic(), True
+        queue = self._fleet.queue
+        await off_loop(True, queue.wake_answered, partial(is_answered, self._fleet.store))
+        if held := {lease.run.id: lease for lease in self._heart.held()}:
+            for run_id in await off_loop(True, queue.cancelled, self.name):
+                if run_id in held:
+                    held[run_id].cancel()
+
+
+def _words(outcome: Outcome | None) -> str:
+    if outcome is None:
+        return "lost"
+    state = "handed back" if outcome.state == "queued" else outcome.state
+    return f"{state}: {outcome.error}" if outcome.error else state
+
+
+async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, grace_s: float = 0.0) -> FleetRun:
+    """Go on with one run until it is over or parked, whoever goes on with it; returns how it stands then.
+
+    For other schedulers, which may call it as often as they like and at the same time: the run is done once. When it is
+    cancelled, it hands the run back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`.
+    """
+    who = Claimer(f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}", lease_s, tuple(fleet.agents))
+    heart = Heart(fleet.queue, lease_s)
+    while True:
+        run = await fleet.status(run_id)
+        if run.format > FORMAT:
+            raise FleetError(
+                f"run {run_id} has format {run.format}, this version knows {FORMAT}: upgrade", run_id=run_id
+            )
+        fleet.agents[run.agent]
+        if run.state == "waiting":
+            await off_loop(True, fleet.queue.wake_answered, partial(is_answered, fleet.store))
+            run = await fleet.status(run_id)
+        if run.is_over or run.state == "waiting":
+            return run
+        asked_at = elapsed_s()
+        claimed: FleetRun | None = await off_loop(True, partial(fleet.queue.claim, who, run_id=run_id))
+        if claimed is None:
+            await asyncio.sleep(POLL_S * random.uniform(0.2, 0.5))
+            continue
+        lease = Lease(claimed, lease_s, asked_at)
+        heart.hold(lease)
+        try:
+            await carry_out(fleet, lease, asyncio.Event(), grace_s)
+        finally:
+            heart.drop(lease)

@@ -1,0 +1,54 @@
+"""The columns of a fleet's tables, in words that Postgres and SQLite both understand. Times are seconds since 1970."""
+
+from __future__ import annotations
+
+# `body` is JSON: the prompt, and what the client wished. `rank` is the priority with the age in it: a minute of
+# waiting is worth one priority. `claim` names one claim, so that it is known when its answer was lost; `fence` rises with
+# each. `lost_owner` held the run before the one who has it now, and did not end it; `steals` counts those. What a run used
+# is set at its end.
+RUN_COLUMNS = """
+    format integer NOT NULL,
+    session text NOT NULL,
+    tenant text NOT NULL,
+    queue text NOT NULL,
+    agent text NOT NULL,
+    priority integer NOT NULL,
+    state text NOT NULL,
+    run_at double precision NOT NULL,
+    rank double precision NOT NULL,
+    request_id text NOT NULL,
+    body text NOT NULL,
+    workspace text,
+    traceparent text,
+    parked_seq bigint NOT NULL DEFAULT 0,
+    lease_until double precision,
+    owner text NOT NULL DEFAULT '',
+    lost_owner text NOT NULL DEFAULT '',
+    claim text NOT NULL DEFAULT '',
+    fence bigint NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    max_attempts integer NOT NULL,
+    steals integer NOT NULL DEFAULT 0,
+    cancel_requested_at double precision,
+    cancelled_by text,
+    stop_reason text,
+    error text,
+    created_at double precision NOT NULL,
+    started_at double precision,
+    first_event_at double precision,
+    ended_at double precision,
+    input_tokens bigint,
+    output_tokens bigint,
+    cost_usd double precision,
+    unknown integer NOT NULL DEFAULT 0,
+    reserved_usd double precision NOT NULL DEFAULT 0,
+    UNIQUE (tenant, request_id)
+"""
+# Behind them stand the other tables of a fleet, in the same words.
+FLEET_TABLES = (
+    "CREATE INDEX openagentic_runs_queued ON openagentic_runs (rank DESC, id) WHERE state = 'queued'",
+    "CREATE UNIQUE INDEX openagentic_runs_running ON openagentic_runs (session) WHERE state = 'running'",
+    "CREATE INDEX openagentic_runs_waiting ON openagentic_runs (id) WHERE state = 'waiting'",
+    """CREATE INDEX openagentic_runs_open ON openagentic_runs (session, id)
+        WHERE state IN ('queued', 'running', 'waiting')""",
+)
