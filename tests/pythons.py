@@ -109,7 +109,8 @@ def _zygote(pid: int) -> socket.socket:
     env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     with other:
         other.set_inheritable(True)
-        os.posix_spawn(sys.executable, [sys.executable, "-c", _SERVE, ROOT, str(other.fileno())], env)
+        command = [sys.executable, "-c", _SERVE, ROOT, str(other.fileno())]
+        os.waitpid(os.posix_spawn(sys.executable, command, env), 0)
     atexit.register(own.close)
     return own
 
@@ -125,6 +126,8 @@ def _ask(zygote: socket.socket, asked: Mapping[str, Any], fds: list[int] | None 
 
 _SERVE = """
 import fcntl, gc, json, os, runpy, socket, sys, termios
+if os.fork():
+    os._exit(0)  # no child of the test's process: some tests look for those that were left behind
 root, number = sys.argv[1:]
 sys.path[0] = root
 import asyncio, unittest

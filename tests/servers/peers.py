@@ -158,7 +158,6 @@ def aimock(fixtures: Path, *flags: str) -> Peer:
 def llmock() -> Peer:
     """LLMock, to be driven over `/_llmock/`."""
     command = [str(LLMOCK), "serve", "--host", "127.0.0.1", "--port", "{port}", "--log-level", "critical"]
-    command += ["--stream-chunk-delay-ms", "4"]  # as a model answers; it judges by whether we left before its end
     return Peer(command, "/health", start_s=40.0)
 
 
