@@ -256,7 +256,7 @@ def _read_toml(path: Path) -> Agents:
     agents = data.pop("agents", None)
     if data or not isinstance(agents, dict) or not all(isinstance(given, dict) for given in agents.values()):
         raise OptionsError(f"agents {str(path)!r} must hold tables [agents.NAME] and nothing else")
-    return Agents({name: _agent_of(name, given, path.parent) for name, given in agents.items()})
+    return Agents({name: read_agent(name, given, path.parent) for name, given in agents.items()})
 
 
 _PLAIN = (
@@ -269,8 +269,8 @@ _TOML_KEYS = (
 )
 
 
-def _agent_of(name: str, given: Mapping[str, Any], folder: Path) -> NamedAgent:
-    """One table; `project` and `script` are relative to the folder of the file."""
+def read_agent(name: str, given: Mapping[str, Any], folder: Path) -> NamedAgent:
+    """The agent of one table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`."""
     unknown = sorted(set(given) - set(_TOML_KEYS))
     if unknown:
         raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(_TOML_KEYS)}")

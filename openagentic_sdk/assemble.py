@@ -274,6 +274,7 @@ class _Assembly:
             base="\n\n".join(part for part in (base, about_answer) if part),
             may_read=self._gate.read_filter(project.cwd, project.workspace_roots),
             notices=self.notices,
+            skills=options.skills,
         )
         return Agent(
             provider=provider,

@@ -4,6 +4,7 @@
     |- OptionsError (ValueError)             a setting that cannot be used
     |  |- ApiKeyError                        there is no API key where one was to be found
     |  |- FleetStoreError                    a store that is no database has no place for a fleet
+    |  |- SuiteError                         an eval's suite cannot be used: which field, and on which line
     |- AgentNotFoundError (LookupError)      no agent of this name may be started here
     |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
     |- EventError
@@ -87,6 +88,18 @@ class FleetStoreError(OptionsError):
             "(sqlite:///path)"
         )
         self.store = store
+
+
+class SuiteError(OptionsError):
+    """A suite of evals that cannot be used: `field` is what is wrong, `source` and `line` where that stands."""
+
+    def __init__(self, message: str, *, field: str = "", source: str = "", line: int | None = None) -> None:
+        where = f"{source}:{line}" if source and line else source
+        super().__init__(": ".join(part for part in (where, field, message) if part))
+        self.message = message
+        self.field = field
+        self.source = source
+        self.line = line
 
 
 class EventLoopError(OpenAgentSdkError, RuntimeError):

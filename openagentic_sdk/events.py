@@ -800,6 +800,65 @@ class RecordPurged(Event):
     by: str = ""
 
 
+# --- evals -----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class EvalStarted(Event):
+    """An eval begins, in a session of its own that holds nothing else; see `openagentic_sdk.evals`.
+
+    `plan` names the cases, `{"id", "mode", "session_id"?, "at_seq"?}`: each runs under each of `variants`, `repeats` times.
+    `suite_sha256` is the digest of all that the suite says, `source` is where it stands.
+    """
+
+    type: ClassVar[str] = "eval.started"
+    suite: str
+    suite_sha256: str
+    plan: Sequence[Mapping[str, Any]]
+    variants: Sequence[str]
+    repeats: int = 1
+    max_cost_usd: float | None = None
+    source: str | None = None
+
+
+@frozen
+class EvalCase(Event):
+    """A case ran once under a variant, and was scored: `repeat` counts from 1.
+
+    `session_id` is the session that was scored, and `run_seq` the `system.init` of the run in it. `scores` are
+    `{"name", "type", "passed", "value", "words", "error_type"?, "session_id"?, "cost_usd"?}`: the value is 0 to 1, the
+    session a judge's. `cost_usd` is what this eval paid for the run, None when unknown; what was replayed cost nothing.
+    """
+
+    type: ClassVar[str] = "eval.case"
+    case: str
+    variant: str
+    repeat: int
+    mode: str
+    passed: bool
+    scores: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    session_id: str | None = None
+    run_seq: int | None = None
+    stop_reason: str | None = None
+    final_text: str = ""
+    steps: int = 0
+    usage: Mapping[str, Any] | None = None
+    cost_usd: float | None = None
+    duration_s: float | None = None
+
+
+@frozen
+class EvalFinished(Event):
+    """An eval stopped: `reason` is `end`, `budget` or `interrupted`. `left` counts the runs that are still to be made."""
+
+    type: ClassVar[str] = "eval.finished"
+    reason: str
+    passed: int
+    failed: int
+    left: int = 0
+    cost_usd: float | None = None
+
+
 class UnknownEvent(Event):
     """An event of a type that this version does not know, kept word for word. `data` is the whole JSON object."""
 
@@ -834,6 +893,9 @@ EVENT_CLASSES: Mapping[str, type[Event]] = {
         AssistantReasoning,
         CommandExpanded,
         ContextCleared,
+        EvalCase,
+        EvalFinished,
+        EvalStarted,
         FileKept,
         FilesRestored,
         FilesRestoring,

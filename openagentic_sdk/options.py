@@ -93,6 +93,7 @@ class OpenAgenticOptions:
         model_names         which model a word of files (haiku, sonnet, opus) stands for; others leave the model as it is
         additional_dirs     more folders that belong to the workspace
         system_prompt       replaces the built-in base of the system prompt
+        skills              skills that are active from the start of a session, by name
 
     What it may do
         tools               the tools, as a registry or a sequence (default: all built-in tools)
@@ -160,6 +161,7 @@ class OpenAgenticOptions:
     model_names: Mapping[str, str] = field(default_factory=dict)
     additional_dirs: Sequence[str | os.PathLike[str]] = ()
     system_prompt: str | None = None
+    skills: Sequence[str] = ()
     skill_paths: Sequence[str | os.PathLike[str]] = ()
     home: str | os.PathLike[str] | None = None
 
@@ -319,6 +321,7 @@ _CHECKS: Mapping[str, Check] = {
     "run_text_commands": _BOOL,
     "additional_dirs": _PATHS,
     "system_prompt": _or_none(_TEXT),
+    "skills": _TEXTS,
     "skill_paths": _PATHS,
     "home": _or_none(_PATH),
     "tools": _or_none(

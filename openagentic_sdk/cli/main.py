@@ -22,6 +22,7 @@ COMMANDS = {
     "acp": "serve an editor (Zed, JetBrains, Neovim, Emacs ...) that starts this command",
     "replay": "play a session again from its log and compare every request",
     "whatif": "go on with a copy of a session under other conditions",
+    "eval": "run a suite of recorded sessions and prompts, and compare what came of it",
     "view": "show a session as a page in the browser",
     "serve": "serve named agents and their sessions over HTTP",
     "fleet": "queue runs for many hosts, work on them, answer and end them",

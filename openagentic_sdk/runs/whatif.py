@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..assemble import build_agent
+from ..assemble import build_agent, run_request
 from ..errors import OptionsError, ToolError
 from ..events import Event, McpServerChanged, ModelContext, ToolResult, ToolUse
 from ..frozen import frozen
@@ -21,6 +21,7 @@ from ..runtime.agent import Agent, Run, RunStopped, ToolServers
 from ..runtime.compact import compact_when_full
 from ..runtime.prompt import Prompt
 from ..runtime.recorder import may_block, off_loop
+from ..runtime.task import RunTask
 from ..sessions.request import json_sha256
 from ..testing.replay import recorded_outcome
 from ..tools.base import Tool, ToolContext
@@ -46,19 +47,34 @@ async def what_if(
     `on_new` says what a call does that the source never made: `stop` ends the run before the next model call, `ask` puts it
     to `options.permission_gate`'s person, `live` runs it under the gate. Raises what `query_forked` raises.
     """
-    if on_new not in ("stop", "ask", "live"):
-        raise OptionsError(f"on_new {on_new!r} is unknown: use stop, ask or live")
-    agent = build_agent(options)
-    events = await off_loop(may_block(agent.store), agent.store.read_events, source_id)
-    known = KnownCalls(events, after_seq=at_seq)
-    answered = _answered(agent, known, on_new, _recorded_tools(events))
-    task = await start_forked(answered, options, source_id, prompt, at_seq)
+    task = await start_what_if(build_agent(options), options, source_id, at_seq, prompt, on_new)
     try:
         while (event := await task.next_event()) is not None:
             yield event
         await task.result()
     finally:
         await task.close()
+
+
+async def start_what_if(
+    agent: Agent, options: OpenAgenticOptions, source_id: str, at_seq: int, prompt: Prompt, on_new: OnNew
+) -> RunTask:
+    """The run of a what-if by an agent that is built already. Whoever starts it closes it.
+
+    With `options.resume`, that fork of the source goes on; what it was answered before is not given again.
+    """
+    if on_new not in ("stop", "ask", "live"):
+        raise OptionsError(f"on_new {on_new!r} is unknown: use stop, ask or live")
+    store = agent.store
+    events = await off_loop(may_block(store), store.read_events, source_id)
+    known = KnownCalls(events, after_seq=at_seq)
+    answered = _answered(agent, known, on_new, _recorded_tools(events))
+    if options.resume is None:
+        return await start_forked(answered, options, source_id, prompt, at_seq)
+    for event in await off_loop(may_block(store), store.read_events, options.resume):
+        if isinstance(event, ToolUse) and (event.seq or 0) > at_seq:
+            known.take(event.name, event.input)
+    return await RunTask.start(answered, run_request(options, answered), prompt)
 
 
 class KnownCalls:
@@ -209,7 +225,7 @@ def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence
     async def before_step(run: Run) -> None:
         if known.new_call is not None:
             raise RunStopped("interrupted", f"{known.new_call} is a call that the recorded session never made")
-        await compact_when_full(run)
+        await (agent.before_step or compact_when_full)(run)
 
     matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)
     return replace(

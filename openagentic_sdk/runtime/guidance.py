@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import SkillNotFoundError
-from ..events import Event, SystemNotice
+from ..events import Event, SkillActivated, SystemNotice
 from ..frozen import frozen
 from ..patterns import regex
 from ..project.commands import expand_prompt, expanded_event
@@ -81,7 +81,8 @@ class ProjectGuidance(Guidance):
     """What a project says to a run.
 
     `base` is the start of the system prompt, `may_read` says which files a command may attach. `notices` are what is to be
-    said when a run starts besides what reading the project has found; `brings` are skills that are active from the start.
+    said when a run starts besides what reading the project has found; `brings` are skills that are active from the start of
+    a subagent, `skills` from the start of a session.
     """
 
     def __init__(
@@ -92,12 +93,14 @@ class ProjectGuidance(Guidance):
         may_read: Callable[[str], bool] | None = None,
         notices: Callable[[], Sequence[SystemNotice]] = lambda: (),
         brings: Sequence[str] | None = None,
+        skills: Sequence[str] = (),
     ) -> None:
         self._project = project
         self._base = DEFAULT_BASE if base is None else base
         self._may_read = may_read
         self._notices = notices
         self._brings = brings
+        self._skills = skills
         self._listed = project.skills().skills
         self._for_some_files = [skill for skill in self._listed if skill.paths and skill.model_invocable]
         self._prompts: dict[tuple[tuple[str, str], ...], SystemPrompt] = {}
@@ -168,7 +171,9 @@ class ProjectGuidance(Guidance):
         for path in view.observed_files:  # what was offered in an earlier run can still be asked for
             self._below(path)
         notices = [*self._notices(), *self._findings()]
+        known = {event.name for event in view.skill_events if isinstance(event, SkillActivated)}
         return [
+            *self._brought([name for name in self._skills if name not in known], view, session_id),
             *(notice for notice in notices if (notice.code, notice.message) not in said),
             *project.library.find_drift(view.skill_events, project_dir=project.root, session_id=session_id),
         ]
@@ -221,7 +226,7 @@ class ProjectGuidance(Guidance):
         ]
 
     def _brought(self, names: Sequence[str], view: SessionView, session_id: str) -> list[Event]:
-        """Activates the skills that a subagent's definition names, but for those that only people start."""
+        """Activates the skills that options or a subagent's definition name, but for those that only people start."""
         events: list[Event] = []
         index = self._project.library.index(self._project.root, self._project.cwd).read() if names else IndexResult(())
         for name in names:
@@ -231,7 +236,7 @@ class ProjectGuidance(Guidance):
                 events.append(SystemNotice("skill.missing", text))
                 continue
             if not skill.model_invocable:
-                text = f"skill {skill.name}: only people start it, so no subagent brings it with it"
+                text = f"skill {skill.name}: only people start it, so no agent brings it with it"
                 events.append(SystemNotice("skill.user_only", text))
                 continue
             activation = self._project.library.activate(

@@ -25,11 +25,36 @@ _TYPES: Mapping[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
 }
 MAX_DEPTH = 64
+# What `validate` checks, and what only tells.
+_CHECKED = frozenset(
+    {
+        *("type", "enum", "const", "required", "properties", "additionalProperties", "items", "minItems", "maxItems"),
+        *("minLength", "maxLength", "minimum", "maximum", "pattern", "anyOf", "oneOf", "allOf", "$ref", "$defs"),
+        *("definitions", "$schema", "$id", "$comment", "title", "description", "default", "examples"),
+    }
+)
 
 
 def validate(value: Any, schema: Mapping[str, Any], what: str = "the arguments") -> None:
     """Raise `ToolInputError` with the path of the first value that does not fit; `what` names the whole."""
     _Check(schema, what).value(value, schema, "", 0)
+
+
+def unknown_keyword(schema: Any) -> str | None:
+    """The first keyword that `validate` does not check and that is more than a note; None when there is none."""
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, Mapping):
+            continue
+        for key, value in part.items():
+            if key not in _CHECKED:
+                return str(key)
+            if key in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+                waiting += value.values()
+            elif key in ("items", "additionalProperties", "anyOf", "oneOf", "allOf"):
+                waiting += value if isinstance(value, list | tuple) else [value]
+    return None
 
 
 class _Check:

@@ -41,15 +41,19 @@ def build_page(events: Iterable[Event], *, title: str, live_address: str | None 
 
 def build_list(rows: Iterable[SessionSummary], *, address: str) -> str:
     """The page of a list of sessions; each row links to `address` and its id. It needs no script."""
-    style = _asset("page.css")
     lines = []
     for row in rows:
         link = f'<a href="{html.escape(address + quote(row.id, safe=""))}">{html.escape(row.label)}</a>'
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated))
         cells = (link, row.state, str(row.turns), html.escape(row.model or ""), when, html.escape(row.error or ""))
         lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    parts = {"POLICY": _policy(style, "form-action 'self'"), "STYLE": style, "ROWS": "\n".join(lines)}
-    return _fill("list.html", parts)
+    return fill_page("list.html", {"ROWS": "\n".join(lines)}, "form-action 'self'")
+
+
+def fill_page(name: str, parts: Mapping[str, str], forms: str) -> str:
+    """A page without a script: its template with these parts, which are markup, and the house's style."""
+    style = _asset("page.css")
+    return _fill(name, {"POLICY": _policy(style, forms), "STYLE": style, **parts})
 
 
 def _policy(style: str, forms: str) -> str:

@@ -37,7 +37,7 @@ LAYERS = (
     ("cli",),
     ("server", "acp"),
     ("viewer",),
-    ("fleet",),
+    ("evals", "fleet"),
     ("client", "runs"),
     ("api",),
     ("assemble",),

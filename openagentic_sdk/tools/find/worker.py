@@ -29,7 +29,7 @@ def batch_bytes(path: str) -> int:
     return (len(path) if path.isascii() else 6 * len(path)) + 40
 
 
-def _interpreter() -> str:
+def find_interpreter() -> str:
     """The Python to run the worker with. In a program that embeds Python, `sys.executable` is that program."""
     for path in (sys.executable, os.path.join(sys.exec_prefix, "bin", "python3")):
         if path and os.path.basename(path).startswith(("python", "pypy")) and os.access(path, os.X_OK):
@@ -99,7 +99,7 @@ class GrepWorker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
-            [_interpreter(), "-I", "-S", "-c", _PROGRAM, _ROOT],
+            [find_interpreter(), "-I", "-S", "-c", _PROGRAM, _ROOT],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

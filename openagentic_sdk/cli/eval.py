@@ -1,0 +1,225 @@
+"""`openagentic-sdk eval SUITE`, `eval show ID` and `eval compare A B`: run a suite, read an eval, and say what changed."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..disk import write_for_one
+from ..errors import OptionsError
+from ..evals.compare import Comparison, Difference, compare_reports
+from ..evals.plan import EVAL_KEY, Job
+from ..evals.report import EvalReport, Row, to_junit
+from ..evals.run import run_suite
+from ..evals.suite import load_suite
+from ..events import EvalFinished, EvalStarted
+from ..sessions.base import SessionStore
+from ..text import on_one_line
+from ..viewer.evals import build_eval_page
+from .exits import FAILED, INTERRUPTED, OK
+from .screen.terminal import Screen
+from .stored.stores import NEWEST, add_store_flag, find_session, open_session_store
+
+_MAX_CHANGED = 50
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "eval",
+        description="Run a suite and keep the results as a session; `eval show ID` shows one again, `eval compare A B` "
+        "says what got better and worse between two evals, or variants (ID:VARIANT). Exit code 1 when something failed or "
+        "got worse.",
+    )
+    parser.add_argument("suite", metavar="SUITE", help="suite.toml, suite.py, module:name; or show, or compare")
+    parser.add_argument("ids", nargs="*", metavar="ID", help="for show and compare: an eval's id, or the start of it")
+    run = parser.add_argument_group("what runs")
+    run.add_argument("--case", metavar="NAME", action="append", default=[], help="only this case (repeatable)")
+    run.add_argument("--variant", metavar="NAME", action="append", default=[], help="only this variant (repeatable)")
+    run.add_argument("--repeats", metavar="N", type=int, help="how often each case runs under each variant")
+    run.add_argument("--parallel", metavar="N", type=int, help="how many runs are under way at a time")
+    run.add_argument("--max-cost", metavar="USD", type=float, help="what all runs and judges may cost together")
+    run.add_argument(
+        "--resume",
+        metavar="ID",
+        nargs="?",
+        const=NEWEST,
+        help="go on with an eval of this suite that was ended (default: the newest one)",
+    )
+    out = parser.add_argument_group("what it gives")
+    out.add_argument("--json", action="store_true", help="print one JSON object")
+    out.add_argument("--junit", metavar="FILE", help="write JUnit's XML too")
+    out.add_argument("--page", metavar="FILE", help="write a page for a browser too")
+    add_store_flag(out)
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_session_store(args.store)
+    wanted = {"show": 1, "compare": 2}.get(args.suite, 0)
+    if len(args.ids) != wanted:
+        raise OptionsError(
+            f"`eval {args.suite}` takes {wanted} ids, not {len(args.ids)}: `eval --help` shows the forms"
+        )
+    if args.suite == "compare":
+        return _compare(store, args)
+    if args.suite == "show":
+        return _give(_read(store, find_session(store, args.ids[0])), args)
+    return _run(store, args)
+
+
+def _run(store: SessionStore, args: argparse.Namespace) -> int:
+    for name, value in (("--parallel", args.parallel), ("--repeats", args.repeats)):
+        if value is not None and value < 1:
+            raise OptionsError(f"{name} must be at least 1, not {value}")
+    if args.max_cost is not None and not 0 <= args.max_cost < float("inf"):
+        raise OptionsError(f"--max-cost must be a number of dollars from 0 on, not {args.max_cost}")
+    suite = load_suite(args.suite)
+    progress = _Progress()
+    resume = None if args.resume is None else _unfinished(store, args.resume, suite.name)
+    try:
+        report = asyncio.run(
+            run_suite(
+                suite,
+                store=store,
+                resume=resume,
+                cases=args.case,
+                variants=args.variant,
+                repeats=args.repeats,
+                parallel=args.parallel,
+                max_cost_usd=args.max_cost,
+                on_progress=progress.show,
+            )
+        )
+    except KeyboardInterrupt:
+        progress.end()
+        if progress.session_id is not None:
+            report = _read(store, progress.session_id)
+            how = f"openagentic-sdk eval {args.suite} --resume {report.session_id}"
+            print(f"\nstopped; {len(report.runs)} runs are kept. To go on: {how}", file=sys.stderr)
+        return INTERRUPTED
+    progress.end()
+    return _give(report, args)
+
+
+def _unfinished(store: SessionStore, named: str, suite: str) -> str:
+    """The id of the eval to go on with."""
+    if named != NEWEST:
+        return find_session(store, named)
+    for row in store.list_session_summaries():
+        if store.read_metadata(row.id)["metadata"].get(EVAL_KEY) == suite:
+            events = store.read_events(row.id)
+            ends = [event for event in events if isinstance(event, EvalFinished)]
+            if any(isinstance(e, EvalStarted) for e in events) and (not ends or ends[-1].left):
+                return row.id
+    raise OptionsError(f"there is no eval of {suite!r} in this store that was ended before its end")
+
+
+def _read(store: SessionStore, session_id: str) -> EvalReport:
+    return EvalReport.of(session_id, store.iter_events(session_id))
+
+
+class _Progress:
+    """One row on a terminal, below whatever else is written; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._screen = Screen(sys.stderr)
+        self.session_id: str | None = None
+
+    def show(self, report: EvalReport, running: Sequence[Job]) -> None:
+        self.session_id = report.session_id
+        names = ", ".join(f"{job.planned.id} ({job.variant})" for job in running)
+        failed = len(report.runs) - report.passed
+        self._screen.show_below([f"{len(report.runs)} done, {failed} failed; running: {on_one_line(names, 500)}"])
+
+    def end(self) -> None:
+        self._screen.show_below([])
+
+
+def _give(report: EvalReport, args: argparse.Namespace) -> int:
+    """Print and write the report in all forms that are asked for."""
+    if args.junit:
+        write_for_one(Path(args.junit), to_junit(report))
+    if args.page:
+        write_for_one(Path(args.page), build_eval_page(report))
+    screen = Screen(sys.stdout)
+    for line in [json.dumps(report.to_dict())] if args.json else _table(report, screen):
+        screen.line(line)
+    return OK if report.ok else FAILED
+
+
+def _table(report: EvalReport, screen: Screen) -> list[str]:
+    rows = report.rows()
+    several = len(report.started.variants) > 1
+    width = min(max([len(row.case) for row in rows], default=4), 50)
+    other = min(max([len(row.variant) for row in rows], default=0), 20) if several else 0
+    lines = []
+    for row in rows:
+        verdict = "pass" if row.passed == len(row.runs) else "FAIL"
+        shown = screen.styled(verdict, "green" if verdict == "pass" else "red")
+        variant = f"  {on_one_line(row.variant, 20):{other}}" if several else ""
+        lines.append(f"{shown}  {on_one_line(row.case, 50):{width}}{variant}  {_figures(row)}")
+        lines += [f"      {problem}" for problem in row.problems()]
+        failed = next((run for run in row.runs if not run.passed and run.session_id), None)
+        if failed is not None:
+            lines.append(f"      openagentic-sdk view {on_one_line(failed.session_id or '')}")
+    finished = report.finished
+    left = f", {finished.left} did not run ({finished.reason})" if finished is not None and finished.left else ""
+    cost = "an unknown cost" if report.cost_usd is None else f"{report.cost_usd:.4f} USD"
+    lines.append(f"{report.passed} of {len(report.runs)} runs passed{left}; {cost}; eval {report.session_id}")
+    if left:
+        lines.append(f"to go on: openagentic-sdk eval {report.started.source or 'SUITE'} --resume {report.session_id}")
+    return lines
+
+
+def _figures(row: Row) -> str:
+    spread = "" if row.spread is None else f" ± {row.spread:.2f}"
+    passed = f"{row.passed}/{len(row.runs)}  " if len(row.runs) > 1 else ""
+    cost = "?" if row.cost_usd is None else f"{row.cost_usd:.4f}"
+    return f"{passed}value {row.value:.2f}{spread}  {row.steps:g} steps  {cost} USD"
+
+
+# --- compare ---------------------------------------------------------------------------------------------------------
+
+
+def _compare(store: SessionStore, args: argparse.Namespace) -> int:
+    (a, variant_a), (b, variant_b) = (_named(store, text) for text in args.ids)
+    found = compare_reports(_read(store, a), _read(store, b), variant_a=variant_a, variant_b=variant_b)
+    screen = Screen(sys.stdout)
+    for line in [json.dumps(found.to_dict())] if args.json else _comparison_lines(found):
+        screen.line(line)
+    return FAILED if found.worse else OK
+
+
+def _named(store: SessionStore, text: str) -> tuple[str, str | None]:
+    """An eval, and the variant behind a colon."""
+    name, colon, variant = text.rpartition(":")
+    if colon and not store.session_exists(text):
+        return find_session(store, name), variant
+    return find_session(store, text), None
+
+
+def _comparison_lines(found: Comparison) -> list[str]:
+    lines = [f"{found.cases} cases ran in both: {len(found.better)} better, {len(found.worse)} worse"]
+    for word, names in (("worse", found.worse), ("better", found.better)):
+        lines += [f"  {word}: {on_one_line(name, 200)}" for name in names[:_MAX_CHANGED]]
+        lines += [f"  and {len(names) - _MAX_CHANGED} more"] if len(names) > _MAX_CHANGED else []
+    for side, names in (("A", found.only_a), ("B", found.only_b)):
+        if names:
+            lines.append(f"  only in {side}: {on_one_line(', '.join(names), 300)}")
+    lines += [_difference_line(difference) for difference in found.differences]
+    if found.p_value is None:
+        lines.append("no case changed")
+    else:
+        lines.append(f"McNemar's exact test of better against worse: p = {found.p_value:.3g}")
+    return lines
+
+
+def _difference_line(found: Difference) -> str:
+    figures = f"{on_one_line(found.of, 60)}: {found.a:.4g} -> {found.b:.4g}, {found.mean:+.4g}"
+    if found.low is None or found.high is None:
+        return f"{figures}; no interval ({found.method.removeprefix('none: ')})"
+    sure = "" if found.is_sure else "; that may be chance"
+    return f"{figures}, 95 % from {found.low:+.4g} to {found.high:+.4g} ({found.method}){sure}"

@@ -1,0 +1,236 @@
+"""Run what a suite brings along, patterns and functions, in processes of their own that are killed when time is up.
+
+A pattern may backtrack for ever inside of one call that Python cannot interrupt, and a function may do anything at all, end
+its process too. A process takes one question at a time, as a line of JSON, and answers with a line; it starts when the first
+question comes, and again after one that it did not survive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..errors import ToolInputError
+from ..serialization import event_from_dict
+from ..threads import error_words, run_in_thread, start_thread
+from ..tools.find.worker import find_interpreter
+from ..tools.schema import validate
+
+MAX_ANSWER_BYTES = 1 << 20
+MAX_WORDS_CHARS = 2_000
+_ROOT = str(Path(__file__).resolve().parents[2])
+_PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.evals.apart import serve; serve()"
+# A process whose parent was killed ends by itself, so long after the time that a question has.
+_ORPHAN_S = 5.0
+
+Answer = dict[str, Any]
+
+
+class Apart:
+    """The processes of one eval. Close it: they do not end by themselves."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._is_closed = False
+
+    async def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
+        """`{"value": ...}`, or `{"error_type", "error"}` for what raised, took too long or ended its process."""
+        worker = self._idle.pop() if self._idle else _Worker()
+        self._busy.add(worker)
+        try:
+            answer: Answer = await run_in_thread(partial(worker.ask, question, timeout_s), name="openagentic-eval")
+        except asyncio.CancelledError:
+            worker.close()
+            raise
+        finally:
+            self._busy.discard(worker)
+            if self._is_closed:
+                worker.close()
+            else:
+                self._idle.append(worker)
+        return answer
+
+    async def call(self, function: Callable[..., Any], argument: Any, timeout_s: float) -> Answer:
+        """What a function gives for events as JSON objects: in a process when it can be found again by its name there, else
+        in a thread, which is left behind when it takes too long.
+        """
+        place = place_of(function)
+        if place is not None:
+            return await self.ask({"kind": "function", "place": place, "events": argument, "path": sys.path}, timeout_s)
+        done = start_thread(partial(_called, function, argument), "openagentic-eval")
+        await asyncio.wait({done}, timeout=timeout_s)
+        return done.result() if done.done() else _too_long(timeout_s)
+
+    def close(self) -> None:
+        """End all processes, whatever they are doing."""
+        self._is_closed = True
+        for worker in (*self._idle, *self._busy):
+            worker.close()
+
+
+class _Worker:
+    """One process; used by one thread at a time, closed by any."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
+        process = self._process = self._process or _start()
+        assert process.stdin is not None and process.stdout is not None
+        is_late = threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            process.kill()
+
+        timer = threading.Timer(timeout_s, end)
+        timer.daemon = True
+        timer.start()
+        line = b""
+        with contextlib.suppress(OSError, ValueError):  # it died, or was closed
+            process.stdin.write(json.dumps({**question, "timeout_s": timeout_s}).encode("ascii") + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline(MAX_ANSWER_BYTES)
+        timer.cancel()
+        with contextlib.suppress(ValueError):
+            if line.endswith(b"\n") and isinstance(answer := json.loads(line), dict):
+                return answer
+        code = self.close()
+        if is_late.is_set():
+            return _too_long(timeout_s)
+        return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} and gave no answer"}
+
+    def close(self) -> int | None:
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        process.kill() if process.poll() is None else None
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):  # what was not written yet is not wanted any more
+                pipe.close() if pipe is not None else None
+        return process.returncode
+
+
+def _start() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [find_interpreter(), "-c", _PROGRAM, _ROOT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def _too_long(timeout_s: float) -> Answer:
+    return {"error_type": "TimeoutError", "error": f"it took longer than {timeout_s:g} s and was ended"}
+
+
+# --- what functions are called ---------------------------------------------------------------------------------------
+
+
+def place_of(function: Callable[..., Any]) -> dict[str, str] | None:
+    """Where another process finds the function: its module, that one's file and its name; None when it cannot be found."""
+    name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
+    if module is None or module.__name__ == "__main__":
+        return None
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return (
+        {"module": module.__name__, "file": getattr(module, "__file__", "") or "", "name": name}
+        if (found is function)
+        else None
+    )
+
+
+def load_file(path: Path, name: str) -> ModuleType:
+    """The module that a file holds, under a name of its own. Raises whatever its code raises."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a file that ends in .py is Python's"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+# --- in the process --------------------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    """Answer questions until there are no more. What functions print is nobody's."""
+    answers = os.fdopen(os.dup(1), "wb")
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    for line in sys.stdin.buffer:
+        question = json.loads(line)
+        signal.setitimer(signal.ITIMER_REAL, question["timeout_s"] + _ORPHAN_S)
+        answers.write(json.dumps(_answer(question)).encode("ascii") + b"\n")
+        answers.flush()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _answer(question: Mapping[str, Any]) -> Answer:
+    try:
+        if question["kind"] == "patterns":
+            found = [re.search(pattern, text) is not None for pattern, text in question["pairs"]]
+            return {"value": found}
+        if question["kind"] == "schema":
+            validate(question["value"], question["schema"], "the answer")
+            return {"value": True}
+    except ToolInputError as error:
+        return {"value": False, "words": str(error)[:MAX_WORDS_CHARS]}
+    except Exception as error:  # noqa: BLE001 - a schema may be anything, and what is wrong with it is the answer
+        return _raised(error)
+    try:
+        sys.path[:] = question["path"]
+        function = _find(question["place"])
+    except BaseException as error:  # noqa: BLE001 - somebody's module, which may even want to end the process
+        return _raised(error)
+    return _called(function, question["events"])
+
+
+def _find(place: Mapping[str, str]) -> Callable[..., Any]:
+    known = sys.modules.get(place["module"])
+    if known is None and not importlib.util.find_spec(place["module"]):
+        known = load_file(Path(place["file"]), place["module"])
+    found: Any = known or importlib.import_module(place["module"])
+    for part in place["name"].split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]
+
+
+def _called(function: Callable[..., Any], events: list[Any]) -> Answer:
+    """What a function says of events, in a form that JSON has."""
+    try:
+        said = function([event_from_dict(event, strict=False) for event in events])
+        if inspect.iscoroutine(said):
+            said = asyncio.run(said)
+        return {"value": json.loads(json.dumps(said))}
+    except BaseException as error:  # noqa: BLE001 - `sys.exit()` in a scorer is a scorer that failed, and no more
+        return _raised(error)
+
+
+def _raised(error: BaseException) -> Answer:
+    name, words = error_words(error)
+    return {"error_type": name[:80], "error": words[:MAX_WORDS_CHARS]}

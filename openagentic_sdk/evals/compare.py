@@ -1,0 +1,248 @@
+"""Two evals side by side: which cases got better and worse, and how far the means are apart, with an interval that holds.
+
+Cases are paired by name. Of repeats the mean counts, once for each case: they say how a case wavers, not how cases differ.
+
+    what is compared                        the 95 % interval of the mean difference
+    cases that passed or did not            Newcombe's score interval for paired proportions (method 10; Statistics in
+                                            Medicine 17, 1998, 2635-2650), which holds for few cases and for no change
+    other values, 6 to 16 cases             exact: the means of all subsets (Hartigan's typical values; Journal of the
+                                            American Statistical Association 64, 1969, 1303-1317)
+    other values, more cases                paired bootstrap of the mean over cases, percentiles of 10,000 samples from a
+                                            fixed seed (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, 13)
+    other values, fewer than 6 cases        none: no such interval can be had from so few
+
+Whether more cases got better than worse than chance explains is McNemar's exact test (two-sided binomial on changed cases).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from math import comb, sqrt
+from typing import Any
+
+from ..errors import OptionsError
+from ..frozen import frozen
+from .report import EvalReport, Row, mean
+
+LEAST_CASES = 6
+MOST_EXACT = 16
+SAMPLES = 10_000
+SEED = 1
+_Z = 1.959963984540054  # of the normal distribution, for 95 %
+
+
+@frozen(kw_only=True)
+class Difference:
+    """B's mean less A's over `cases` pairs; `low` and `high` bound it with 95 % where `method` gives an interval."""
+
+    of: str
+    cases: int
+    a: float
+    b: float
+    low: float | None
+    high: float | None
+    method: str
+
+    @property
+    def mean(self) -> float:
+        return self.b - self.a
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves out that nothing changed."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "mean": self.mean, "is_sure": self.is_sure}
+
+
+@frozen(kw_only=True)
+class Comparison:
+    """What became of each case, and the differences of the means.
+
+    `better` and `worse` are cases whose share of passed repeats rose and fell; `only_a` and `only_b` have no partner.
+    `p_value` is McNemar's, None when no case changed.
+    """
+
+    better: Sequence[str]
+    worse: Sequence[str]
+    same: Sequence[str]
+    only_a: Sequence[str]
+    only_b: Sequence[str]
+    differences: Sequence[Difference]
+    p_value: float | None
+
+    @property
+    def cases(self) -> int:
+        return len(self.better) + len(self.worse) + len(self.same)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as JSON values."""
+        differences = [difference.to_dict() for difference in self.differences]
+        return {**vars(self), "differences": differences, "cases": self.cases}
+
+
+def compare_reports(
+    a: EvalReport, b: EvalReport, *, variant_a: str | None = None, variant_b: str | None = None
+) -> Comparison:
+    """Compare two evals, or two variants: of each eval one variant, or when none is named all that both have.
+
+    Raises `OptionsError` for a variant that did not run, and when no case ran in both.
+    """
+    left, right = _rows(a, variant_a), _rows(b, variant_b)
+    if (variant_a is None) != (variant_b is None) or variant_a is not None:
+        left, right = _under_one(a, left, variant_a), _under_one(b, right, variant_b)
+    both = [key for key in left if key in right]
+    if not both:
+        raise OptionsError(
+            f"no case ran in both {a.session_id} ({_names(left)}) and {b.session_id} ({_names(right)}): nothing to pair"
+        )
+    pairs = [(left[key], right[key]) for key in both]
+    rates = [(one.rate, other.rate) for one, other in pairs]
+    changed = {key: other - one for key, (one, other) in zip(both, rates, strict=True)}
+    better, worse = ([name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
+    return Comparison(
+        better=better,
+        worse=worse,
+        same=[name(key) for key in both if not changed[key]],
+        only_a=[name(key) for key in left if key not in right],
+        only_b=[name(key) for key in right if key not in left],
+        differences=[
+            difference("passed", rates),
+            difference("value", [(one.value, other.value) for one, other in pairs]),
+            *_of_scores(pairs),
+            difference("steps", [(one.steps, other.steps) for one, other in pairs]),
+            *_costs(pairs),
+        ],
+        p_value=exact_p_value(len(better), len(worse)),
+    )
+
+
+def name(key: tuple[str, str]) -> str:
+    """What a pair is called: its case, and the variant where several are compared."""
+    return f"{key[0]} ({key[1]})" if key[1] else key[0]
+
+
+def _rows(report: EvalReport, variant: str | None) -> dict[tuple[str, str], Row]:
+    if variant is not None and variant not in report.started.variants:
+        known = ", ".join(report.started.variants)
+        raise OptionsError(f"eval {report.session_id} has no variant {variant!r:.100}: it has {known}")
+    several = len(report.started.variants) > 1 and variant is None
+    rows = [row for row in report.rows() if variant in (None, row.variant)]
+    return {(row.case, row.variant if several else ""): row for row in rows}
+
+
+def _under_one(report: EvalReport, rows: dict[tuple[str, str], Row], variant: str | None) -> dict[tuple[str, str], Row]:
+    if variant is None and len(report.started.variants) > 1:
+        known = ", ".join(report.started.variants)
+        raise OptionsError(f"eval {report.session_id} has the variants {known}: say which, as {report.session_id}:NAME")
+    return rows
+
+
+def _names(rows: Iterable[tuple[str, str]]) -> str:
+    names = [name(key) for key in rows]
+    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "") or "none"
+
+
+def _of_scores(pairs: Sequence[tuple[Row, Row]]) -> list[Difference]:
+    """One difference for each scorer that both sides have in some case."""
+    values: dict[str, list[tuple[float, float]]] = {}
+    for pair in pairs:
+        one, other = ({s: mean(v) for s, v in _score_values(row).items()} for row in pair)
+        for scorer in one:
+            if scorer in other:
+                values.setdefault(scorer, []).append((one[scorer], other[scorer]))
+    return [difference(f"score {scorer}", found) for scorer, found in values.items()] if len(values) > 1 else []
+
+
+def _score_values(row: Row) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = {}
+    for run in row.runs:
+        for score in run.scores:
+            values.setdefault(str(score.get("name")), []).append(float(score.get("value") or 0.0))
+    return values
+
+
+def _costs(pairs: Sequence[tuple[Row, Row]]) -> list[Difference]:
+    known = [(one.cost_usd, other.cost_usd) for one, other in pairs]
+    costs = [(one, other) for one, other in known if one is not None and other is not None]
+    return [difference("cost_usd", costs)] if len(costs) == len(known) and any(map(any, costs)) else []
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
+
+
+def difference(of: str, pairs: Sequence[tuple[float, float]]) -> Difference:
+    """The difference of the means of pairs (A, B), with the interval that fits these values and so many of them."""
+    deltas = [other - one for one, other in pairs]
+    interval: tuple[float, float] | None
+    if of != "steps" and all(value in (0.0, 1.0) for pair in pairs for value in pair):
+        method, interval = "Newcombe's paired score interval", newcombe(pairs)
+    elif len(pairs) < LEAST_CASES:
+        method, interval = f"none: fewer than {LEAST_CASES} cases", None
+    elif len(set(deltas)) == 1:
+        method, interval = "none: every case changed by the same", None
+    elif len(pairs) <= MOST_EXACT:
+        method, interval = "exact, means of all subsets", typical_values(deltas)
+    else:
+        method, interval = f"paired bootstrap, {SAMPLES} samples, seed {SEED}", bootstrap(deltas)
+    low, high = interval or (None, None)
+    a, b = mean([one for one, _ in pairs]), mean([other for _, other in pairs])
+    return Difference(of=of, cases=len(pairs), a=a, b=b, low=low, high=high, method=method)
+
+
+def newcombe(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Newcombe's method 10 for the difference of two proportions of the same cases; each value is 0 or 1."""
+    n = len(pairs)
+    both = sum(one == other == 1 for one, other in pairs)
+    only_a = sum(one > other for one, other in pairs)
+    only_b = sum(other > one for one, other in pairs)
+    neither = n - both - only_a - only_b
+    p_a, p_b = (both + only_a) / n, (both + only_b) / n
+    (low_a, high_a), (low_b, high_b) = wilson(both + only_a, n), wilson(both + only_b, n)
+    margins = (both + only_a) * (only_b + neither) * (both + only_b) * (only_a + neither)
+    product: float = both * neither - only_a * only_b
+    if product > 0:  # the continuity correction of his formula
+        product = max(product - n / 2, 0)
+    phi = product / sqrt(margins) if margins else 0.0
+    down_b, up_b, down_a, up_a = p_b - low_b, high_b - p_b, p_a - low_a, high_a - p_a
+    below = sqrt(max(down_b**2 - 2 * phi * down_b * up_a + up_a**2, 0))
+    above = sqrt(max(down_a**2 - 2 * phi * down_a * up_b + up_b**2, 0))
+    return max(p_b - p_a - below, -1.0), min(p_b - p_a + above, 1.0)
+
+
+def wilson(passed: int, n: int) -> tuple[float, float]:
+    """Wilson's score interval for a proportion (Journal of the American Statistical Association 22, 1927, 209-212)."""
+    p, z = passed / n, _Z
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return max(middle - half, 0.0), min(middle + half, 1.0)
+
+
+def typical_values(deltas: Sequence[float]) -> tuple[float, float] | None:
+    """The exact interval from the means of all subsets that are not empty; None for too few values."""
+    sums = [(0.0, 0)]
+    for delta in deltas:
+        sums += [(total + delta, count + 1) for total, count in sums]
+    means = sorted(total / count for total, count in sums if count)
+    place = int(0.025 * (len(means) + 1))
+    return None if place < 1 else (means[place - 1], means[-place])
+
+
+def bootstrap(deltas: Sequence[float]) -> tuple[float, float]:
+    """The percentiles of the means of samples with replacement; the same values give the same interval."""
+    chance = random.Random(SEED)
+    n = len(deltas)
+    means = sorted(sum(chance.choices(deltas, k=n)) / n for _ in range(SAMPLES))
+    place = int(0.025 * SAMPLES)
+    return means[place], means[-place - 1]
+
+
+def exact_p_value(better: int, worse: int) -> float | None:
+    """McNemar's exact test, two-sided: how often chance alone would split the changed cases at least as unevenly."""
+    n = better + worse
+    if not n:
+        return None
+    tail: float = sum(comb(n, k) for k in range(min(better, worse) + 1)) / 2**n
+    return min(1.0, 2.0 * tail)

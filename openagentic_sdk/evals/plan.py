@@ -1,0 +1,157 @@
+"""Which runs a suite stands for: its cases, with the sessions that they name looked up once, by the variants, by repeats."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidEventError, SessionError, SessionNotFoundError, SuiteError
+from ..events import EvalCase, Event, UserMessage
+from ..frozen import frozen
+from ..serialization import loads_event
+from ..sessions.base import SessionStore
+from .suite import PLAIN, Case, Mode, Suite
+
+# The key of a session's metadata that says which eval made it: such sessions are no cases of others.
+EVAL_KEY = "eval"
+MAX_LOG_BYTES = 256 * 1024 * 1024
+
+Key = tuple[str, str, int]
+
+
+@frozen(kw_only=True)
+class Planned:
+    """A case that is ready to run: `session_id` is the recorded session's, None for a prompt and a log in a file."""
+
+    id: str
+    case: Case
+    session_id: str | None = None
+
+    @property
+    def mode(self) -> Mode:
+        return self.case.how
+
+    def recorded(self, suite: Suite, store: SessionStore) -> list[Event]:
+        """The events of the recorded session. Raises `SessionError`, and `SuiteError` for a file that cannot be read."""
+        if self.session_id is not None:
+            return store.read_events(self.session_id)
+        assert self.case.log is not None, "a prompt has no recorded session"
+        return read_log(Path(suite.folder, self.case.log))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry of `eval.started`."""
+        told: dict[str, Any] = {"id": self.id, "mode": self.mode, "session_id": self.session_id, "at_seq": self.case.at}
+        return {key: value for key, value in told.items() if value is not None}
+
+
+@frozen(kw_only=True)
+class Job:
+    """One run: a case under a variant, for the `repeat`-th time, from 1 on."""
+
+    planned: Planned
+    variant: str
+    repeat: int
+
+    @property
+    def key(self) -> Key:
+        return self.planned.id, self.variant, self.repeat
+
+    def session_id(self, eval_id: str, part: str = "run") -> str:
+        """The id of the session that this run makes: the same after a crash, so that what it did is not done again."""
+        digest = hashlib.sha256("\0".join((*map(str, self.key), part)).encode()).hexdigest()
+        return f"{eval_id}-{digest[:16]}"
+
+
+def key_of(event: EvalCase) -> Key:
+    """Which run an event of an eval's log is about."""
+    return event.case, event.variant, event.repeat
+
+
+def plan_cases(suite: Suite, store: SessionStore) -> list[Planned]:
+    """The cases of a suite, one for each session that a tag or a search finds. Raises `SuiteError` where none is there."""
+    found: list[Planned] = []
+    for number, case in enumerate(suite.cases):
+        where = f"cases[{number}]"
+        if case.session is not None:
+            if not store.session_exists(case.session):
+                raise SuiteError(
+                    f"no session {case.session!r} in this store", field=f"{where}.session", source=suite.source
+                )
+            found.append(Planned(id=case.id, case=case, session_id=case.session))
+        elif case.tag is not None or case.search is not None:
+            names = _tagged(store, case) if case.tag is not None else _searched(store, case)
+            if not names:
+                field = f"{where}.{'tag' if case.tag is not None else 'search'}"
+                raise SuiteError("finds no session in this store", field=field, source=suite.source)
+            found += [Planned(id=f"{case.id}/{name}", case=case, session_id=name) for name in names]
+        else:
+            if case.log is not None and not Path(suite.folder, case.log).is_file():
+                raise SuiteError(f"there is no file {case.log!r}", field=f"{where}.log", source=suite.source)
+            found.append(Planned(id=case.id, case=case))
+    return found
+
+
+def planned_before(suite: Suite, entries: Sequence[Mapping[str, Any]]) -> list[Planned]:
+    """The cases as an eval began with them: what a tag finds may have changed since."""
+    by_id = {case.id: case for case in suite.cases}
+    return [
+        Planned(id=entry["id"], case=case, session_id=entry.get("session_id"))
+        for entry in entries
+        if (case := by_id.get(entry["id"]) or by_id.get(entry["id"].rpartition("/")[0])) is not None
+    ]
+
+
+def jobs_of(plan: Sequence[Planned], suite: Suite, variants: Sequence[str], repeats: int) -> Iterator[Job]:
+    """The runs in the order in which they start: every case once before any is repeated."""
+    for repeat in range(1, repeats + 1):
+        for planned in plan:
+            for variant in variants:
+                if not planned.case.variants or variant in planned.case.variants:
+                    yield Job(planned=planned, variant=variant, repeat=repeat)
+
+
+def variants_of(suite: Suite) -> list[str]:
+    """The names of the variants; of a suite without any, the one that changes nothing."""
+    return list(suite.variants) or [PLAIN]
+
+
+def _tagged(store: SessionStore, case: Case) -> list[str]:
+    rows = (row.id for row in store.list_session_summaries() if case.tag in row.tags and not row.error)
+    return _own(store, rows, case.limit)
+
+
+def _searched(store: SessionStore, case: Case) -> list[str]:
+    hits = store.search(case.search or "", limit=100 * case.limit)
+    return _own(store, dict.fromkeys(hit.session_id for hit in hits), case.limit)
+
+
+def _own(store: SessionStore, names: Iterator[str] | Mapping[str, None], limit: int) -> list[str]:
+    """The first of them that no eval made; a copy of a session has its tags too."""
+    found: list[str] = []
+    for name in names:
+        if len(found) >= limit:
+            break
+        try:
+            metadata = store.read_metadata(name)["metadata"]
+        except SessionNotFoundError:
+            continue  # deleted since it was listed
+        if EVAL_KEY not in metadata and "parent_tool_use_id" not in metadata:  # a subagent's belongs to its parent's
+            found.append(name)
+    return found
+
+
+def read_log(path: Path) -> list[Event]:
+    """The events of a file of lines, numbered from 1. Raises `SuiteError`."""
+    try:
+        if path.stat().st_size > MAX_LOG_BYTES:
+            raise SuiteError(f"{str(path)!r} is larger than {MAX_LOG_BYTES} bytes")
+        return [loads_event(line, strict=False) for line in path.read_bytes().split(b"\n") if line.strip()]
+    except (OSError, InvalidEventError, SessionError) as error:
+        raise SuiteError(f"{str(path)!r} cannot be read as a log: {error}") from None
+
+
+def prompts_of(events: Sequence[Event]) -> list[UserMessage]:
+    """What a person said in a session, in order."""
+    return [event for event in events if isinstance(event, UserMessage) and event.origin == "user"]

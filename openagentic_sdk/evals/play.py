@@ -1,0 +1,194 @@
+"""Run one case once, by replay, by what-if or live; a run that a crash cut goes on where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..assemble import build_agent, run_request
+from ..errors import OptionsError
+from ..events import Event, ModelResponse, Result, SystemInit, UserMessage
+from ..options import OpenAgenticOptions
+from ..runs.agent_replay import replay_agent
+from ..runs.replay import replay_events
+from ..runs.whatif import start_what_if
+from ..runtime.agent import Agent, Run, RunStopped
+from ..runtime.compact import compact_when_full
+from ..runtime.limits import Budget
+from ..runtime.prompt import Prompt
+from ..runtime.recorder import may_block, off_loop
+from ..runtime.task import RunTask
+from ..sessions.base import SessionStore
+from ..sessions.folds.prices import session_cost
+from ..sessions.folds.usage import usage
+from .judge import judge_options, question, verdict
+from .plan import EVAL_KEY, Job, Planned, prompts_of
+from .played import Played, played
+from .scorers import Judge, Score
+from .suite import Suite
+
+
+class Player:
+    """What the runs of one eval share: the suite, the store, the eval's id, and what all may spend together."""
+
+    def __init__(self, suite: Suite, store: SessionStore, eval_id: str, budget: Budget) -> None:
+        self.suite = suite
+        self.store = store
+        self.eval_id = eval_id
+        self.budget = budget
+
+    async def play(self, job: Job) -> Played | None:
+        """What came of one run; None when the budget ended it before its own end. Raises `OptionsError`, `SessionError`."""
+        if job.planned.mode == "replay":
+            return await self._replay(job)
+        options = self._options(job)
+        session_id = job.session_id(self.eval_id)
+        if job.planned.mode == "live":
+            await self._say(options, session_id, await self._prompts(job.planned))
+        else:
+            await self._what_if(job, options, session_id)
+        found = played(session_id, await self._read(session_id), is_fork=job.planned.mode == "whatif")
+        return None if found.stop_reason == "budget" and self.budget.complaint() else found
+
+    async def judge(self, job: Job, judge: Judge, name: str, run: Played) -> Score:
+        """The verdict on a run, from a session of the judge's own. One that was given before a crash is read again."""
+        # One judge for all variants: what judges must not change with what is judged.
+        options = judge_options(judge, self.suite.judged_by(judge, self.suite.base()))
+        session_id = job.session_id(self.eval_id, f"judge {name}")
+        await self._say(self._in_session(options, job, f"judge {name}"), session_id, [question(judge, run)])
+        return verdict(judge, name, played(session_id, await self._read(session_id)))
+
+    # --- how a case runs ---------------------------------------------------------------------------------------------
+
+    async def _replay(self, job: Job) -> Played:
+        recorded = await off_loop(may_block(self.store), job.planned.recorded, self.suite, self.store)
+        options = self.suite.options(job.variant)
+        if options is None:
+            report = await replay_events(recorded, strict=False)
+            words = [f"step {each.step} asks for something else:\n{each.diff}" for each in report.differences]
+            words += [report.error] if report.error else []
+            if report.compared < report.steps:
+                words.append(
+                    f"{report.steps - report.compared} of {report.steps} recorded requests were not made again"
+                )
+            events, text = report.events, "\n".join(words)
+        else:
+            found = await replay_agent(recorded, options, live_tools=self.suite.live_tools)
+            events, text = found.events, found.text
+        return played(job.planned.session_id, events, spent=recorded, difference=text)
+
+    async def _what_if(self, job: Job, options: OpenAgenticOptions, session_id: str) -> None:
+        case = job.planned.case
+        source_id = job.planned.session_id or await self._brought(job.planned)
+        prompts = prompts_of(await self._read(source_id))
+        at_seq = case.at or (prompts[0].seq if prompts else None)
+        if at_seq is None:
+            raise OptionsError(f"session {source_id!r} has no prompt to go on from: say `at`")
+        if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
+            options = replace(options, session_id=session_id)
+        elif is_over(await self._read(session_id)):
+            return
+        else:
+            options = replace(options, resume=session_id)
+        agent = self._metered(build_agent(options))
+        await self._drive(await start_what_if(agent, options, source_id, at_seq, None, case.on_new))
+
+    async def _say(self, options: OpenAgenticOptions, session_id: str, prompts: Sequence[str]) -> None:
+        """Say the prompts one after the other; those that were said before a crash are not said again."""
+        said = 0
+        if await off_loop(may_block(self.store), self.store.session_exists, session_id):
+            before = await self._read(session_id)
+            said = len(prompts_of(before))
+            if said and not is_over(before):
+                await self._run(replace(options, resume=session_id), None)
+            options = replace(options, resume=session_id)
+        else:
+            options = replace(options, session_id=session_id)
+        for prompt in prompts[said:]:
+            result = await self._run(options, prompt)
+            if result.stop_reason != "end":
+                return
+            options = replace(options, session_id=None, resume=session_id)
+
+    async def _run(self, options: OpenAgenticOptions, prompt: Prompt) -> Result:
+        agent = self._metered(build_agent(options))
+        return await self._drive(await RunTask.start(agent, run_request(options, agent), prompt))
+
+    async def _drive(self, task: RunTask) -> Result:
+        try:
+            while (event := await task.next_event()) is not None:
+                if isinstance(event, ModelResponse) and (event.usage is not None or event.complete):
+                    self.budget.charge(event.usage, event.cost_usd)
+            return await task.result()
+        finally:
+            await task.close()
+
+    def _metered(self, agent: Agent) -> Agent:
+        """The agent, which asks no model any more once all runs together have spent what they may."""
+
+        async def before_step(run: Run) -> None:
+            complaint = self.budget.complaint()
+            if complaint is not None:
+                raise RunStopped("budget", f"of all runs of this eval: {complaint}")
+            await (agent.before_step or compact_when_full)(run)
+
+        return replace(agent, before_step=before_step)
+
+    # --- what a run needs --------------------------------------------------------------------------------------------
+
+    def _options(self, job: Job) -> OpenAgenticOptions:
+        options = self.suite.options(job.variant)
+        if options is None:
+            raise OptionsError(f"the suite names no agent, so {job.planned.id} cannot run {job.planned.mode}")
+        return self._in_session(options, job, "run")
+
+    def _in_session(self, options: OpenAgenticOptions, job: Job, part: str) -> OpenAgenticOptions:
+        metadata = {EVAL_KEY: self.eval_id, "eval_case": job.planned.id, "eval_variant": job.variant, "eval_part": part}
+        limits = [seconds for seconds in (options.timeout_s, self.suite.timeout_s) if seconds is not None]
+        return replace(
+            options,
+            session_store=self.store,
+            session_metadata={**options.session_metadata, **metadata},
+            timeout_s=min(limits),
+            resume=None,
+            continue_last=False,
+            session_id=None,
+            request_id=None,
+        )
+
+    async def _prompts(self, planned: Planned) -> list[str]:
+        if planned.case.prompt is not None:
+            return [planned.case.prompt]
+        recorded = await off_loop(may_block(self.store), planned.recorded, self.suite, self.store)
+        return [message.text for message in prompts_of(recorded)]
+
+    async def _brought(self, planned: Planned) -> str:
+        """The id of the session that a log in a file became in this store, where a what-if can fork it."""
+        session_id = Job(planned=planned, variant="", repeat=0).session_id(self.eval_id, "source")
+        if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
+            recorded = planned.recorded(self.suite, self.store)
+            numbered = [replace(event, seq=number) for number, event in enumerate(recorded, 1)]
+            self.store.import_session(session_id, numbered, metadata={EVAL_KEY: self.eval_id})
+        return session_id
+
+    async def _read(self, session_id: str) -> list[Event]:
+        events: list[Event] = await off_loop(may_block(self.store), self.store.read_events, session_id)
+        return events
+
+    async def charge_unfinished(self, session_ids: Sequence[str]) -> None:
+        """Take into account what runs have spent that an earlier process began and did not end."""
+        for session_id in session_ids:
+            if await off_loop(may_block(self.store), self.store.session_exists, session_id):
+                events = await self._read(session_id)
+                if (spent := usage(events)) is not None:
+                    self.budget.charge(spent, session_cost(events))
+
+
+def is_over(events: Sequence[Event]) -> bool:
+    """Whether the last run of a session came to an end that is its own, and not its process's or the budget's."""
+    for event in reversed(events):
+        if isinstance(event, Result):
+            return event.stop_reason not in ("interrupted", "budget")
+        if isinstance(event, SystemInit | UserMessage):
+            return False
+    return False

@@ -1,0 +1,96 @@
+"""A run as scorers see it: a pure fold over the events of its session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..events import (
+    AssistantMessage,
+    Event,
+    ModelRequest,
+    Result,
+    SessionForked,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
+from ..frozen import frozen
+from ..runtime.loop import MAX_TEXT_TWICE
+from ..sessions.folds.prices import session_cost
+from ..sessions.folds.usage import usage
+
+
+@frozen
+class MadeCall:
+    """A call that the model made, and what became of it: an outcome of `tool.result`, or None where there is none."""
+
+    tool: str
+    input: Mapping[str, Any]
+    outcome: str | None = None
+
+
+@frozen(kw_only=True)
+class Played:
+    """`events` are the session's, `own` those of the run itself: behind the fork of a what-if, else all.
+
+    `difference` says what a replay found to be other than recorded, None where nothing was replayed. `cost_usd` is what the
+    run takes: in a replay, what it took when it was recorded.
+    """
+
+    session_id: str | None
+    events: Sequence[Event]
+    own: Sequence[Event]
+    prompt: str
+    final_text: str
+    structured_output: Any
+    stop_reason: str | None
+    error: str
+    calls: Sequence[MadeCall]
+    steps: int
+    usage: Mapping[str, Any] | None
+    cost_usd: float | None
+    run_seq: int | None
+    difference: str | None = None
+
+
+def played(
+    session_id: str | None,
+    events: Sequence[Event],
+    *,
+    spent: Sequence[Event] | None = None,
+    is_fork: bool = False,
+    difference: str | None = None,
+) -> Played:
+    """The run that stands in these events; `spent` are those that say what it cost, when they are others."""
+    forks = [index for index, event in enumerate(events) if is_fork and isinstance(event, SessionForked)]
+    own = list(events[forks[-1] + 1 :] if forks else events)
+    paid = events if spent is None else spent
+    results = [event for event in own if isinstance(event, Result)]
+    result = results[-1] if results else None
+    texts = [event.text for event in own if isinstance(event, AssistantMessage)]
+    final = result.final_text if result is not None else ""
+    outcomes = {event.tool_use_id: event.outcome for event in own if isinstance(event, ToolResult)}
+    prompts = [event.text for event in events if isinstance(event, UserMessage) and event.origin == "user"]
+    runs = [event.seq for event in (own if spent is None else paid) if isinstance(event, SystemInit)]
+    return Played(
+        session_id=session_id,
+        events=events,
+        own=own,
+        prompt="\n\n".join(prompts),
+        final_text=texts[-1] if len(final) == MAX_TEXT_TWICE and texts else final,
+        structured_output=None if result is None else result.structured_output,
+        stop_reason=None if result is None else result.stop_reason,
+        error="" if result is None else (result.error_message or ""),
+        calls=[
+            MadeCall(event.name, event.input, outcomes.get(event.tool_use_id))
+            for event in own
+            if isinstance(event, ToolUse)
+        ],
+        steps=sum(isinstance(e, ModelRequest) and e.purpose == "turn" and e.attempt == 1 for e in own),
+        usage=usage(paid),
+        cost_usd=session_cost(paid),
+        run_seq=runs[-1] if runs else None,
+        difference=difference,
+    )

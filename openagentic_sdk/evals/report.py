@@ -1,0 +1,256 @@
+"""What an eval gave, as a pure fold over the events of its session, and as rows, JSON and JUnit's XML."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import sqrt
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from ..errors import SuiteError
+from ..events import EvalCase, EvalFinished, EvalStarted, Event
+from ..frozen import frozen
+from ..text import on_one_line, printable
+
+
+@frozen(kw_only=True)
+class Row:
+    """A case under a variant: how many of its repeats passed, and the mean and spread (standard deviation) of their value.
+
+    The value of a run is the mean of its scores' values; the spread is None for a single run.
+    """
+
+    case: str
+    variant: str
+    runs: Sequence[EvalCase]
+
+    @property
+    def passed(self) -> int:
+        return sum(run.passed for run in self.runs)
+
+    @property
+    def rate(self) -> float:
+        return self.passed / len(self.runs)
+
+    @property
+    def value(self) -> float:
+        return mean([value_of(run) for run in self.runs])
+
+    @property
+    def spread(self) -> float | None:
+        return deviation([value_of(run) for run in self.runs])
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Mean cost of a run, None when one is not known."""
+        known = [run.cost_usd for run in self.runs if run.cost_usd is not None]
+        return mean(known) if len(known) == len(self.runs) else None
+
+    @property
+    def steps(self) -> float:
+        return mean([run.steps for run in self.runs])
+
+    def problems(self) -> list[str]:
+        """What failed, each once, on one line that can be shown anywhere."""
+        failed = (score for run in self.runs for score in run.scores if not score.get("passed"))
+        return list(dict.fromkeys(f"{_line(score.get('name'))}: {_line(score.get('words'))}" for score in failed))
+
+
+@frozen(kw_only=True)
+class EvalReport:
+    """An eval: how it began, the runs that are done, and how it stopped last; None while it has not."""
+
+    session_id: str
+    started: EvalStarted
+    runs: Sequence[EvalCase] = ()
+    finished: EvalFinished | None = None
+    ts: float | None = None
+
+    @classmethod
+    def of(cls, session_id: str, events: Iterable[Event]) -> EvalReport:
+        """The report of an eval's session. Raises `SuiteError` for a session that is none."""
+        waiting = iter(events)
+        for event in waiting:
+            if isinstance(event, EvalStarted):
+                report = cls(session_id=session_id, started=event, ts=event.ts)
+                for later in waiting:
+                    report = report.after(later)
+                return report
+        raise SuiteError(f"session {session_id!r} is no eval: `openagentic-sdk sessions list` shows which are")
+
+    def after(self, event: Event) -> EvalReport:
+        """The report with one more event."""
+        if isinstance(event, EvalCase):
+            key = (event.case, event.variant, event.repeat)
+            if any(key == (run.case, run.variant, run.repeat) for run in self.runs):
+                return self
+            return replace(self, runs=(*self.runs, event))
+        return replace(self, finished=event) if isinstance(event, EvalFinished) else self
+
+    @property
+    def passed(self) -> int:
+        return sum(run.passed for run in self.runs)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything ran, and passed."""
+        return (
+            bool(self.runs) and self.passed == len(self.runs) and self.finished is not None and not self.finished.left
+        )
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What all runs and judges cost; None when a part of it is not known."""
+        parts = [run.cost_usd for run in self.runs]
+        parts += [score.get("cost_usd") for run in self.runs for score in run.scores if score.get("session_id")]
+        known = [part for part in parts if part is not None]
+        return sum(known) if len(known) == len(parts) else None
+
+    def rows(self) -> list[Row]:
+        """One for each case and variant that ran, in the order of the plan."""
+        grouped: dict[tuple[str, str], list[EvalCase]] = {}
+        for run in self.runs:
+            grouped.setdefault((run.case, run.variant), []).append(run)
+        order = {entry.get("id"): place for place, entry in enumerate(self.started.plan)}
+        names = list(self.started.variants)
+        known = sorted(
+            grouped, key=lambda key: (order.get(key[0], len(order)), names.index(key[1]) if key[1] in names else 0)
+        )
+        return [Row(case=case, variant=variant, runs=grouped[case, variant]) for case, variant in known]
+
+    def finished_event(self, reason: str, wanted: int) -> EvalFinished:
+        """How the eval stops now."""
+        failed = len(self.runs) - self.passed
+        return EvalFinished(
+            reason=reason, passed=self.passed, failed=failed, left=wanted - len(self.runs), cost_usd=self.cost_usd
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON values."""
+        return {
+            "session_id": self.session_id,
+            "suite": self.started.suite,
+            "ok": self.ok,
+            "passed": self.passed,
+            "failed": len(self.runs) - self.passed,
+            "left": None if self.finished is None else self.finished.left,
+            "reason": None if self.finished is None else self.finished.reason,
+            "cost_usd": self.cost_usd,
+            "rows": [
+                {
+                    "case": row.case,
+                    "variant": row.variant,
+                    "passed": row.passed,
+                    "runs": len(row.runs),
+                    "value": row.value,
+                    "spread": row.spread,
+                    "steps": row.steps,
+                    "cost_usd": row.cost_usd,
+                    "sessions": [run.session_id for run in row.runs],
+                    "problems": row.problems(),
+                }
+                for row in self.rows()
+            ],
+            "runs": [
+                {
+                    **{
+                        name: getattr(run, name)
+                        for name in ("case", "variant", "repeat", "mode", "passed", "stop_reason")
+                    },
+                    **{name: getattr(run, name) for name in ("session_id", "steps", "usage", "cost_usd", "duration_s")},
+                    "final_text": run.final_text,
+                    "scores": [dict(score) for score in run.scores],
+                }
+                for run in self.runs
+            ],
+        }
+
+
+def value_of(run: EvalCase) -> float:
+    """The mean of what the scorers gave, 0 to 1; without any score, whether it passed."""
+    values = [float(score.get("value") or 0.0) for score in run.scores]
+    return mean(values) if values else float(run.passed)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean; 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of a sample; None for fewer than two."""
+    middle = mean(values)
+    return sqrt(sum((v - middle) ** 2 for v in values) / (len(values) - 1)) if len(values) > 1 else None
+
+
+def _line(text: object) -> str:
+    return on_one_line(str(text or "").strip().partition("\n")[0], 300)
+
+
+# --- JUnit -----------------------------------------------------------------------------------------------------------
+
+
+def to_junit(report: EvalReport) -> str:
+    """JUnit's XML, one test suite for each variant and one test case for each run.
+
+    It fits both schemas in use: the strict one of Ant (github.com/windyroad/JUnit-Schema) and that of Jenkins' xUnit plugin.
+    """
+    suites = []
+    for number, variant in enumerate(report.started.variants):
+        runs = [run for row in report.rows() if row.variant == variant for run in row.runs]
+        errors = sum(_is_error(run) for run in runs)
+        failures = sum(not run.passed for run in runs) - errors
+        when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(report.ts or 0))
+        name = f"{report.started.suite}.{variant}"
+        head = {
+            "package": report.started.suite,
+            "id": str(number),
+            "name": name,
+            "timestamp": when,
+            "hostname": "localhost",
+            "tests": str(len(runs)),
+            "failures": str(failures),
+            "errors": str(errors),
+            "time": f"{sum(run.duration_s or 0.0 for run in runs):.3f}",
+        }
+        properties = {"session_id": report.session_id, "cost_usd": str(report.cost_usd)}
+        lines = [f"<property{_attributes({'name': key, 'value': value})}/>" for key, value in properties.items()]
+        cases = "\n".join(_test_case(run, name, report.started.repeats) for run in runs)
+        suites.append(
+            f"<testsuite{_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{cases}\n"
+            "<system-out></system-out>\n<system-err></system-err>\n</testsuite>"
+        )
+    body = "\n".join(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{body}\n</testsuites>\n'
+
+
+def _test_case(run: EvalCase, suite: str, repeats: int) -> str:
+    name = run.case if repeats == 1 else f"{run.case} #{run.repeat}"
+    head = _attributes({"name": name, "classname": suite, "time": f"{run.duration_s or 0.0:.3f}"})
+    if run.passed:
+        return f"<testcase{head}/>"
+    failed = [score for score in run.scores if not score.get("passed")]
+    words = "\n".join(f"{score.get('name')}: {score.get('words') or 'failed'}" for score in failed)
+    told = {
+        "message": on_one_line(words.partition("\n")[0], 500),
+        "type": str(failed[0].get("type") if failed else "run"),
+    }
+    kind = "error" if _is_error(run) else "failure"
+    where = f"\nsession {run.session_id}" if run.session_id else ""
+    return f"<testcase{head}><{kind}{_attributes(told)}>{escape(_clean(words + where))}</{kind}></testcase>"
+
+
+def _is_error(run: EvalCase) -> bool:
+    """Whether what failed is the eval, not the agent: it could not run, or a scorer could not score."""
+    return any(score.get("error_type") for score in run.scores)
+
+
+def _attributes(values: Mapping[str, str]) -> str:
+    return "".join(f" {name}={quoteattr(_clean(value))}" for name, value in values.items())
+
+
+def _clean(text: str) -> str:
+    """The text with everything that XML 1.0 has no letter for (section 2.2), or that is hidden, as an escape."""
+    return printable(text).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")

@@ -1,0 +1,260 @@
+"""Run a suite: many cases at a time within a limit, each result an event of the eval's own session as soon as it is there.
+
+What that session says was done is not done again, and a run that was under way goes on in its own session: so neither a kill
+nor a budget that ended an eval makes anything run or be paid for twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ..errors import OpenAgentSdkError, SuiteError
+from ..events import EvalCase, EvalStarted, Event, SessionMeta
+from ..runtime.limits import Budget
+from ..runtime.masking import known_here, mask_event
+from ..runtime.recorder import may_block, off_loop
+from ..sessions.base import SessionStore, SessionWriter
+from ..threads import error_words
+from .apart import Apart
+from .judge import names_of
+from .plan import EVAL_KEY, Job, Key, jobs_of, key_of, plan_cases, planned_before, variants_of
+from .play import Player
+from .played import Played
+from .report import EvalReport
+from .score import score_run
+from .scorers import Judge, Score
+from .suite import Suite
+
+MAX_FINAL_CHARS = 4_000
+Progress = Callable[[EvalReport, Sequence[Job]], None]
+
+
+async def run_suite(
+    suite: Suite,
+    *,
+    store: SessionStore,
+    resume: str | None = None,
+    cases: Sequence[str] = (),
+    variants: Sequence[str] = (),
+    repeats: int | None = None,
+    parallel: int | None = None,
+    max_cost_usd: float | None = None,
+    on_progress: Progress = lambda report, running: None,
+) -> EvalReport:
+    """Run a suite, or with `resume` what the eval of that id has not done yet; the report holds what earlier runs gave too.
+
+    `cases` and `variants` are the names of those that run (none: all); `repeats`, `parallel` and `max_cost_usd` replace the
+    suite's. `on_progress` is called with the report so far whenever a run starts or ends. Raises `SuiteError`, and
+    `SessionLockedError` when another process runs this eval.
+    """
+    started, session_id = await _begin(suite, store, resume, cases, variants, repeats, max_cost_usd)
+    writer: SessionWriter = await off_loop(may_block(store), store.open_writer, session_id)
+    try:
+        events = await off_loop(may_block(store), store.read_events, session_id)
+        budget = Budget(max_cost_usd=started.max_cost_usd if max_cost_usd is None else max_cost_usd)
+        run = _SuiteRun(suite, store, session_id, writer, budget, events, on_progress)
+        plan = planned_before(suite, started.plan)
+        wanted = list(jobs_of(plan, suite, started.variants, started.repeats))
+        await run.work(wanted, parallel or suite.parallel)
+        return run.report
+    finally:
+        await off_loop(may_block(store), writer.close)
+
+
+async def _begin(
+    suite: Suite,
+    store: SessionStore,
+    resume: str | None,
+    cases: Sequence[str],
+    variants: Sequence[str],
+    repeats: int | None,
+    max_cost_usd: float | None,
+) -> tuple[EvalStarted, str]:
+    """How the eval began, now or in an earlier process, and its id."""
+    in_thread = may_block(store)
+    digest = suite.digest()
+    if resume is not None:
+        events = await off_loop(in_thread, store.read_events, resume)
+        started = next((event for event in events if isinstance(event, EvalStarted)), None)
+        if started is None:
+            raise SuiteError(f"session {resume!r} is no eval: `sessions list` shows which are")
+        if started.suite_sha256 != digest:
+            raise SuiteError(f"the suite is not as it was when eval {resume!r} began: begin a new eval")
+        if cases or variants or repeats:
+            raise SuiteError("an eval goes on with the cases, variants and repeats that it began with: name none")
+        return started, resume
+    known = variants_of(suite)
+    unknown = [name for name in variants if name not in known]
+    if unknown:
+        raise SuiteError(
+            f"there is no variant {unknown[0]!r}: the variants are {', '.join(known)}", source=suite.source
+        )
+    plan = await off_loop(in_thread, plan_cases, suite, store)
+    chosen = [planned for planned in plan if not cases or planned.id in cases or planned.case.id in cases]
+    missing = [name for name in cases if not any(name in (planned.id, planned.case.id) for planned in chosen)]
+    if missing:
+        raise SuiteError(
+            f"there is no case {missing[0]!r}: the cases are {', '.join(p.id for p in plan)}", source=suite.source
+        )
+    if repeats is not None and not 1 <= repeats <= 1_000:
+        raise SuiteError(f"repeats must be from 1 to 1000, not {repeats}")
+    started = EvalStarted(
+        suite=suite.name,
+        suite_sha256=digest,
+        plan=[planned.to_dict() for planned in chosen],
+        variants=[name for name in known if not variants or name in variants],
+        repeats=repeats or suite.repeats,
+        max_cost_usd=suite.max_cost_usd if max_cost_usd is None else max_cost_usd,
+        source=suite.source or None,
+    )
+    session_id = await off_loop(in_thread, _create, store, suite.name, started)
+    return started, session_id
+
+
+def _create(store: SessionStore, name: str, started: EvalStarted) -> str:
+    session_id = store.create_session(metadata={EVAL_KEY: name})
+    store.append_events(session_id, [SessionMeta(title=f"eval {name}", tags=["eval"]), started])
+    return session_id
+
+
+class _SuiteRun:
+    """One process's work on an eval."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        store: SessionStore,
+        session_id: str,
+        writer: SessionWriter,
+        budget: Budget,
+        events: Sequence[Event],
+        on_progress: Progress,
+    ) -> None:
+        self.report = EvalReport.of(session_id, events)
+        self._suite = suite
+        self._store = store
+        self._writer = writer
+        self._budget = budget
+        self._player = Player(suite, store, session_id, budget)
+        self._apart = Apart()
+        self._on_progress = on_progress
+        self._running: list[Job] = []
+        self._appending = asyncio.Lock()
+
+    async def work(self, wanted: Sequence[Job], parallel: int) -> None:
+        """Do what is not done yet, at most `parallel` runs at a time."""
+        done: set[Key] = {key_of(event) for event in self.report.runs}
+        left = [job for job in wanted if job.key not in done]
+        for event in self.report.runs:
+            if event.cost_usd is not None or event.mode != "replay":
+                self._budget.charge(event.usage, event.cost_usd)
+            for judged in event.scores:
+                if judged.get("session_id"):
+                    self._budget.charge(None, judged.get("cost_usd"))
+        await self._player.charge_unfinished([job.session_id(self.report.session_id) for job in left])
+        waiting = iter(left)
+        reason = "interrupted"
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(parallel, len(left))):
+                    group.create_task(self._take(waiting))
+            reason = "end" if len(self.report.runs) == len(wanted) else "budget"
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        finally:
+            self._apart.close()
+            await self._append(self.report.finished_event(reason, len(wanted)))
+
+    async def _take(self, waiting: Iterator[Job]) -> None:
+        """Do one job after the other, until there is none or the money is spent."""
+        for job in waiting:
+            if self._budget.complaint() is not None and job.planned.mode != "replay":
+                continue
+            with self._shown(job):
+                event = await self._do(job)
+                if event is not None:
+                    await self._append(event)
+
+    @contextmanager
+    def _shown(self, job: Job) -> Iterator[None]:
+        self._running.append(job)
+        self._on_progress(self.report, self._running)
+        try:
+            yield
+        finally:
+            self._running.remove(job)
+            self._on_progress(self.report, self._running)
+
+    async def _append(self, event: Event) -> None:
+        async with self._appending:
+            masked = mask_event(event, known_here())
+            stored = await off_loop(may_block(self._store), self._writer.append, [masked])
+            self.report = self.report.after(stored[0])
+
+    async def _do(self, job: Job) -> EvalCase | None:
+        """One run and its scores; None when the budget ended it, so that it can go on another time."""
+        began = asyncio.get_running_loop().time()
+        case = job.planned.case
+        event = EvalCase(
+            case=job.planned.id, variant=job.variant, repeat=job.repeat, mode=job.planned.mode, passed=False
+        )
+        try:
+            async with asyncio.timeout(self._suite.timeout_s + 30):  # the run's own limit comes first
+                run = await self._player.play(job)
+        except (OpenAgentSdkError, OSError, TimeoutError, ValueError) as error:
+            name, words = error_words(error)
+            failed = Score("run", "run", False, 0.0, f"it could not run: {name}: {words}", name)
+            return replace(event, scores=[_told(failed)], duration_s=self._since(began))
+        if run is None:
+            return None
+        scores = [*_own_scores(job, run)]
+        scorers = [*self._suite.scores, *case.scores]
+        for scorer, name in zip(scorers, names_of(scorers), strict=True):
+
+            async def ask(judge: Judge, name: str, run: Played) -> Score:
+                return await self._player.judge(job, judge, name, run)
+
+            scores.append(await score_run(scorer, name, run, self._apart, ask))
+            if isinstance(scorer, Judge) and scores[-1].error_type == "NoVerdict" and self._budget.complaint():
+                return None
+        return replace(
+            event,
+            passed=all(score.passed for score in scores),
+            scores=list(map(_told, scores)),
+            session_id=run.session_id,
+            run_seq=run.run_seq,
+            stop_reason=run.stop_reason,
+            final_text=run.final_text[:MAX_FINAL_CHARS],
+            steps=run.steps,
+            usage=run.usage,
+            cost_usd=0.0 if job.planned.mode == "replay" else run.cost_usd,
+            duration_s=self._since(began),
+        )
+
+    def _since(self, began: float) -> float:
+        return round(asyncio.get_running_loop().time() - began, 3)
+
+
+def _own_scores(job: Job, run: Played) -> Iterator[Score]:
+    """What every run is held to: a replay to be as it was recorded, any other run to come to its end."""
+    case = job.planned.case
+    if run.difference is not None:
+        same = not run.difference
+        if case.strict or same:
+            yield Score("replay", "replay", same, float(same), run.difference[:MAX_FINAL_CHARS] or "as it was recorded")
+        return
+    ended = run.stop_reason in case.ends
+    words = f"it ended with {run.stop_reason}" + (f": {run.error}" if run.error else "")
+    yield Score("ended", "ended", ended, float(ended), words[:MAX_FINAL_CHARS])
+
+
+def _told(score: Score) -> dict[str, object]:
+    return {name: value for name, value in vars(score).items() if value is not None}
+
+
+def run_suite_sync(suite: Suite, *, store: SessionStore, **settings: object) -> EvalReport:
+    """`run_suite` for plain code, in an event loop of its own."""
+    return asyncio.run(run_suite(suite, store=store, **settings))  # type: ignore[arg-type]

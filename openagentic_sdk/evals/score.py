@@ -1,0 +1,229 @@
+"""Score a run. A scorer that raises, hangs or ends its process is a failed score with its words, and no more."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..errors import OpenAgentSdkError
+from ..serialization import event_to_dict
+from ..sessions.request import json_sha256
+from ..text import on_one_line
+from ..threads import error_words
+from ..tools.find.search_files import is_linear
+from .apart import Answer, Apart
+from .played import MadeCall, Played
+from .scorers import (
+    MAX_WORDS_CHARS,
+    Call,
+    Calls,
+    Cost,
+    Exact,
+    Function,
+    JsonSchema,
+    Judge,
+    Regex,
+    Score,
+    Scorer,
+    Steps,
+    as_call,
+)
+
+AskJudge = Callable[[Judge, str, Played], Awaitable[Score]]
+_SHOWN_CHARS = 200
+
+
+async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_judge: AskJudge) -> Score:
+    """What one scorer, called `name` in this suite, says of a run."""
+    try:
+        match scorer:
+            case Exact():
+                return _exact(scorer, name, run)
+            case Regex():
+                answer = await _search(apart, [(scorer.pattern, run.final_text)], scorer.timeout_s)
+                return _verdict(scorer, name, answer, lambda found: found[0] != scorer.absent, _about_text(run))
+            case JsonSchema():
+                return await _fits_schema(scorer, name, run, apart)
+            case Calls():
+                return await _calls(scorer, name, run, apart)
+            case Cost():
+                return _cost(scorer, name, run)
+            case Steps():
+                most = float("inf") if scorer.at_most is None else scorer.at_most
+                return score(scorer, name, scorer.at_least <= run.steps <= most, f"{run.steps} steps")
+            case Function():
+                events = [event_to_dict(event) for event in run.events]
+                return _said(scorer, name, await apart.call(scorer.check, events, scorer.timeout_s))
+            case Judge():
+                return await ask_judge(scorer, name, run)
+    except (OpenAgentSdkError, OSError, ValueError, TypeError, RecursionError) as error:
+        return failed_score(scorer, name, *error_words(error))
+
+
+def score(scorer: Scorer, name: str, passed: bool, words: str = "") -> Score:
+    """All or nothing."""
+    return Score(name, scorer.type, passed, float(passed), words[:MAX_WORDS_CHARS])
+
+
+def failed_score(scorer: Scorer, name: str, error_type: str, words: str) -> Score:
+    """The score of a scorer that could not score."""
+    return Score(name, scorer.type, False, 0.0, f"{error_type}: {words}"[:MAX_WORDS_CHARS], error_type)
+
+
+def _verdict(scorer: Scorer, name: str, answer: Answer, passes: Callable[[Any], bool], words: str) -> Score:
+    if "value" not in answer:
+        return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
+    return score(scorer, name, passes(answer["value"]), words)
+
+
+def _about_text(run: Played) -> str:
+    return (
+        f"the final text is {on_one_line(run.final_text, _SHOWN_CHARS)!r}"
+        if run.final_text
+        else "there is no final text"
+    )
+
+
+def _exact(scorer: Exact, name: str, run: Played) -> Score:
+    wanted, given = scorer.text.strip(), run.final_text.strip()
+    if scorer.ignore_case:
+        wanted, given = wanted.casefold(), given.casefold()
+    return score(scorer, name, wanted == given, _about_text(run))
+
+
+async def _search(apart: Apart, pairs: Sequence[tuple[str, str]], timeout_s: float) -> Answer:
+    """Whether each pattern is found in its text: here while none of them can take for ever, else apart."""
+    if all(is_linear(pattern) for pattern, _ in pairs):
+        return {"value": [re.search(pattern, text) is not None for pattern, text in pairs]}
+    return await apart.ask({"kind": "patterns", "pairs": pairs}, timeout_s)
+
+
+async def _fits_schema(scorer: JsonSchema, name: str, run: Played, apart: Apart) -> Score:
+    value = run.structured_output
+    if value is None:
+        block = re.fullmatch(r"\s*```(?:json)?[ \t]*\n(.*)\n```\s*", run.final_text, re.DOTALL)
+        try:
+            value = json.loads(block[1] if block else run.final_text)
+        except (ValueError, RecursionError) as error:
+            return score(scorer, name, False, f"the final text is no JSON: {error}")
+    question = {"kind": "schema", "value": value, "schema": dict(scorer.schema)}
+    answer = await apart.ask(question, scorer.timeout_s)
+    return _verdict(scorer, name, answer, bool, str(answer.get("words", "it fits")))
+
+
+def _cost(scorer: Cost, name: str, run: Played) -> Score:
+    tokens = (
+        None if run.usage is None else int(run.usage.get("input_tokens", 0)) + int(run.usage.get("output_tokens", 0))
+    )
+    problems = []
+    if scorer.max_usd is not None and (run.cost_usd is None or run.cost_usd > scorer.max_usd):
+        cost = (
+            "its cost is not known: add its model to `prices`"
+            if run.cost_usd is None
+            else f"it cost {run.cost_usd:.6g} USD"
+        )
+        problems.append(f"{cost}, and {scorer.max_usd:g} USD is the most")
+    if scorer.max_tokens is not None and (tokens is None or tokens > scorer.max_tokens):
+        problems.append(
+            f"it took {'an unknown number of' if tokens is None else tokens} tokens, {scorer.max_tokens} are the most"
+        )
+    told = f"{'an unknown cost' if run.cost_usd is None else f'{run.cost_usd:.6g} USD'}, {tokens} tokens"
+    return score(scorer, name, not problems, "; ".join(problems) or told)
+
+
+def _said(scorer: Function, name: str, answer: Answer) -> Score:
+    """What a function gave: True or False, a number from 0 to 1, or one of these and words."""
+    if "value" not in answer:
+        return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
+    value, words = answer["value"], ""
+    if isinstance(value, list) and len(value) == 2:
+        value, words = value[0], str(value[1])
+    if isinstance(value, bool):
+        return score(scorer, name, value, words)
+    if not isinstance(value, int | float) or not 0 <= value <= 1:
+        shown = on_one_line(repr(answer["value"]), _SHOWN_CHARS)
+        return failed_score(scorer, name, "ValueError", f"it gave {shown}, and not True, False or a number from 0 to 1")
+    return Score(name, scorer.type, value >= scorer.pass_from, float(value), words[:MAX_WORDS_CHARS])
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+async def _calls(scorer: Calls, name: str, run: Played, apart: Apart) -> Score:
+    lists = {key: list(map(as_call, getattr(scorer, key) or ())) for key in ("must", "must_not", "order", "exactly")}
+    wanted = {id(call): call for calls in lists.values() for call in calls}
+    texts = [
+        (key, place, pattern, argument)
+        for key, call in wanted.items()
+        for place, made in enumerate(run.calls)
+        if _fits_plainly(call, made)
+        for argument, pattern in (call.matches or {}).items()
+    ]
+    pairs = [(pattern, _text_of(run.calls[place].input.get(argument))) for _, place, pattern, argument in texts]
+    answer = await _search(apart, pairs, scorer.timeout_s) if pairs else {"value": []}
+    if "value" not in answer:
+        return failed_score(scorer, name, str(answer.get("error_type")), str(answer.get("error")))
+    missed = {(key, place) for (key, place, _, _), found in zip(texts, answer["value"], strict=True) if not found}
+
+    def fits(call: Call, place: int) -> bool:
+        return _fits_plainly(call, run.calls[place]) and (id(call), place) not in missed
+
+    problems = list(_problems(scorer, lists, len(run.calls), fits))
+    made = ", ".join(call.tool for call in run.calls) or "nothing"
+    words = "; ".join([*problems, f"it called {on_one_line(made, _SHOWN_CHARS)}"])
+    return score(scorer, name, not problems, words)
+
+
+def _problems(
+    scorer: Calls, lists: Mapping[str, Sequence[Call]], made: int, fits: Callable[[Call, int], bool]
+) -> Sequence[str]:
+    found = []
+    for call in lists["must"]:
+        if not any(fits(call, place) for place in range(made)):
+            found.append(f"{told_call(call)} was not called")
+    for call in lists["must_not"]:
+        if any(fits(call, place) for place in range(made)):
+            found.append(f"{told_call(call)} was called")
+    place = 0
+    for call in lists["order"]:
+        place = next((at + 1 for at in range(place, made) if fits(call, at)), made + 1)
+        if place > made:
+            found.append(f"{told_call(call)} was not called in the order that is wanted")
+            break
+    exact = lists["exactly"]
+    if scorer.exactly is not None and not (len(exact) == made and all(map(fits, exact, range(made)))):
+        found.append(f"the calls are not exactly {', '.join(map(told_call, exact)) or 'none'}")
+    if scorer.at_most is not None and made > scorer.at_most:
+        found.append(f"{made} calls were made, and {scorer.at_most} are the most")
+    return found
+
+
+def told_call(call: Call) -> str:
+    """A wanted call in words."""
+    parts = [json.dumps(dict(given), ensure_ascii=False) for given in (call.input, call.matches) if given]
+    return on_one_line(" ".join([call.tool, *parts, *([f"({call.outcome})"] if call.outcome else [])]), _SHOWN_CHARS)
+
+
+def _fits_plainly(call: Call, made: MadeCall) -> bool:
+    """Whether the call fits but for its patterns."""
+    names = any(fnmatchcase(made.tool, part.strip()) for part in call.tool.split("|"))
+    return (
+        names
+        and call.outcome in (None, made.outcome)
+        and _holds(made.input, call.input or {})
+        and all(argument in made.input for argument in call.matches or {})
+    )
+
+
+def _holds(value: Any, wanted: Any) -> bool:
+    """Whether an argument is the wanted one; of an object, whether it has all that is wanted of it."""
+    if isinstance(wanted, Mapping):
+        return isinstance(value, Mapping) and all(key in value and _holds(value[key], wanted[key]) for key in wanted)
+    return json_sha256(value) == json_sha256(wanted)
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,517 @@
+"""What is to be evaluated: cases, variants and scorers, as values in Python or as a TOML file, and checked in one way."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import re
+import sys
+import tomllib
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ..agents import read_agent
+from ..errors import SuiteError, ToolInputError
+from ..events import Outcome, StopReason
+from ..frozen import frozen
+from ..options import OpenAgenticOptions, check_options
+from ..patterns import regex
+from ..permissions.gate import PermissionGate
+from ..threads import error_words
+from ..tools.function import json_schema
+from ..tools.schema import unknown_keyword, validate
+from .apart import load_file
+from .scorers import SCORERS, Call, Calls, Function, JsonSchema, Judge, Regex, Scorer, as_call
+
+Mode = Literal["replay", "whatif", "live"]
+OnNew = Literal["stop", "live"]
+PLAIN = "plain"
+MAX_SUITE_BYTES = 4 * 1024 * 1024
+_ID = regex(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,99}\Z")
+
+
+@frozen(kw_only=True)
+class Case:
+    """One thing to try. Exactly one of `prompt`, `session`, `tag`, `search` and `log` says what it is.
+
+    prompt      what a person says to a new session
+    session     the id of a recorded session
+    tag, search the recorded sessions that have a tag, or hold all the words: one case each, at most `limit`, newest first
+    log         a file of events, beside the suite
+    mode        how it runs: `replay` plays the recorded answers through the agent as it is now, offline; `whatif` goes on
+                from an event with the variant's model, and calls that were recorded get their results; `live` says the
+                recorded prompts to a new session. The default: live for a prompt, whatif where `at` is said, else replay
+    at          for whatif: the last event that is kept (default: the first prompt, so everything is asked again)
+    on_new      for whatif: what a call does that was never recorded, `stop` the run there or run `live`
+    strict      for replay: whether a request, decision or result that is not as recorded fails the case
+    ends        the stop reasons that are no failure (default: `end`)
+    scores      scorers of this case, besides the suite's
+    variants    the variants that it runs under (default: all)
+    """
+
+    id: str = ""
+    prompt: str | None = None
+    session: str | None = None
+    tag: str | None = None
+    search: str | None = None
+    log: str | None = None
+    mode: Mode | None = None
+    at: int | None = None
+    on_new: OnNew = "stop"
+    strict: bool = True
+    ends: Sequence[StopReason] = ("end",)
+    limit: int = 50
+    scores: Sequence[Any] = ()
+    variants: Sequence[str] = ()
+
+    @property
+    def how(self) -> Mode:
+        """The mode, as it is when none is said."""
+        return self.mode or ("live" if self.prompt is not None else "replay" if self.at is None else "whatif")
+
+
+@frozen(kw_only=True)
+class Variant:
+    """What is other than the suite's agent says; None and empty leave it as it is.
+
+    `tools` are the only ones that are offered; `skills` are active from the start, `skill_paths` more folders of them;
+    `allow` and `deny` are more rules. `agent` (`module:name`) replaces all of the agent, and `change`, in Python, is a
+    function from options to options.
+    """
+
+    agent: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    base_url: str | None = None
+    api_key_env: str | None = None
+    script: str | None = None
+    system_prompt: str | None = None
+    system_prompt_file: str | None = None
+    skills: Sequence[str] = ()
+    skill_paths: Sequence[str] = ()
+    tools: Sequence[str] | None = None
+    disallowed_tools: Sequence[str] = ()
+    allow: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    permission_mode: str | None = None
+    max_steps: int | None = None
+    timeout_s: float | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    max_context_tokens: int | None = None
+    change: Any = None
+
+
+@frozen(kw_only=True)
+class Suite:
+    """A suite. `agent` are options, a function that makes them anew for each run, a table as in `agents.toml`, or
+    `module:name` of one of the first two; without an agent cases can only be replayed.
+
+    `parallel` runs are under way at a time. `max_cost_usd` bounds what all runs and judges cost together, `timeout_s`
+    a run. `live_tools` run for real in a replay. `folder` is what paths are relative to, `source` where the suite stands.
+    """
+
+    name: str
+    cases: Sequence[Case]
+    agent: Any = None
+    variants: Mapping[str, Variant] = field(default_factory=dict)
+    scores: Sequence[Any] = ()
+    repeats: int = 1
+    parallel: int = 4
+    max_cost_usd: float | None = None
+    timeout_s: float = 600.0
+    live_tools: Sequence[str] = ()
+    folder: str = "."
+    source: str = ""
+
+    def digest(self) -> str:
+        """The digest of all that the suite says, of functions the text of the file in which they stand."""
+        return hashlib.sha256(json.dumps(self, default=_told, sort_keys=True).encode()).hexdigest()
+
+    def base(self) -> OpenAgenticOptions | None:
+        """The options of the agent for one run; None without an agent. Raises `OptionsError`."""
+        return _agent(self.agent, self.folder)
+
+    def options(self, variant: str) -> OpenAgenticOptions | None:
+        """The options of one run under a variant, which it shares with no other run; None without an agent."""
+        known = self.variants.get(variant, Variant())
+        base = self.base() if known.agent is None else _agent(known.agent, self.folder)
+        if base is None:
+            return None
+        made = varied(base, known, self.folder)
+        check_options(made)
+        return made
+
+    def judged_by(self, judge: Judge, base: OpenAgenticOptions | None) -> OpenAgenticOptions:
+        """The options whose model judges: those that the judge names, over the agent's. Raises `SuiteError`."""
+        named = {name: getattr(judge, name) for name in ("model", "provider", "base_url", "api_key_env", "script")}
+        if base is None and judge.provider is None and judge.script is None and judge.base_url is None:
+            raise SuiteError(
+                "a judge needs a provider: the suite has no agent whose model it could take", field="scores"
+            )
+        start = OpenAgenticOptions() if base is None else base
+        return varied(start, Variant(**named), self.folder)
+
+
+def varied(base: OpenAgenticOptions, variant: Variant, folder: str) -> OpenAgenticOptions:
+    """The options that a variant makes of others. Raises `OptionsError`, and `SuiteError` for a file that cannot be read."""
+    same = ("model", "max_steps", "timeout_s", "max_tokens", "max_cost_usd", "max_context_tokens", "system_prompt")
+    changes: dict[str, Any] = {name: value for name in same if (value := getattr(variant, name)) is not None}
+    if variant.system_prompt_file is not None:
+        changes["system_prompt"] = _text_of(Path(folder, variant.system_prompt_file))
+    if variant.provider or variant.base_url or variant.script or variant.api_key_env:
+        named = {
+            name: value
+            for name in ("provider", "base_url", "api_key_env", "script")
+            if (value := getattr(variant, name))
+        }
+        other = read_agent("variant", named, Path(folder)).options
+        assert isinstance(other, OpenAgenticOptions), "a table gives options"
+        changes |= {"provider": other.provider, "api_key": None}
+        changes.setdefault("model", other.model or base.model)
+    if variant.disallowed_tools or variant.deny:
+        changes["disallowed_tools"] = (*base.disallowed_tools, *variant.disallowed_tools, *variant.deny)
+    if variant.allow:
+        changes["allowed_tools"] = (*base.allowed_tools, *variant.allow)
+    if variant.skills:
+        changes["skills"] = (*base.skills, *variant.skills)
+    if variant.skill_paths:
+        changes["skill_paths"] = (*base.skill_paths, *(str(Path(folder, path)) for path in variant.skill_paths))
+    # What one run's calls were allowed must not be known to another's, and nobody is there to answer.
+    gate = (base.permission_gate or PermissionGate(clock=base.clock)).forgetful()
+    gate = gate if variant.permission_mode is None else gate.with_mode(variant.permission_mode)
+    gate = gate if variant.tools is None else gate.narrowed(tools=variant.tools, source="variant")
+    gate.user_answerer, gate.approver = None, None
+    changes["permission_gate"] = gate
+    made = replace(base, **changes)
+    return made if variant.change is None else variant.change(made)
+
+
+def _agent(given: Any, folder: str) -> OpenAgenticOptions | None:
+    """The options that a suite or a variant names."""
+    if isinstance(given, Mapping):
+        made: Any = read_agent("agent", given, Path(folder)).options
+    else:
+        made = _named(given, folder, "agent") if isinstance(given, str) else given
+    made = made() if callable(made) else made
+    if made is not None and not isinstance(made, OpenAgenticOptions):
+        raise SuiteError(
+            f"must be OpenAgenticOptions(...) or a function that makes them, not {made!r:.200}", field="agent"
+        )
+    return made
+
+
+def _named(where: str, folder: str, what: str) -> Any:
+    """The value that `module:name` or `file.py:name` names; modules are also looked for in the suite's folder."""
+    module, _, name = where.rpartition(":")
+    if not module or not name:
+        raise SuiteError(f"{where!r:.200} is not of the form module:name or file.py:name", field=what)
+    try:
+        if module.endswith(".py"):
+            path = Path(folder, module).resolve()
+            found: Any = sys.modules.get(_module_name(path)) or load_file(path, _module_name(path))
+        else:
+            sys.path.append(folder)
+            try:
+                found = importlib.import_module(module)
+            finally:
+                sys.path.remove(folder)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (Exception, SystemExit) as error:  # whatever somebody's module raises, the suite is what cannot be used
+        raise SuiteError(f"{where!r:.200} cannot be imported: {': '.join(error_words(error))}", field=what) from error
+    return found
+
+
+def _module_name(path: Path) -> str:
+    return f"openagentic_suite_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SuiteError(f"{str(path)!r} cannot be read: {error}") from None
+
+
+def _told(value: Any) -> Any:
+    """What a digest takes of a value that is no JSON."""
+    if isinstance(value, Suite | Case | Variant | Call) or type(value) in SCORERS.values():
+        return {"is": type(value).__name__, **{each.name: getattr(value, each.name) for each in fields(value)}}
+    code = getattr(value, "__code__", None)
+    if code is None:
+        return type(value).__name__
+    place = Path(code.co_filename)
+    text = hashlib.sha256(place.read_bytes()).hexdigest() if place.is_file() else ""
+    return [getattr(value, "__qualname__", ""), text]
+
+
+# --- where it is written down ----------------------------------------------------------------------------------------
+
+
+def load_suite(where: str) -> Suite:
+    """The suite that `where` names: `suite.toml`, `suite.py` with a `suite` in it, or `module:name`; each checked.
+
+    Raises `SuiteError`.
+    """
+    path = Path(where).expanduser().absolute()
+    if path.suffix == ".toml":
+        return _read_toml(path)
+    if path.suffix == ".py":
+        return _read_python(path)
+    found = _named(where, str(Path.cwd()), "suite")
+    return check_suite(_suite_of(found, where))
+
+
+def _suite_of(found: Any, source: str) -> Suite:
+    found = found() if callable(found) else found
+    if not isinstance(found, Suite):
+        raise SuiteError(
+            f"must be Suite(...) or a function that gives one, not {found!r:.200}", field="suite", source=source
+        )
+    return found
+
+
+def _read_python(path: Path) -> Suite:
+    if not path.is_file():
+        raise SuiteError("there is no such file", source=str(path))
+    try:
+        module = load_file(path, _module_name(path))
+        found = _suite_of(getattr(module, "suite", None), str(path))
+    except SuiteError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the file's code raises, the suite is what cannot be used
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        raise SuiteError(": ".join(error_words(error)), source=str(path), line=line) from error
+    folder = str(path.parent) if found.folder == "." else found.folder
+    return check_suite(replace(found, folder=folder, source=found.source or str(path)))
+
+
+def _read_toml(path: Path) -> Suite:
+    try:
+        data = path.read_bytes()
+        if len(data) > MAX_SUITE_BYTES:
+            raise SuiteError(f"a suite has at most {MAX_SUITE_BYTES} bytes, not {len(data)}", source=str(path))
+        text = data.decode()
+        given = tomllib.loads(text)
+    except OSError as error:
+        raise SuiteError(f"cannot be read: {error.strerror or error}", source=str(path)) from None
+    except (ValueError, RecursionError) as error:
+        at = re.search(r"\(at line (\d+)", str(error))
+        raise SuiteError(f"is no TOML: {error}", source=str(path), line=int(at[1]) if at else None) from None
+    try:
+        return check_suite(_suite_of_table(given, path))
+    except SuiteError as error:
+        line = error.line or line_of(text, error.field)
+        raise SuiteError(error.message, field=error.field, source=error.source or str(path), line=line) from None
+
+
+def _suite_of_table(given: Mapping[str, Any], path: Path) -> Suite:
+    own = {"name": path.stem, **given, "folder": str(path.parent), "source": str(path)}
+    _fits(own, Suite, "")
+    folder = str(path.parent)
+    cases = []
+    for number, table in enumerate(_tables(own, "cases", "cases")):
+        where = f"cases[{number}]"
+        _fits(table, Case, where)
+        scores = _scorers(table, folder, f"{where}.scores")
+        cases.append(Case(**{**table, "scores": scores}))
+    variants = {}
+    for name, table in own.get("variants", {}).items():
+        _fits(table, Variant, f"variants.{name}")
+        if "change" in table:
+            raise SuiteError("is for suites in Python", field=f"variants.{name}.change")
+        variants[name] = Variant(**table)
+    scores = _scorers(own, folder, "scores")
+    return Suite(**{**own, "cases": cases, "variants": variants, "scores": scores})
+
+
+def _tables(given: Mapping[str, Any], key: str, where: str) -> Sequence[Mapping[str, Any]]:
+    tables = given.get(key, ())
+    if not isinstance(tables, list | tuple) or not all(isinstance(table, Mapping) for table in tables):
+        raise SuiteError(f"must be tables, as in [[{key}]]", field=where)
+    return tables
+
+
+def _scorers(given: Mapping[str, Any], folder: str, where: str) -> list[Scorer]:
+    found = []
+    for number, table in enumerate(_tables(given, "scores", where)):
+        here = f"{where}[{number}]"
+        kind = SCORERS.get(table["type"]) if isinstance(table.get("type"), str) else None
+        if kind is None:
+            raise SuiteError(
+                f"must be one of {', '.join(SCORERS)}, not {table.get('type')!r:.100}", field=f"{here}.type"
+            )
+        values = {key: value for key, value in table.items() if key != "type"}
+        _fits(values, kind, here)
+        if kind is Calls:
+            lists = ("must", "must_not", "order", "exactly")
+            values |= {key: [as_call(entry) for entry in values[key]] for key in lists if key in values}
+        if kind is Function:
+            values["check"] = _named(str(values["check"]), folder, f"{here}.check")
+        found.append(kind(**values))
+    return found
+
+
+def _fits(table: Mapping[str, Any], kind: type[Any], where: str) -> None:
+    """Raise `SuiteError` for a field that is missing, unknown or of the wrong kind."""
+    schema = json_schema(kind)
+    loose: dict[str, Any] = {
+        name: {} for name in ("cases", "variants", "scores", "agent", "change", "check") if name in schema["properties"]
+    }
+    schema["properties"] = {**schema["properties"], **loose}
+    try:
+        validate(dict(table), schema, kind.__name__)
+    except ToolInputError as error:
+        path = ".".join(part for part in (where, error.path) if part)
+        words = str(error).removeprefix(f"{kind.__name__}: ").removeprefix(error.path or "the value").strip()
+        raise SuiteError(words, field=path) from None
+
+
+_HEADER = regex(r"\s*\[(\[?)\s*([A-Za-z0-9_.\"' -]+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = regex(r"\s*([A-Za-z0-9_-]+|\"[^\"]*\")\s*(?:\.|=)")
+
+
+def line_of(text: str, path: str) -> int | None:
+    """The line of a TOML text on which a field stands (`cases[2].scores[0].pattern`), or the nearest that holds it."""
+    wanted = [int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)]
+    best: tuple[int, int | None] = (0, None)
+    counts: dict[tuple[Any, ...], int] = {}
+    here: list[Any] = []
+    is_inside = ""  # of a text of several lines
+    for number, line in enumerate(text.split("\n"), 1):
+        quotes = re.findall(r'"""|\'\'\'', line)
+        was_inside, key = is_inside, None
+        for quote in quotes:
+            is_inside = "" if is_inside == quote else is_inside or quote
+        if was_inside:
+            continue
+        if header := _HEADER.match(line):
+            here = []
+            parts = [part.strip(" \"'") for part in header[2].split(".")]
+            for depth, part in enumerate(parts, 1):
+                here.append(part)
+                if depth == len(parts) and header[1]:
+                    counts[tuple(here)] = counts.get(tuple(here), -1) + 1
+                if tuple(here) in counts:
+                    here.append(counts[tuple(here)])
+        elif found := _KEY.match(line):
+            key = found[1].strip('"')
+        place = here if key is None else [*here, key]
+        if place == wanted[: len(place)] and len(place) > best[0]:
+            best = len(place), number
+    return best[1]
+
+
+# --- what cannot be used ---------------------------------------------------------------------------------------------
+
+
+def check_suite(suite: Suite) -> Suite:
+    """The suite, when every part of it can be used; raises `SuiteError` that names the first field that cannot."""
+    _fits(vars(suite), Suite, "")
+    if not suite.cases:
+        raise SuiteError("there is no case: name at least one", field="cases")
+    for name in ("repeats", "parallel"):
+        if not 1 <= getattr(suite, name) <= 1_000:
+            raise SuiteError(f"must be from 1 to 1000, not {getattr(suite, name)}", field=name)
+    _positive(suite, ("timeout_s",), "")
+    for name, variant in suite.variants.items():
+        if not _ID.match(name) or not isinstance(variant, Variant):
+            raise SuiteError(
+                "a variant is Variant(...) under a name of letters, digits, _, -, / and .", field=f"variants.{name}"
+            )
+        _fits(vars(variant), Variant, f"variants.{name}")
+    _check_scores(suite.scores, "scores")
+    seen: set[str] = set()
+    for number, case in enumerate(suite.cases):
+        _check_case(case, suite, f"cases[{number}]")
+        name = case.id or f"case-{number + 1}"
+        if name in seen:
+            raise SuiteError(f"{name!r} is the id of two cases", field=f"cases[{number}].id")
+        seen.add(name)
+    named = [replace(case, id=case.id or f"case-{number + 1}") for number, case in enumerate(suite.cases)]
+    return replace(suite, cases=tuple(named))
+
+
+def _check_case(case: Case, suite: Suite, where: str) -> None:
+    if not isinstance(case, Case):
+        raise SuiteError(f"must be Case(...), not {case!r:.200}", field=where)
+    _fits(vars(case), Case, where)
+    told = [name for name in ("prompt", "session", "tag", "search", "log") if getattr(case, name) is not None]
+    if len(told) != 1:
+        raise SuiteError(
+            f"say one of prompt, session, tag, search and log, not {' and '.join(told) or 'none'}", field=where
+        )
+    if case.id and not _ID.match(case.id):
+        raise SuiteError(f"{case.id!r} must be up to 100 letters, digits, _, -, / and .", field=f"{where}.id")
+    if case.prompt is not None and case.how != "live":
+        raise SuiteError(f"{case.how} needs a recorded session, and this case is a prompt", field=f"{where}.mode")
+    if case.how != "replay" and suite.agent is None:
+        raise SuiteError(f"{case.how} needs an agent: the suite names none", field=f"{where}.mode")
+    if case.at is not None and (case.at < 1 or case.how != "whatif"):
+        raise SuiteError("is an event's number, from 1 on, and for whatif", field=f"{where}.at")
+    unknown = [name for name in case.variants if name not in [*(suite.variants or (PLAIN,))]]
+    if unknown:
+        raise SuiteError(
+            f"there is no variant {unknown[0]!r}: {', '.join(suite.variants) or PLAIN}", field=f"{where}.variants"
+        )
+    _check_scores(case.scores, f"{where}.scores")
+
+
+def _check_scores(scores: Sequence[Any], where: str) -> None:
+    for number, scorer in enumerate(scores):
+        here = f"{where}[{number}]"
+        if type(scorer) not in SCORERS.values():
+            raise SuiteError(f"must be a scorer such as Exact(...), not {scorer!r:.200}", field=here)
+        values = {key: value for key, value in vars(scorer).items() if value is not None}
+        if isinstance(scorer, Calls):
+            lists = ("must", "must_not", "order", "exactly")
+            values |= {key: [vars(as_call(c)) for c in values[key]] for key in lists if values.get(key) is not None}
+        _fits(values, type(scorer), here)
+        _positive(scorer, ("timeout_s",), here)
+        if isinstance(scorer, Regex):
+            _check_pattern(scorer.pattern, f"{here}.pattern")
+        elif isinstance(scorer, JsonSchema):
+            keyword = unknown_keyword(scorer.schema)
+            if keyword is not None:
+                raise SuiteError(
+                    f"{keyword!r} is no keyword that is checked here, so nothing would fail by it",
+                    field=f"{here}.schema",
+                )
+        elif isinstance(scorer, Calls):
+            for key in ("must", "must_not", "order", "exactly"):
+                _check_calls(getattr(scorer, key) or (), f"{here}.{key}")
+        elif isinstance(scorer, Function) and not callable(scorer.check):
+            raise SuiteError(f"must be a function, not {scorer.check!r:.100}", field=f"{here}.check")
+        elif isinstance(scorer, Judge) and not scorer.rubric.strip():
+            raise SuiteError("is empty: say what a good answer is", field=f"{here}.rubric")
+
+
+def _check_calls(calls: Sequence[Any], where: str) -> None:
+    for number, call in enumerate(map(as_call, calls)):
+        for name, pattern in (call.matches or {}).items():
+            _check_pattern(pattern, f"{where}[{number}].matches.{name}")
+        if call.outcome is not None and call.outcome not in get_args(Outcome):
+            raise SuiteError(
+                f"must be one of {', '.join(get_args(Outcome))}, not {call.outcome!r:.100}",
+                field=f"{where}[{number}].outcome",
+            )
+
+
+def _check_pattern(pattern: str, where: str) -> None:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise SuiteError(f"is no regular expression: {error}", field=where) from None
+
+
+def _positive(value: Any, names: Sequence[str], where: str) -> None:
+    for name in names:
+        number = getattr(value, name, 1)
+        if not 0 < number < float("inf"):
+            raise SuiteError(f"must be above 0, not {number}", field=f"{where}.{name}".lstrip("."))
