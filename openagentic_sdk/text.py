@@ -23,6 +23,8 @@ from .patterns import regex
 
 # Blanks beyond this many in a row could push the rest of a line out of sight.
 MAX_BLANKS = 40
+# More letters than this are never joined to one.
+_MAX_JOINED = 64
 
 _FILLER = regex(
     "FILLER|VARIATION SELECTOR|GRAPHEME JOINER|VOWEL INHERENT|PATTERN BLANK|NULL NOTEHEAD|GLYPH FULL BLANK|GLYPH HALF BLANK"
@@ -131,6 +133,16 @@ def _is_at_work(text: str, at: int) -> bool:
     if letter in "\u200c\u200d":
         return _bears_marks(text[max(at - 2, 0) : at - 1] if before == "\ufe0f" else before) and _bears_marks(after)
     return False
+
+
+def settled(text: str) -> int:
+    """How many letters of a text that is still coming can be judged: what follows may join the last ones, or end a line."""
+    if not text or (text[-1].isascii() and text[-1] not in "0123456789#*\r"):
+        return len(text)
+    for at in range(len(text) - 1, max(len(text) - _MAX_JOINED, 0), -1):
+        if is_plain(text[at]) and text[at - 1] not in "\u200c\u200d":
+            return at
+    return 0 if len(text) <= _MAX_JOINED else len(text)
 
 
 def _bears_marks(letter: str) -> bool:

@@ -39,10 +39,12 @@ from .screen.questions import Asker, build_gate, somebody_is_there
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
 from .screen.turn import Stopped, Turn, on_stop_signals
+from .screen.widths import wrapped
 from .slash import Leave, SlashCommands, completions
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 _HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ goes on"
+_HINT = "/help lists commands · Ctrl-C stops the turn · Ctrl-D leaves"
 MAX_HISTORY = 1_000
 
 
@@ -61,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         ask_for_trust(options, screen)
         ask_about_servers(options, screen)
     check_mode(args, options)
-    screen.line(screen.styled(_HELP, "dim"))
+    for row in wrapped(_HINT, screen.width - 1):
+        screen.line(screen.styled(row, "dim"))
     chat.begin(options)
     try:
         with asyncio.Runner() as runner, on_stop_signals(_stop):

@@ -15,10 +15,12 @@ from ..events import UserQuestion
 from ..runtime.masking import known_here
 from ..sessions.folds.export import to_markdown
 from ..sessions.lifecycle import fork_session, rewind_point, rewind_session
+from ..sessions.seal import Seal
 from ..sessions.undo import plan_restore
 from ..text import on_one_line
 from .conversation import Conversation
 from .screen.live import CallOutputs
+from .screen.widths import wrapped
 from .stored.files import newest_restore, plan_lines, restored_lines, show_file_changes
 from .stored.stores import find_session
 
@@ -49,8 +51,10 @@ class SlashCommands:
         return True
 
     def _say(self, *lines: str) -> None:
+        screen = self._conversation.screen
         for line in lines:
-            self._conversation.screen.line(on_one_line(line))
+            for row in wrapped(on_one_line(line), screen.width - 1) if screen.is_terminal else (on_one_line(line),):
+                screen.line(row)
 
     def _session(self) -> str | None:
         if self._conversation.session_id is None:
@@ -105,20 +109,28 @@ class SlashCommands:
         conversation, session_id = self._conversation, self._session()
         if session_id is None:
             return
-        to_seq = rewind_point(conversation.store, session_id, turns=_number(rest or "1"))
-        plan = plan_restore(conversation.store, session_id, to_seq=to_seq)
+        turns = _number(rest or "1")
+        if not turns:
+            self._say(f"/undo takes how many turns to take back, as in /undo 2, not {rest!r}")
+            return
+        to_seq = rewind_point(conversation.store, session_id, turns=turns)
+        roots, seal = build_agent(conversation.options).workspace_roots, Seal(conversation.options.key_file)
+        plan = plan_restore(conversation.store, session_id, to_seq=to_seq, roots=roots, seal=seal)
         self._say(*plan_lines(plan))
         choices = ["conversation and files", "only the conversation", "neither"]
         if any(file.action == "refuse" for file in plan.files):
             choices[0] = "conversation, and the files that nothing else changed"
         if not any(file.action != "keep" for file in plan.files):
             choices = choices[1:]
-        said = await conversation.ask(UserQuestion(os.urandom(16).hex(), "Take this turn back?", tuple(choices)))
+        what = "Take this turn back?" if turns == 1 else f"Take these {turns} turns back?"
+        said = await conversation.ask(UserQuestion(os.urandom(16).hex(), what, tuple(choices)))
         if said not in choices[:-1]:
             self._say("nothing was taken back")
             return
         files = said == choices[0] and len(choices) == 3
-        rewind_session(conversation.store, session_id, to_seq=to_seq, files=files, conflicts="skip")
+        rewind_session(
+            conversation.store, session_id, to_seq=to_seq, files=files, conflicts="skip", roots=roots, seal=seal
+        )
         self._say(f"taken back to event {to_seq}")
         if files:
             self._say(*restored_lines(newest_restore(conversation.store, session_id)))
@@ -148,7 +160,7 @@ class SlashCommands:
         number = _number(rest) if rest else self._outputs.newest
         text = None if number is None else self._outputs.text(number)
         if number is None or text is None:
-            self._say(f"there is no output {rest or 'yet'}: the numbers stand behind the calls, as [3]")
+            self._say(f"there is no output {rest or 'yet'}: the numbers stand behind the calls, as in /show 3")
             return
         screen = self._conversation.screen
         screen.line(screen.styled(f"[{number}] {on_one_line(self._outputs.title(number))}", "bold"))
@@ -157,7 +169,12 @@ class SlashCommands:
     async def _export(self, rest: str) -> None:
         session_id = self._session()
         if session_id is not None:
-            path = Path(str(self._conversation.options.cwd), rest or f"{session_id}.md")
+            path, is_there = _place(str(self._conversation.options.cwd), rest or f"{session_id}.md")
+            if is_there:
+                again = UserQuestion(os.urandom(16).hex(), f"{path} exists: replace it?", ("replace it", "keep it"))
+                if await self._conversation.ask(again) != "replace it":
+                    self._say("nothing was written")
+                    return
             write_for_one(path, to_markdown(self._conversation.store.read_events(session_id), known_here()))
             self._say(f"wrote {path}")
 
@@ -181,6 +198,12 @@ COMMANDS: dict[str, tuple[Callable[[SlashCommands, str], Awaitable[None]], str]]
     "/export": (SlashCommands._export, "write the conversation as Markdown: /export FILE"),
     "/quit": (SlashCommands._quit, "leave; the session stays"),
 }
+
+
+def _place(cwd: str, name: str) -> tuple[Path, bool]:
+    """The file that was named, and whether something stands there."""
+    path = Path(cwd, os.path.expanduser(name))
+    return path, os.path.lexists(path)
 
 
 def _number(text: str) -> int:

@@ -224,6 +224,7 @@ def rewind_session(
     turns: int | None = None,
     files: bool = False,
     conflicts: Conflicts = "refuse",
+    roots: Sequence[str] = (),
     seal: Seal | None = None,
 ) -> Event:
     """Take back, in the model's view, everything after `to_seq`, or the newest `turns` prompts and what followed them.
@@ -235,7 +236,7 @@ def rewind_session(
     if not files:
         return store.append_event(session_id, SessionRewound(to_seq))
     tail = [SessionRewound(to_seq)]
-    restored = restore_files(store, session_id, to_seq=to_seq, conflicts=conflicts, seal=seal, tail=tail)
+    restored = restore_files(store, session_id, to_seq=to_seq, conflicts=conflicts, roots=roots, seal=seal, tail=tail)
     return next(iter(store.iter_events(session_id, after_seq=restored.seq or 0, limit=1)))
 
 

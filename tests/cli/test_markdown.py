@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import unittest
 
-from openagentic_sdk.cli.screen.markdown import Markdown, text_width
+from openagentic_sdk.cli.screen.markdown import Markdown
+from openagentic_sdk.cli.screen.widths import text_width
 
 SAMPLE = """# A title with `code`
 
@@ -26,9 +27,9 @@ def f():
 
 ---
 the end ** is open"""
-SHOWN = """<heading:A> <heading:title> <heading:with> <code:code>
+SHOWN = """<heading:A title with> <code:code>
 
-A paragraph with <bold:bold> <bold:words>, <italic:italics>, <link:a>
+A paragraph with <bold:bold words>, <italic:italics>, <link:a>
 <link:link> <dim:(http://x.test)> and 2 * 3 * 4 in
 snake_case_names.
 <bullet:•> first item that is long enough to be

@@ -229,7 +229,7 @@ class Rows(unittest.TestCase):
         out.truncate(0)
         out.seek(0)
         screen.write("text")
-        self.assertIn("\r\x1b[1A\x1b[5C\x1b[Jtext\nstatus", out.getvalue())
+        self.assertIn("\r\x1b[1A\x1b[Jsome text\nstatus", out.getvalue())
 
     def test_no_code_but_those_of_styles_passes_even_where_somebody_forgot_to_make_it_safe(self) -> None:
         screen, out = self.screen()

@@ -11,6 +11,7 @@ from ...text import on_one_line
 from ...tools.ask_user_question import SEVERAL_ANSWERS
 from .editor import LineEditor
 from .keys import Key
+from .widths import text_width, wrapped
 
 Style = Callable[[str, str], str]
 
@@ -71,8 +72,14 @@ class PermissionBox:
             help_ = "enter says no" if before.startswith("no") else "enter runs this instead"
             typed = editor.rows(style(before, "prompt"), width, lambda letter: style(letter, "cursor"))
             return [*typed, style(f"{help_} · escape goes back", "dim")]
-        names = [*((name, label) for name, _, label in self._answers), ("e", "edit")]
-        return ["  ".join(f"{style(f'[{name}]', 'prompt')} {label}" for name, label in names)]
+        rows, used = [""], 0
+        for name, label in [*((name, label) for name, _, label in self._answers), ("e", "edit")]:
+            wide = len(name) + len(label) + 5
+            if used + wide > width and used:
+                rows, used = [*rows, ""], 0
+            rows[-1] += f"{style(f'[{name}]', 'prompt')} {label}  "
+            used += wide
+        return [row.rstrip() for row in rows]
 
 
 class ChoiceBox:
@@ -125,15 +132,21 @@ class ChoiceBox:
         for place, (choice, about) in enumerate(self._choices):
             box = ("☑ " if place in self._marked else "☐ ") if self._several else ""
             pointer = style("❯ ", "prompt") if place == self._at and not self._editor.text else "  "
-            text = f"{pointer}{place + 1}. {box}{on_one_line(choice)}"
-            rows.append(text + (style(f"  {on_one_line(about)}", "dim") if about else ""))
+            first, *more = wrapped(f"{place + 1}. {box}{on_one_line(choice)}", width - 3)
+            rows += [pointer + first, *(f"     {row}" for row in more)]
+            about = on_one_line(about)
+            if about and not more and text_width(first) + text_width(about) + 4 < width:
+                rows[-1] += style(f"  {about}", "dim")
+            elif about:
+                rows += [style(f"     {row}", "dim") for row in wrapped(about, width - 6)]
         if self._editor.text or not self._choices:
             return [
                 *rows,
                 *self._editor.rows(style("answer: ", "prompt"), width, lambda letter: style(letter, "cursor")),
             ]
         keys = "space marks · enter answers" if self._several else "enter chooses"
-        return [*rows, style(f"  ↑ ↓ · {keys} · or type your own answer", "dim")]
+        help_ = wrapped(f"↑ ↓ · {keys} · or type your own answer", width - 3)
+        return [*rows, *(style(f"  {row}", "dim") for row in help_)]
 
 
 def box_for(question: UserQuestion) -> Box:

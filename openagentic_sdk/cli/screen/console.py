@@ -24,9 +24,12 @@ from .editor import LineEditor
 from .keys import Key, Keyboard
 from .live import LivePrinter, text_of
 from .questions import show_question
-from .terminal import Screen, wrapped
+from .terminal import Screen
+from .widths import wrapped
 
 MAX_ASKED_ROWS = 2_000
+# Who is in the middle of a line has not seen the question that appears: keys answer it after a pause of this length.
+PAUSE_S = 0.6
 
 
 class Console:
@@ -41,12 +44,15 @@ class Console:
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._box: tuple[Box, asyncio.Future[str]] | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._keyboard = Keyboard(self._press)
+        self._still = asyncio.Event()  # no key was pressed for a while
+        self._until_still: asyncio.TimerHandle | None = None
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Read keys while this is open."""
         try:
-            with Keyboard(self._press).listening():
+            with self._keyboard.listening():
                 self.draw()
                 yield
         finally:
@@ -71,6 +77,7 @@ class Console:
             styled = self.screen.styled
             for row in asked_rows(question, self.screen, self.printer.cwd):
                 self.screen.line(row)
+            await self._until_seen()
             answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             self._box = box_for(question), answer
             self.draw()
@@ -81,6 +88,12 @@ class Console:
                 self.draw()
             self.screen.line(styled(f"  → {on_one_line(said, 300) or '(no answer)'}", "dim"))
             return said
+
+    async def _until_seen(self) -> None:
+        """Let no key that was typed for something else answer what has just appeared."""
+        self._keyboard.take_typed()
+        if self.editor.text:
+            await self._still.wait()
 
     def tell(self, text: str) -> None:
         """Say something that needs no answer."""
@@ -106,6 +119,13 @@ class Console:
         self.printer.tick()
 
     def _press(self, key: Key) -> None:
+        if key.name == "resize":
+            self.screen.resized()
+            return self.draw()
+        self._still.clear()
+        if self._until_still is not None:
+            self._until_still.cancel()
+        self._until_still = asyncio.get_running_loop().call_later(PAUSE_S, self._still.set)
         if self._box is not None:
             box, answer = self._box
             said = box.press(key)
@@ -159,5 +179,5 @@ def _change_rows(question: UserQuestion, screen: Screen, cwd: str) -> list[str]:
         after = str(given.get("content", "")) if tool == "Write" else edited_text(before, given)
     except (ToolError, ValueError, TypeError, AttributeError):  # the tool will say what is wrong with it
         return []
-    rows = shown_diff(before, after, screen, indent="", max_rows=MAX_ASKED_ROWS)
+    rows = shown_diff(before, after, screen, indent="", columns=screen.width - 2, max_rows=MAX_ASKED_ROWS)
     return [f"{visible(path)} ({len(rows):,} rows)", *rows]

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 from ...text import visible
 from .terminal import Screen
+from .widths import cut_at
 
 CONTEXT_LINES = 3
 MAX_ROWS = 80
@@ -50,15 +51,28 @@ def _common(old: list[str], new: list[str]) -> int:
     return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(old), len(new)))
 
 
-def shown_diff(before: str, after: str, screen: Screen, *, indent: str = "    ", max_rows: int = MAX_ROWS) -> list[str]:
+def shown_diff(
+    before: str,
+    after: str,
+    screen: Screen,
+    *,
+    indent: str = "    ",
+    columns: int | None = None,
+    max_rows: int = MAX_ROWS,
+) -> list[str]:
     """The rows for a screen: numbers in a column, signs, and the colours that the screen has."""
     rows = list(diff_rows(before, after))
     width = len(str(max((number for _, number, _ in rows), default=0)))
+    room = max((columns or screen.width) - len(indent) - width - 4, 8)
     shown = []
     for sign, number, text in rows[:max_rows]:
         style = {"+": "added", "-": "removed"}.get(sign, "dim" if sign == "…" else "")
-        row = f"{sign} {visible(text.replace(chr(9), '    '))}" if sign != "…" else f"… {text}".rstrip()
-        shown.append(f"{indent}{screen.styled(f'{number or str():>{width}}', 'dim')} {screen.styled(row, style)}")
+        pieces = cut_at(visible(text.replace("\t", "    ")), room)
+        for place, piece in enumerate(pieces):  # a line that is wider than the terminal goes on below its number
+            first = (f"{number or '':>{width}}", sign) if place == 0 else (" " * width, " ")
+            shown.append(
+                f"{indent}{screen.styled(first[0], 'dim')} {screen.styled(f'{first[1]} {piece}'.rstrip(), style)}"
+            )
     if len(rows) > max_rows:
         shown.append(screen.styled(f"{indent}{'':>{width}} … {len(rows) - max_rows} more rows", "dim"))
     return shown

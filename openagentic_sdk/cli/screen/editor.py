@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from ...text import on_one_line
 from .keys import Key
-from .markdown import text_width
 from .terminal import plain_width
+from .widths import begins_letter, text_width
 
 Complete = Callable[[str, bool], Sequence[str]]
 MAX_ROWS = 12
@@ -100,9 +100,18 @@ class LineEditor:
 
     def _left(self) -> None:
         self.cursor = max(self.cursor - 1, 0)
+        while not begins_letter(self.text, self.cursor):
+            self.cursor -= 1
 
     def _right(self) -> None:
-        self.cursor = min(self.cursor + 1, len(self.text))
+        self.cursor = self._behind_letter()
+
+    def _behind_letter(self) -> int:
+        """Where the letter under the cursor, with all that is joined to it, ends."""
+        end = min(self.cursor + 1, len(self.text))
+        while not begins_letter(self.text, end):
+            end += 1
+        return end
 
     def _line_start(self) -> int:
         return self.text.rfind("\n", 0, self.cursor) + 1
@@ -150,14 +159,22 @@ class LineEditor:
         self.text = self._draft if place == len(self._history) else self._history[place]
         self.cursor = len(self.text)
 
+    def _search(self) -> None:
+        """The newest older text that holds what was typed; again, the one before it."""
+        wanted = self.text if self._place == len(self._history) else self._draft
+        found = [place for place in range(self._place) if wanted in self._history[place]]
+        if found:
+            self._recall(found[-1])
+
     # --- deleting ----------------------------------------------------------------------------------------------------
 
     def _backspace(self) -> None:
-        if self.cursor:
-            self._delete(self.cursor - 1, self.cursor)
+        end = self.cursor
+        self._left()
+        self._delete(self.cursor, end)
 
     def _delete_right(self) -> None:
-        self._delete(self.cursor, min(self.cursor + 1, len(self.text)))
+        self._delete(self.cursor, self._behind_letter())
 
     def _kill_word(self) -> None:
         end = self.cursor
@@ -191,8 +208,9 @@ class LineEditor:
                 if first <= self.cursor < last or (self.cursor == last and is_last_piece):
                     here = len(rows)
                     offset = self.cursor - first
-                    under = on_one_line(piece[offset : offset + 1]) or " "
-                    shown = on_one_line(piece[:offset]) + cursor(under) + on_one_line(piece[offset + 1 :])
+                    behind = self._behind_letter() - first if offset < len(piece) else offset
+                    under = on_one_line(piece[offset:behind]) or " "
+                    shown = on_one_line(piece[:offset]) + cursor(under) + on_one_line(piece[behind:])
                 rows.append((indent if rows else mark) + shown)
             at += len(line) + 1
         first_row = max(0, min(here - MAX_ROWS // 2, len(rows) - MAX_ROWS))
@@ -205,10 +223,13 @@ class LineEditor:
 
 
 def _pieces(line: str, columns: int) -> list[tuple[int, str]]:
-    """The line in pieces that fit, with where each begins."""
+    """The line in pieces that fit as they are shown, with where each begins."""
+    if line.isascii() and line.isprintable():
+        return [(start, line[start : start + columns]) for start in range(0, len(line) or 1, columns)]
     pieces, start, width = [], 0, 0
-    for at, letter in enumerate(line):
-        wide = max(text_width(on_one_line(letter)), 1)
+    begins = [at for at in range(len(line)) if begins_letter(line, at)]
+    for at, end in zip(begins, [*begins[1:], len(line)], strict=True):
+        wide = max(text_width(on_one_line(line[at:end])), 1)
         if width + wide > columns:
             pieces.append((start, line[start:at]))
             start, width = at, 0
@@ -232,6 +253,7 @@ _KEYS: dict[str, Callable[[LineEditor], None]] = {
     "word-left": LineEditor._word_left,
     "word-right": LineEditor._word_right,
     "up": LineEditor._up,
+    "search": LineEditor._search,
     "down": LineEditor._down,
     "backspace": LineEditor._backspace,
     "delete": LineEditor._delete_right,

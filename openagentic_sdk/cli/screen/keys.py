@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -108,6 +109,7 @@ class Keyboard:
         self._on_key = on_key
         self._parser = KeyParser()
         self._flush: asyncio.TimerHandle | None = None
+        self._terminal: int | None = None  # while it listens
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -133,15 +135,27 @@ class Keyboard:
             take(raw, _TAKEN)
             self._on_key(Key("clear"))
 
+        def resized() -> None:
+            self._on_key(Key("resize"))
+
         take(raw, _TAKEN)
+        self._terminal = terminal
         loop.add_reader(terminal, self._read, loop, terminal)
         loop.add_signal_handler(signal.SIGTSTP, stop)
+        loop.add_signal_handler(signal.SIGWINCH, resized)
         try:
             yield
         finally:
+            self._terminal = None
+            loop.remove_signal_handler(signal.SIGWINCH)
             loop.remove_signal_handler(signal.SIGTSTP)
             loop.remove_reader(terminal)
             take(before, _GIVEN)
+
+    def take_typed(self) -> None:
+        """Give out the keys that were typed already and not read yet, because the event loop was busy."""
+        if self._terminal is not None and select.select([self._terminal], [], [], 0)[0]:
+            self._read(asyncio.get_running_loop(), self._terminal)
 
     def _read(self, loop: asyncio.AbstractEventLoop, terminal: int) -> None:
         if self._flush is not None:

@@ -29,6 +29,7 @@ from ...events import (
     ToolResult,
     ToolStarted,
     ToolUse,
+    UserAnswer,
     UserMessage,
     UserQuestion,
 )
@@ -39,14 +40,17 @@ from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_wo
 from ...sessions.folds.usage import normalize_usage
 from ...text import on_one_line, printable
 from .diffs import shown_diff
-from .markdown import Markdown, text_width
+from .markdown import Markdown
 from .render import EventPrinter, closing_line, seconds
-from .terminal import Screen, wrapped
+from .terminal import Screen
+from .widths import shortened, text_width, wrapped
 
 TAIL_LINES = 5
 MAX_TODO_ROWS = 8
 # Between two deltas the rows below are drawn anew no more often.
 DRAW_EVERY_S = 0.1
+# What streams is written no more often: a model may send it letter by letter. The rest is written by the next `tick`.
+WRITE_EVERY_S = 0.02
 MAX_KEPT_CALLS = 200
 MAX_KEPT_CHARS = 1 << 20
 MAX_DIFF_BYTES = 512 * 1024
@@ -72,6 +76,7 @@ class _Status:
 
     began: float
     phase: str = "starting"
+    is_asked: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = 0.0
@@ -101,12 +106,15 @@ class LivePrinter(EventPrinter):
         self._running: dict[str, _Call] = {}
         self._roots: dict[str, str] = {}  # of a call in a subagent, the main agent's call that it belongs to
         self._status: _Status | None = None
-        self._draw_at = 0.0
+        self._draw_at = self._write_at = 0.0
+        self._coming: list[str] = []
 
     def show(self, event: Event) -> None:
         """Print one event, or only count it when a subagent made it."""
         event = shown(event, self._known)
         act = _ACTS.get(event.type)
+        if self._coming and not isinstance(event, AssistantDelta):
+            self._write_coming()
         if event.parent_tool_use_id is not None:
             self._fold(event)
         elif act is not None:
@@ -118,6 +126,8 @@ class LivePrinter(EventPrinter):
 
     def tick(self) -> None:
         """Draw what goes on."""
+        if self._coming:
+            self._write_coming()
         self._draw_at = self._now() + DRAW_EVERY_S
         self._screen.show_below([*self._rows(), *self.footer])
 
@@ -159,19 +169,31 @@ class LivePrinter(EventPrinter):
                 self._screen.end_line()
                 self._markdown = Markdown(self._screen.styled, lambda: self._screen.width)
                 self._phase("writing")
-            self._screen.write(self._markdown.feed(printable(event.text_delta)))
+            self._coming.append(event.text_delta)
+            if (now := self._now()) >= self._write_at:
+                self._write_at = now + WRITE_EVERY_S
+                self._write_coming()
+
+    def _write_coming(self) -> None:
+        text = self._settled("".join(self._coming))
+        self._coming.clear()
+        if self._markdown is not None:
+            self._screen.write(self._markdown.feed(text))
 
     def _text(self, event: AssistantMessage) -> None:
-        markdown, self._markdown = self._markdown, None
-        if markdown is None and event.text:
-            self._screen.end_line()
-            markdown = Markdown(self._screen.styled, lambda: self._screen.width)
-            self._screen.write(markdown.feed(printable(event.text)))
-        if markdown is not None:
-            self._screen.write(markdown.close())
-            self._screen.end_line()
+        if self._markdown is None and event.text:
+            self._stream(AssistantDelta(event.text))
+        self._end_text()
         if event.incomplete:
             self._line("(the answer was cut here)", "yellow")
+
+    def _end_text(self) -> None:
+        """Write what is left of the text that was streamed."""
+        self._write_coming()
+        markdown, self._markdown = self._markdown, None
+        if markdown is not None:
+            self._screen.write(markdown.feed(self._settled("", is_whole=True)) + markdown.close())
+            self._screen.end_line()
 
     def _call_begins(self, event: ToolStarted) -> None:
         use = self._uses.get(event.tool_use_id)
@@ -193,7 +215,7 @@ class LivePrinter(EventPrinter):
         number = self.outputs.keep(call.number if call else None, f"{name} {about}".strip(), event)
         behind = f"{folded}{took} [{number}]"
         room = self._screen.width - len(name) - text_width(behind) - 4
-        shown_about = on_one_line(about, max(room, 12))
+        shown_about = shortened(on_one_line(about, 1_000), room) if room > 3 else ""
         self._line(f"{styled(mark, style)} {styled(name, 'bold')} {shown_about}{styled(behind, 'dim')}")
         if event.error_message:
             self._line(
@@ -217,7 +239,8 @@ class LivePrinter(EventPrinter):
     def _tail(self, text: str, number: int) -> list[str]:
         lines = text.rstrip("\n").split("\n") if text.strip() else []
         styled = self._screen.styled
-        rows = [styled(f"    {on_one_line(line, self._screen.width - 6)}", "dim") for line in lines[-TAIL_LINES:]]
+        room = self._screen.width - 5
+        rows = [styled(f"    {shortened(on_one_line(line, 1_000), room)}", "dim") for line in lines[-TAIL_LINES:]]
         if len(lines) > TAIL_LINES:
             rows.insert(0, styled(f"    … {len(lines) - TAIL_LINES} lines above: /show {number}", "dim"))
         return rows
@@ -284,7 +307,11 @@ class LivePrinter(EventPrinter):
         tokens = f"{status.input_tokens:,} + {status.output_tokens:,} tokens"
         cost = f"${status.cost_usd:.4f}" if status.cost_usd else ""
         phase = f"{len(self._running)} running" if self._running else status.phase
-        parts = (phase, _whole_seconds(self._now() - status.began), tokens, cost, self._hint)
+        took = _whole_seconds(self._now() - status.began)
+        if status.is_asked:
+            parts = ("waiting for your answer", took, tokens, cost, "ctrl-c interrupts")
+        else:
+            parts = (phase, took, tokens, cost, self._hint)
         return [*rows, styled("· " + " · ".join(part for part in parts if part), "dim")]
 
     def _todo_rows(self, todos: list[dict[str, Any]]) -> list[str]:
@@ -304,6 +331,7 @@ class LivePrinter(EventPrinter):
 
     def _on_retry(self, event: ModelRetry) -> None:
         self._phase(f"trying again in {seconds(event.delay_s)}")
+        self._end_text()
         self._retry(event)
 
     def _on_response(self, event: ModelResponse) -> None:
@@ -314,8 +342,9 @@ class LivePrinter(EventPrinter):
         if self._status is not None:
             self._status.todos = [dict(todo) for todo in event.todos]
 
-    def _on_question(self, event: UserQuestion) -> None:
-        self._phase("waiting for your answer")
+    def _on_question(self, event: UserQuestion | UserAnswer) -> None:
+        if self._status is not None:
+            self._status.is_asked = isinstance(event, UserQuestion)
 
 
 class CallOutputs:
@@ -399,6 +428,7 @@ _ACTS: dict[str, Callable[[LivePrinter, Any], None]] = {
     ToolResult.type: LivePrinter._call_ends,
     TodoUpdated.type: LivePrinter._on_todos,
     UserMessage.type: LivePrinter._said,
+    UserAnswer.type: LivePrinter._on_question,
     UserQuestion.type: LivePrinter._on_question,
     Result.type: LivePrinter._finish,
 }

@@ -7,16 +7,16 @@ shown when it is whole and no span (`**`, `` ` ``, `[`) is open before it; lines
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from ...patterns import regex
+from .widths import begins_letter, cut_at, fitting, text_width, words_of, wrapped
 
 Style = Callable[[str, str], str]
 
 # A span that is not closed within so many characters, or a line that goes on so long, is text.
 MAX_SPAN_CHARS = 300
+MAX_WORD_CHARS = 1_000
 MAX_TABLE_ROWS = 500
 TAB = "    "
 
@@ -37,32 +37,21 @@ _SPAN = regex(
     r"|\[(?P<label>[^\[\]]+)\]\((?P<url>[^()\s]+)\)"
     r"|\\(?P<escaped>[!-/:-@\[-`{-~])"
 )
+_MARKS = regex(r"[`*_~\[\\]")
 _OPENERS = regex(r"`+|\*\*|__|\*(?=\S)|~~|\[|\\\Z")
-_WORDS = regex(r"[ ]+|[^ ]+")
 _CELL_END = regex(r"(?<!\\)\|")
-
-
-@lru_cache(maxsize=4096)
-def _letter_width(letter: str) -> int:
-    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-
-
-def text_width(text: str) -> int:
-    """How many columns a terminal gives the text: two for wide letters (Unicode Standard Annex 11), none for marks."""
-    return len(text) if text.isascii() else sum(map(_letter_width, text))
 
 
 class Markdown:
     """One text. `feed` takes it as it comes and gives what is to be written now; `close` gives what is left.
 
-    `style(text, name)` gives the text in a style of the screen; `width` is asked anew for each row.
+    `style(text, name)` gives the text in a style of the screen; `width` is asked anew for each piece of it.
     """
 
     def __init__(self, style: Style, width: Callable[[], int]) -> None:
         self._style = style
-        self._width = width
+        self._measure = width
+        self._width = width()
         self._line = ""  # of the line that is still coming, what is not written yet
         self._begun = False  # its beginning is written: it is a paragraph's, an item's or a quote's
         self._indent, self._indent_width = "", 0  # what the rows below it begin with
@@ -73,13 +62,14 @@ class Markdown:
 
     def feed(self, text: str) -> str:
         """What is to be written now."""
+        self._width = self._measure()
         *whole, rest = text.replace("\t", TAB).split("\n")
         out = []
         for line in whole:
             self._line += line
             out.append(self._end_line())
         self._line += rest
-        if " " not in rest and self._begun:
+        if self._begun and " " not in rest and rest.isascii():
             return "".join(out)  # no word has ended
         if self._line and self._fence is None and (self._begun or not self._may_be_a_block()):
             out.append(self._end_table() + self._go_on(_ready(self._line)))
@@ -87,6 +77,7 @@ class Markdown:
 
     def close(self) -> str:
         """What is left, up to the end of its line."""
+        self._width = self._measure()
         left = self._end_line() if self._line or self._begun else ""
         return left + self._end_table()
 
@@ -117,9 +108,9 @@ class Markdown:
             self._fence = fence[2], len(fence[1])
             return self._style(f"  {fence[3]}", "dim") + "\n" if fence[3] else ""
         if heading := _HEADING.match(line):
-            return "".join(self._words(heading[2], "heading")) + self._end_row()
+            return self._words(heading[2], "heading") + self._end_row()
         if _RULE.match(line):
-            return self._style("─" * min(self._width() - 1, 40), "dim") + "\n"
+            return self._style("─" * min(self._width - 1, 40), "dim") + "\n"
         self._line = line
         return (self._go_on(len(line)) if line.strip() else "") + self._end_row()
 
@@ -135,7 +126,8 @@ class Markdown:
             self._fence = None
             return ""
         kept = line[min(indent, len(line) - len(line.lstrip(" "))) :]
-        return f"{self._style('  │', 'dim')} {self._style(kept, 'code')}\n"
+        gutter, rows = self._style("  │", "dim"), cut_at(kept, self._width - 5)
+        return "".join(f"{gutter} {self._style(row, 'code')}\n" for row in rows)
 
     # --- words -------------------------------------------------------------------------------------------------------
 
@@ -146,7 +138,7 @@ class Markdown:
             out, taken = self._begin()
             self._line, ready = self._line[taken:], max(ready - taken, 0)
         text, self._line = self._line[:ready], self._line[ready:]
-        return out + "".join(self._words(text, ""))
+        return out + self._words(text, "") if text else out
 
     def _begin(self) -> tuple[str, int]:
         """The mark of an item or a quote, and how many letters of the line it stands for."""
@@ -167,28 +159,40 @@ class Markdown:
         self._indent = " " * self._column
         return shown, taken
 
-    def _words(self, text: str, style: str) -> Iterator[str]:
-        for piece, name in _spans(text, style):
-            for word in _WORDS.findall(piece):
+    def _words(self, text: str, style: str) -> str:
+        out: list[str] = []
+        for piece, name in _spans(text, style) if _MARKS.search(text) else ((text, style),):
+            body = piece.strip(" ")
+            width = text_width(body)
+            lead = piece.find(body) if body else len(piece)
+            self._gap += piece[:lead]
+            if self._column + len(self._gap) + width < self._width:  # all of it, which is usual
+                if body:
+                    out += self._gap, self._style(body, name)
+                    self._column += len(self._gap) + width
+                    self._gap = piece[lead + len(body) :]
+                continue
+            for word in words_of(piece[lead:]):
                 if word[0] == " ":
                     self._gap += word
                 else:
-                    yield self._place(word, name)
+                    out.append(self._place(word, name))
+        return "".join(out)
 
     def _place(self, word: str, style: str) -> str:
         """A word behind what is written, or on the next row; one that is longer than a row is cut."""
         gap, self._gap = self._gap, ""
-        room = self._width() - 1 - self._column - len(gap)
+        room = self._width - 1 - self._column - len(gap)
         width = text_width(word)
         out = gap
         if width > room and self._column > self._indent_width:
-            out, room = "\n" + self._indent, self._width() - 1 - self._indent_width
+            out, room = "\n" + self._indent, self._width - 1 - self._indent_width
             self._column, gap = self._indent_width, ""
         while width > room > 0:
-            cut = _fitting(word, room)
+            cut = fitting(word, room)
             out += self._style(word[:cut], style) + "\n" + self._indent
             word, self._column, gap = word[cut:], self._indent_width, ""
-            width, room = text_width(word), max(self._width() - 1 - self._indent_width, 4)
+            width, room = text_width(word), max(self._width - 1 - self._indent_width, 4)
         self._column += len(gap) + width
         return out + self._style(word, style)
 
@@ -201,7 +205,7 @@ class Markdown:
         cells = [_cells(row) for row in (rows[0], *rows[2:])]
         count = len(cells[0])
         cells = [[*row, *[""] * count][:count] for row in cells]
-        widths = _column_widths(cells, self._width() - 1)
+        widths = _column_widths(cells, self._width - 1)
         if widths is None:
             return "".join(f"{row}\n" for row in rows)
         out = [self._table_row(cells[0], widths, "bold")]
@@ -210,7 +214,10 @@ class Markdown:
         return "".join(out)
 
     def _table_row(self, row: list[str], widths: list[int], style: str) -> str:
-        parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        parts = [
+            [line.rstrip() for line in wrapped(" ".join(cell.split()), width)]
+            for cell, width in zip(row, widths, strict=True)
+        ]
         bar = self._style(" │ ", "dim")
         lines = []
         for number in range(max(map(len, parts))):
@@ -224,15 +231,27 @@ class Markdown:
 
 
 def _ready(text: str) -> int:
-    """How many letters of a line that is still coming can be written: to its last blank with no span open before it."""
+    """How many letters of a line that is still coming can be written: to its last word with no span open before it."""
     at = ready = 0
     while opener := _OPENERS.search(text, at):
-        ready = max(ready, text.rfind(" ", at, opener.start()) + 1)
+        ready = max(ready, _last_break(text, at, opener.start()))
         span = _SPAN.match(text, opener.start())
         if span is None and len(text) - opener.start() <= MAX_SPAN_CHARS:
             return ready
         at = opener.end() if span is None else span.end()
-    return max(ready, text.rfind(" ", at) + 1)
+    return max(ready, _last_break(text, at, len(text)))
+
+
+def _last_break(text: str, start: int, end: int) -> int:
+    """Where the last word in this part of a text begins, 0 when none does; a word without an end begins anew somewhere."""
+    blank = text.rfind(" ", start, end) + 1
+    after = max(blank, start)
+    if end - after < 2 or (text.isascii() and end - after < MAX_WORD_CHARS):
+        return blank
+    last = len(words_of(text[after:end])[-1])
+    if last > MAX_WORD_CHARS:
+        last = next(rest for rest in range(1, last + 1) if begins_letter(text, end - rest))
+    return end - last if end - last > after else blank
 
 
 def _spans(text: str, style: str) -> Iterator[tuple[str, str]]:
@@ -257,16 +276,6 @@ def _spans(text: str, style: str) -> Iterator[tuple[str, str]]:
         yield text[at:], style
 
 
-def _fitting(word: str, columns: int) -> int:
-    """How many letters fit, one at least."""
-    width = 0
-    for count, letter in enumerate(word):
-        width += _letter_width(letter)
-        if width > columns:
-            return max(count, 1)
-    return len(word)
-
-
 def _cells(row: str) -> list[str]:
     inner = row.strip().removeprefix("|")
     inner = inner[:-1] if inner.endswith("|") and not inner.endswith("\\|") else inner
@@ -282,18 +291,3 @@ def _column_widths(rows: list[list[str]], columns: int) -> list[int] | None:
     while sum(widths) > room:
         widths[widths.index(max(widths))] -= 1
     return widths
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    rows = [""]
-    for word in text.split():
-        while text_width(word) > columns:
-            cut = _fitting(word, columns)
-            rows.append(word[:cut])
-            word = word[cut:]
-        gap = " " if rows[-1] else ""
-        if text_width(rows[-1]) + len(gap) + text_width(word) <= columns:
-            rows[-1] += gap + word
-        else:
-            rows.append(word)
-    return [row for row in rows if row] or [""]

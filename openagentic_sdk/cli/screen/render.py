@@ -30,7 +30,7 @@ from ...media import describe_attachment
 from ...runtime.masking import known_here, shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, note_of
 from ...sessions.folds.usage import cached_share, normalize_usage
-from ...text import on_one_line, printable
+from ...text import on_one_line, printable, settled
 from .terminal import Screen
 
 INDENT = "    "
@@ -59,6 +59,7 @@ class EventPrinter:
         self._head_shown: str | None = None  # the call whose line is still open
         self._streamed = False  # the main agent's text of this answer stands on the screen
         self._thinking = False
+        self._unsettled = ""  # the end of what was streamed, which the next letters may join
 
     def show(self, event: Event) -> None:
         """Print one event; kinds that say nothing to a reader print nothing."""
@@ -112,7 +113,14 @@ class EventPrinter:
             self._screen.end_line()
             self._head_shown = None
         self._streamed = True
-        self._screen.write(printable(event.text_delta))
+        self._screen.write(self._settled(event.text_delta))
+
+    def _settled(self, more: str, *, is_whole: bool = False) -> str:
+        """What can be shown of the text that is streamed; with `is_whole`, all that is left."""
+        text = self._unsettled + more
+        cut = len(text) if is_whole else settled(text)
+        self._unsettled = text[cut:]
+        return printable(text[:cut])
 
     def _thought(self, event: ReasoningDelta) -> None:
         if self._screen.is_terminal and not self._thinking and event.parent_tool_use_id is None:
@@ -125,6 +133,7 @@ class EventPrinter:
         if depth == 0:
             self._streamed = self._thinking = False
         if streamed:
+            self._screen.write(self._settled("", is_whole=True))
             self._screen.end_line()
         elif event.text:
             speaker = f"{on_one_line(event.agent_name)}: " if event.agent_name and depth else ""

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from ...text import printable
-from .markdown import text_width
 from .palette import CODES, RESET, codes, colour_depth
 from .piped import piped_stdin
+from .widths import text_width
 
 # Synchronized output (github.com/contour-terminal/vt-extensions): terminals that know it show all of it at once.
 _MOMENT_S = 0.2
@@ -61,12 +61,13 @@ class Screen:
         depth = colour_depth(environ)
         self._depth = (depth if self.is_terminal and not plain else 0) if colour is None else (depth or 16) * colour
         self._at_line_start = True
+        self._open = ""  # what stands in the row that is still open
         self._column = 0
         self._below: Sequence[str] = ()
         self._drawn: Sequence[str] = ()
         self._held = 0
-        self._width, self._measure_at = 80, 0.0
-        self._cut: tuple[Sequence[str], int, Sequence[str]] = (), 0, ()
+        self._size, self._measure_at = os.terminal_size((80, 24)), 0.0
+        self._cut: tuple[Sequence[str], os.terminal_size, Sequence[str]] = (), self._size, ()
 
     @property
     def has_colours(self) -> bool:
@@ -75,12 +76,18 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """The columns of the terminal, as they were a moment ago at most; at least 20, and 80 where nobody knows."""
+        """The columns of the terminal, as they were a moment ago at most; at least 10, and 80 where nobody knows."""
+        return max(self._measured().columns, 10)
+
+    def _measured(self) -> os.terminal_size:
         now = time.monotonic()
-        if now >= self._measure_at:
-            self._width = max(shutil.get_terminal_size().columns if self.is_terminal else 80, 20)
+        if self.is_terminal and now >= self._measure_at:
+            try:
+                self._size = os.get_terminal_size(self._out.fileno())
+            except (OSError, ValueError):  # no real terminal: what the environment says
+                self._size = shutil.get_terminal_size()
             self._measure_at = now + _MOMENT_S
-        return self._width
+        return self._size
 
     def styled(self, text: str, style: str) -> str:
         """The text in a style of the palette, or as it is where colours do not belong."""
@@ -95,9 +102,11 @@ class Screen:
             self._put(_safe(text))
 
     def _put(self, text: str) -> None:
-        last = text.rpartition("\n")[2]
+        _, is_new, last = text.rpartition("\n")
         erased = self._erased()
-        self._column = plain_width(last) + (self._column if last == text else 0)
+        self._column = plain_width(last) + (0 if is_new else self._column)
+        if self.can_rewrite:
+            self._open = last if is_new else self._open + last
         self._at_line_start = self._column == 0
         self._out.write(self._in_one(erased + text + self._redrawn()))
         self._out.flush()
@@ -109,7 +118,7 @@ class Screen:
 
     def line_was_typed(self, *, echoed: bool) -> None:
         """Somebody answered: a terminal that echoed the newline is at the start of a line, anything else is not."""
-        self._at_line_start = echoed
+        self._at_line_start, self._open = echoed, ""
         self._column = 0 if echoed else max(self._column, 1)
         self.end_line()
 
@@ -117,7 +126,7 @@ class Screen:
         """Put text in the place of the current line, on a terminal; the empty text clears it."""
         self._out.write(f"\r\x1b[K{_safe(text)}")
         self._out.flush()
-        self._at_line_start = not text
+        self._at_line_start, self._open = not text, _safe(text)
         self._column = plain_width(text)
 
     def line(self, text: str) -> None:
@@ -127,7 +136,7 @@ class Screen:
     def clear(self) -> None:
         """Begin at the top of an empty screen; what stood there is still above it."""
         if self.can_rewrite:
-            self._drawn, self._column, self._at_line_start = (), 0, True
+            self._drawn, self._open, self._column, self._at_line_start = (), "", 0, True
             self._out.write("\x1b[2J\x1b[H" + self._redrawn())
             self._out.flush()
 
@@ -135,7 +144,7 @@ class Screen:
 
     def show_below(self, rows: Sequence[str]) -> None:
         """The rows that stand below the text from now on; none to take them away. Each is cut at the width."""
-        if not self.can_rewrite or (list(rows) == list(self._below) and len(self._drawn) == len(rows)):
+        if not self.can_rewrite or (list(rows) == list(self._below) and bool(self._drawn) == bool(rows)):
             return
         erased = self._erased()
         self._below = list(rows)
@@ -157,42 +166,34 @@ class Screen:
     def _in_one(self, text: str) -> str:
         return _BEGIN + text + _END if self.can_rewrite and (self._drawn or "\x1b[J" in text) else text
 
+    def resized(self) -> None:
+        """The terminal has another size now: draw the rows below anew."""
+        self._measure_at = 0.0
+        if self._drawn:
+            self._out.write(self._in_one(self._erased() + self._redrawn()))
+            self._out.flush()
+
     def _erased(self) -> str:
-        """What takes the rows away and brings the cursor back to the end of the text."""
+        """What takes the rows away, with the row that is open, and writes that again: its cursor is where it was."""
         if not self._drawn:
             return ""
         rows = len(self._drawn)
-        if self.width < self._cut[1]:  # a terminal that became narrower has wrapped them
+        if self.width < self._cut[1].columns:  # a terminal that became narrower has wrapped them
             rows = sum(max(1, -(-plain_width(row) // self.width)) for row in self._drawn)
-        up = rows if self._column else rows - 1
+        up = rows - 1 + -(-self._column // self.width)
         self._drawn = ()
-        return "\r" + (f"\x1b[{up}A" if up else "") + (f"\x1b[{self._column}C" if self._column else "") + "\x1b[J"
+        return "\r" + (f"\x1b[{up}A" if up else "") + "\x1b[J" + self._open
 
     def _redrawn(self) -> str:
         if not self._below or self._held:
             return ""
-        if self._cut[:2] != (self._below, self.width):
-            self._cut = self._below, self.width, [_cut_styled(_safe(row), self.width - 1) for row in self._below]
+        size = self._measured()
+        if self._cut[:2] != (self._below, size):
+            # What does not fit above the row in which text goes on would scroll away, and could not be taken back.
+            shown = self._below[-max(size.lines - 1, 1) :]
+            self._cut = self._below, size, [_cut_styled(_safe(row), self.width - 1) for row in shown]
         self._drawn = self._cut[2]
         return ("\n" if self._column else "") + "\n".join(self._drawn)
-
-
-def wrapped(text: str, columns: int) -> list[str]:
-    """The text in rows that end between words; one in which styles stand stays as it is."""
-    rows: list[str] = []
-    for line in text.split("\n"):
-        if "\x1b" in line or text_width(line) <= columns:
-            rows.append(line)
-            continue
-        indent = line[: len(line) - len(line.lstrip(" "))]
-        row = indent
-        for word in line.split():
-            if text_width(row) + text_width(word) + 1 > columns and row.strip():
-                rows.append(row)
-                row = indent
-            row += word if row == indent else f" {word}"
-        rows.append(row)
-    return rows
 
 
 def _cut_styled(row: str, columns: int) -> str:

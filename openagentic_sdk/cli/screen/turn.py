@@ -31,7 +31,7 @@ class Printer(Protocol):
     def show(self, event: Event) -> None: ...
 
 
-TICK_S = 0.5
+TICK_S = 0.25
 
 
 class JsonPrinter:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from ...errors import SessionError, ToolError
@@ -43,6 +45,9 @@ def add_actions(actions: ActionList) -> None:
         help="what to do about files that something else changed since (default: %(default)s, all of it)",
     )
     rewind.add_argument("--dry-run", action="store_true", help="say what would be done to files, and do nothing")
+    rewind.add_argument(
+        "--add-dir", metavar="DIR", action="append", default=[], help="a folder that belonged to the workspace too"
+    )
     rewind.add_argument("--yes", action="store_true", help="put files back without a question")
     rewind.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -57,12 +62,13 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
         said = {"session_id": session_id, "to_seq": to_seq, "seq": event.seq}
         screen.line(json.dumps(said) if args.json else f"event {event.seq} takes back what came after event {to_seq}")
         return OK
-    plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=args.conflicts)
+    roots = [os.path.abspath(os.path.expanduser(folder)) for folder in args.add_dir]
+    plan = plan_restore(store, session_id, to_seq=to_seq, conflicts=args.conflicts, roots=roots)
     refused = [file for file in plan.files if file.action == "refuse"]
     is_stopped = bool(refused) and args.conflicts == "refuse"
     if args.json:
         if not (args.dry_run or is_stopped):
-            _do(store, session_id, args, to_seq)
+            _do(store, session_id, args, to_seq, roots)
         done = not (args.dry_run or is_stopped)
         screen.line(json.dumps({"session_id": session_id, "done": done, **asdict(plan)}))
         return FAILED if is_stopped else OK
@@ -76,15 +82,15 @@ def _rewind(store: SessionStore, args: argparse.Namespace) -> int:
     if any(file.action in ("write", "delete") for file in plan.files) and not (args.yes or _agrees()):
         screen.line("nothing was changed")
         return FAILED
-    screen.line(_do(store, session_id, args, to_seq))
+    screen.line(_do(store, session_id, args, to_seq, roots))
     return OK
 
 
-def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: int) -> str:
+def _do(store: SessionStore, session_id: str, args: argparse.Namespace, to_seq: int, roots: Sequence[str]) -> str:
     if args.only_files:
-        restored = restore_files(store, session_id, to_seq=to_seq, conflicts=args.conflicts)
+        restored = restore_files(store, session_id, to_seq=to_seq, conflicts=args.conflicts, roots=roots)
         return "\n".join(restored_lines(restored))
-    event = rewind_session(store, session_id, to_seq=to_seq, files=True, conflicts=args.conflicts)
+    event = rewind_session(store, session_id, to_seq=to_seq, files=True, conflicts=args.conflicts, roots=roots)
     restored = newest_restore(store, session_id)
     return "\n".join([f"event {event.seq} takes back what came after event {to_seq}", *restored_lines(restored)])
 

@@ -1,0 +1,123 @@
+"""How wide text is on a terminal, and where it can be cut: at letters as people count them, and between words.
+
+A letter of people may be several of Python: a base and its marks, an emoji of parts that are joined. Widths are those of
+Unicode Standard Annex 11 (two columns for wide letters, none for marks); what is joined counts as its first part, as new
+terminals show it, and older ones show more than that, so nothing here relies on where the cursor is.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+
+from ...patterns import regex
+
+_JOINER, _EMOJI_SHAPE = "\u200d", "\ufe0f"
+_SKIN_TONES = ("\U0001f3fb", "\U0001f3ff")
+# What makes a letter depend on the one before it.
+_JOINED = regex("[\u200d\ufe0f\U0001f3fb-\U0001f3ff]")
+# Between the letters of scripts that are written without blanks a row may end, but not before their closing signs.
+_PLAIN_WORDS = regex(" +|[^ ]+")
+_WORDS = regex(
+    " +|[^ \u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]+"
+    "|[\u2e80-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]"
+    "[\u3001\u3002\u3009\u300b\u300d\u300f\u3011\uff01\uff09\uff0c\uff1a\uff1b\uff1f]*"
+)
+
+
+@lru_cache(maxsize=4096)
+def _letter_width(letter: str) -> int:
+    if unicodedata.category(letter) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def text_width(text: str) -> int:
+    """How many columns a terminal gives the text, which holds no control characters."""
+    if text.isascii():
+        return len(text)
+    if _JOINED.search(text) is None:
+        return sum(map(_letter_width, text))
+    return sum(_letter_width_in(text, at) for at in range(len(text)))
+
+
+def _letter_width_in(text: str, at: int) -> int:
+    letter, before = text[at], text[at - 1] if at else ""
+    if letter == _EMOJI_SHAPE:  # makes a sign that is one column wide an emoji of two
+        return int(bool(before) and _letter_width(before) == 1 and before > "\x7f")
+    if before == _JOINER or (_SKIN_TONES[0] <= letter <= _SKIN_TONES[1] and before and _letter_width(before) == 2):
+        return 0
+    return _letter_width(letter)
+
+
+def begins_letter(text: str, at: int) -> bool:
+    """Whether a letter as people count them begins here, so that a cursor may stand before it."""
+    if not 0 < at < len(text) or (text[at].isascii() and text[at - 1].isascii()):
+        return True
+    return text[at] != _EMOJI_SHAPE and text[at - 1] != _JOINER and _letter_width_in(text, at) > 0
+
+
+def fitting(text: str, columns: int) -> int:
+    """How many of Python's letters fit; as many as make one letter at least."""
+    if text.isascii():
+        return max(columns, 1)
+    width, cut = 0, 0
+    for at in range(len(text)):
+        if begins_letter(text, at):
+            if width > columns:
+                break
+            cut = at
+        width += _letter_width_in(text, at)
+    else:
+        if width <= columns:
+            return len(text)
+    return cut or next((at for at in range(1, len(text)) if begins_letter(text, at)), len(text))
+
+
+def cut_at(text: str, columns: int) -> list[str]:
+    """The text in pieces of so many columns, one piece at least, wherever words end."""
+    pieces = []
+    while text_width(text) > columns:
+        cut = fitting(text, columns)
+        pieces.append(text[:cut])
+        text = text[cut:]
+    return [*pieces, text]
+
+
+def shortened(text: str, columns: int) -> str:
+    """The text, or its beginning and an ellipsis where it is wider than this."""
+    if text_width(text) <= columns:
+        return text
+    return text[: fitting(text, columns - 1)] + "…" if columns > 1 else "…"
+
+
+def words_of(text: str) -> list[str]:
+    """The text in pieces between which a row may end; a piece of blanks begins with one."""
+    return (_PLAIN_WORDS if text.isascii() else _WORDS).findall(text)
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """The text in rows that end between words; blanks at the end of a row go, and rows keep the indent of their line.
+
+    A line in which styles stand stays as it is.
+    """
+    rows: list[str] = []
+    for line in text.split("\n"):
+        if "\x1b" in line or text_width(line) <= columns:
+            rows.append(line)
+            continue
+        indent = line[: min(len(line) - len(line.lstrip(" ")), columns // 2)]
+        row, width = indent, len(indent)
+        for word in words_of(line[len(indent) :]):
+            wide = text_width(word)
+            if width + wide > columns and word[0] != " " and width > len(indent):
+                rows.append(row.rstrip(" "))
+                row, width = indent, len(indent)
+            while width + wide > columns and word[0] != " ":
+                cut = fitting(word, columns - width)
+                rows.append(row + word[:cut])
+                word, row, width = word[cut:], indent, len(indent)
+                wide = text_width(word)
+            row, width = row + word, width + wide
+        rows.append(row)
+    return rows
