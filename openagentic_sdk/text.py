@@ -140,7 +140,8 @@ def settled(text: str) -> int:
     if not text or (text[-1].isascii() and text[-1] not in "0123456789#*\r"):
         return len(text)
     for at in range(len(text) - 1, max(len(text) - _MAX_JOINED, 0), -1):
-        if is_plain(text[at]) and text[at - 1] not in "\u200c\u200d":
+        is_mark = unicodedata.category(text[at])[0] == "M"
+        if is_plain(text[at]) and not is_mark and text[at - 1] not in "\u200c\u200d":
             return at
     return 0 if len(text) <= _MAX_JOINED else len(text)
 

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -65,8 +66,13 @@ class Typed(unittest.TestCase):
         environ = {"PYTHONPATH": str(ROOT), "OPENAGENTIC_SDK_HOME": str(self.home / "sdk"), "HOME": str(self.home)}
         assigned = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
         command = f"{' '.join(assigned)} {shlex.join([*words, *flags])}"
-        line = f"cd {shlex.quote(str(self.cwd))} && {command}; echo left with $?; read x"
-        self.tmux("new-session", "-d", "-x", str(width), "-y", "40", line)
+        # A shell with job control, which writes down who the chat is.
+        (self.home / "chat").write_text(f"echo $$ > {shlex.quote(str(self.home / 'pid'))}; exec env {command}")
+        (self.home / "rc").write_text(f"set -m; cd {shlex.quote(str(self.cwd))}; PROMPT_COMMAND='echo left with $?'\n")
+        self.tmux("new-session", "-d", "-x", str(width), "-y", "40", f"bash --rcfile {self.home}/rc -i")
+        self.until("left with 0")
+        self.type(f"clear; sh {self.home}/chat")
+        self.keys("Enter")
         self.until("\n>")
 
     def keys(self, *keys: str) -> None:
@@ -151,6 +157,39 @@ class Typed(unittest.TestCase):
         self.until("(1500 rows, 12,389 characters)")
         self.keys("Enter")
         self.until("read it")
+
+    def test_keys_typed_before_a_question_do_not_answer_it_and_it_survives_sizes_ctrl_z_and_sigterm(self) -> None:
+        commands = ("read -r x < go", "touch made", "touch late")
+        turns = [{"tool_calls": [{"name": "Bash", "arguments": {"command": command}}]} for command in commands]
+        self.start([*turns, "never"], width=20)
+        self.type("go on")
+        self.keys("Enter")
+        self.until("[e] edit")
+        self.keys("y")
+        self.until("● Bash")
+        self.type("yes")
+        self.until("» yes")
+        self.let_go()
+        self.until("touch made")
+        self.until("[n] no")
+        self.assertFalse((self.cwd / "made").exists())
+        for width, height in ((60, 9), (30, 40), (100, 30)):
+            self.tmux("resize-window", "-x", str(width), "-y", str(height))
+            self.until("[y] yes  [n] no, because …  [a] always" if width > 50 else "[e] edit")
+        self.keys("C-z")
+        self.until("Stopped")
+        self.type("fg")
+        self.keys("Enter")
+        self.until("[y] yes  [n] no, because …  [a] always")
+        self.assertGreater(self.screen().rindex("touch made"), self.screen().rindex("Stopped"))
+        self.keys("y")
+        self.until("touch late")
+        self.until("[y] yes")
+        self.assertTrue((self.cwd / "made").exists())
+        os.kill(int((self.home / "pid").read_text()), signal.SIGTERM)
+        self.until("Go on with: openagentic-sdk chat --resume")
+        self.until("left with 143")
+        self.assertFalse((self.cwd / "late").exists())
 
     def test_plain_is_line_by_line(self) -> None:
         self.start(["**hello**"], "--plain")

@@ -28,8 +28,12 @@ from .terminal import Screen
 from .widths import wrapped
 
 MAX_ASKED_ROWS = 2_000
+# Of what was said, so much stands on the screen again.
+MAX_SAID_ROWS = 20
+MAX_SAID_CHARS = 2_000
 # Who is in the middle of a line has not seen the question that appears: keys answer it after a pause of this length.
 PAUSE_S = 0.6
+_TERMINAL_KEYS = ("resize", "clear", "stop", "go-on")
 
 
 class Console:
@@ -43,6 +47,7 @@ class Console:
         self.show_output: Callable[[], None] = lambda: None
         self._lines: asyncio.Queue[str | None] = asyncio.Queue()
         self._box: tuple[Box, asyncio.Future[str]] | None = None
+        self._asked: list[str] = []  # the rows of the question that stands
         self._one_at_a_time = asyncio.Lock()
         self._keyboard = Keyboard(self._press)
         self._still = asyncio.Event()  # no key was pressed for a while
@@ -64,7 +69,9 @@ class Console:
         self.draw()
         line = await self._lines.get()
         if line:
-            self.screen.line(self.screen.styled("> ", "prompt") + on_one_line(line, 2000).replace("\\n", "\n  "))
+            rows = [on_one_line(row, MAX_SAID_CHARS) for row in line.split("\n")]
+            more = [self.screen.styled(f"({len(rows)} rows)", "dim")] if len(rows) > MAX_SAID_ROWS else []
+            self.screen.line("\n" + self.screen.styled("> ", "prompt") + "\n  ".join([*rows[:MAX_SAID_ROWS], *more]))
         return line
 
     def put_back(self, line: str | None) -> None:
@@ -75,16 +82,17 @@ class Console:
         """Put a question in place; the empty answer when the person turns away from it."""
         async with self._one_at_a_time:
             styled = self.screen.styled
-            for row in asked_rows(question, self.screen, self.printer.cwd):
+            self._asked = asked_rows(question, self.screen, self.printer.cwd)
+            for row in self._asked:
                 self.screen.line(row)
-            await self._until_seen()
-            answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._box = box_for(question), answer
-            self.draw()
             try:
+                await self._until_seen()
+                answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+                self._box = box_for(question), answer
+                self.draw()
                 said = await answer
             finally:
-                self._box = None
+                self._box, self._asked = None, []
                 self.draw()
             self.screen.line(styled(f"  → {on_one_line(said, 300) or '(no answer)'}", "dim"))
             return said
@@ -119,9 +127,8 @@ class Console:
         self.printer.tick()
 
     def _press(self, key: Key) -> None:
-        if key.name == "resize":
-            self.screen.resized()
-            return self.draw()
+        if key.name in _TERMINAL_KEYS:
+            return self._terminal_changed(key.name)
         self._still.clear()
         if self._until_still is not None:
             self._until_still.cancel()
@@ -133,12 +140,25 @@ class Console:
                 answer.set_result(said)
         elif key.name == "show":
             self.show_output()
-        elif key.name == "clear":
-            self.screen.clear()
         elif key.name == "eof" and not self.editor.text:
             self._lines.put_nowait(None)
         else:
             self._take(self.editor.press(Key("delete") if key.name == "eof" else key))
+        self.draw()
+
+    def _terminal_changed(self, how: str) -> None:
+        """Draw what stands on a terminal that has another size, was cleared, or was used by a shell meanwhile."""
+        if how == "stop":
+            return self.printer.pause()
+        if how == "resize":
+            self.screen.resized()
+        elif how == "clear":
+            self.screen.clear()
+        else:
+            self.screen.begin_anew()
+        if how != "resize":
+            for row in self._asked:
+                self.screen.line(row)
         self.draw()
 
     def _take(self, text: str | None) -> None:

@@ -128,12 +128,13 @@ class Keyboard:
             termios.tcsetattr(terminal, termios.TCSADRAIN, mode)
 
         def stop() -> None:
+            self._on_key(Key("stop"))
             take(before, _GIVEN)
             loop.remove_signal_handler(signal.SIGTSTP)
             os.kill(os.getpid(), signal.SIGTSTP)  # comes back when the shell lets it go on
             loop.add_signal_handler(signal.SIGTSTP, stop)
             take(raw, _TAKEN)
-            self._on_key(Key("clear"))
+            self._on_key(Key("go-on"))
 
         def resized() -> None:
             self._on_key(Key("resize"))

@@ -158,8 +158,8 @@ class EventPrinter:
         self._depths[event.tool_use_id] = self._depth(event)
 
     def _started(self, event: ToolStarted) -> None:
-        """On a terminal, show a call while it runs; its outcome completes the line."""
-        if self._screen.is_terminal and event.tool_use_id in self._uses:
+        """On a terminal, show a call while it runs; its outcome completes the line. Of parallel ones, the first."""
+        if self._screen.is_terminal and self._head_shown is None and event.tool_use_id in self._uses:
             self._screen.end_line()
             self._screen.write(self._head(event.tool_use_id))
             self._head_shown = event.tool_use_id
@@ -187,6 +187,7 @@ class EventPrinter:
 
     def _question(self, event: UserQuestion) -> None:
         """While a run goes on, whoever answers shows the question."""
+        self._head_shown = None
         if self._transcript:
             choices = f" ({' / '.join(on_one_line(choice) for choice in event.choices)})" if event.choices else ""
             preview = "".join(f"\n    {printable(str(line))}" for line in event.details.get("preview") or ())

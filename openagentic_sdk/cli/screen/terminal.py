@@ -136,9 +136,13 @@ class Screen:
     def clear(self) -> None:
         """Begin at the top of an empty screen; what stood there is still above it."""
         if self.can_rewrite:
-            self._drawn, self._open, self._column, self._at_line_start = (), "", 0, True
+            self.begin_anew()
             self._out.write("\x1b[2J\x1b[H" + self._redrawn())
             self._out.flush()
+
+    def begin_anew(self) -> None:
+        """Something else wrote to the terminal, which is at the start of a row now: what stood there is not touched."""
+        self._drawn, self._open, self._column, self._at_line_start = (), "", 0, True
 
     # --- rows that change --------------------------------------------------------------------------------------------
 

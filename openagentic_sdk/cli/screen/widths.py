@@ -106,7 +106,7 @@ def wrapped(text: str, columns: int) -> list[str]:
         if "\x1b" in line or text_width(line) <= columns:
             rows.append(line)
             continue
-        indent = line[: min(len(line) - len(line.lstrip(" ")), columns // 2)]
+        indent = line[: min(len(line) - len(line.lstrip(" ")), columns // 4)]
         row, width = indent, len(indent)
         for word in words_of(line[len(indent) :]):
             wide = text_width(word)
@@ -119,5 +119,5 @@ def wrapped(text: str, columns: int) -> list[str]:
                 word, row, width = word[cut:], indent, len(indent)
                 wide = text_width(word)
             row, width = row + word, width + wide
-        rows.append(row)
+        rows.append(row if width <= columns else row.rstrip(" "))
     return rows
