@@ -16,7 +16,20 @@ from openagentic_sdk.text import printable
 
 FAMILY = "\U0001f469\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466"
 THUMB = "\U0001f44d\U0001f3fd"
-LETTERS = ("a", " ", "漢", "字。", "e\u0301", FAMILY, THUMB, "❤\ufe0f", "שלום", "مرحبا", "1\ufe0f\u20e3", "\u0e01\u0e34")
+LETTERS = (
+    "a",
+    " ",
+    "漢",
+    "字。",
+    "e\u0301",
+    FAMILY,
+    THUMB,
+    "❤\ufe0f",
+    "שלום",
+    "مرحبا",
+    "1\ufe0f\u20e3",
+    "\u0e01\u0e34",
+)
 
 
 def mixed(seed: int, count: int) -> str:
