@@ -32,6 +32,7 @@ COMMANDS = {
     "memory": "list, explain, check and delete what agents keep for later sessions",
     "plugins": "list, add and check plugins",
     "mcp": "add, look at, agree to and test MCP servers, and be one",
+    "permissions": "judge recorded calls by other rules, and find rules worth having",
     "trust": "say whether a project's own files may grant anything",
     "import": "bring in the conversations of other programs",
     "store": "make the tables of a store",

@@ -17,7 +17,7 @@ class ApprovalResult:
     `category` is what decided: `input`, `hook`, `deny_rule`, `ask_rule`, `mode`, `allow_rule`, `path`, `tools`, `callback`,
     `answer`, `nobody`. `input_sha256` is the digest of the arguments that were judged; `updated_input` is set when a
     person or callback put others in their place, which were judged too. `details` is for the log, `question` what a person
-    was asked.
+    was asked. `facts` are those of the call that no other event of the log tells, see `Facts.told`.
     """
 
     allowed: bool
@@ -34,6 +34,7 @@ class ApprovalResult:
     policy_sha256: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
     question: UserQuestion | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -98,6 +98,20 @@ class Facts:
             found["not_understood"], found["parser_version"] = subject.line.reason, PARSER_VERSION
         return {**found, **self.notes}
 
+    def told(self) -> dict[str, Any]:
+        """What the judgement depended on besides policy and input, for whoever judges the call again; what is usual is
+        left out. `call_context` in `hindsight.calls` reads it."""
+        context, subject = self.context, self.subject
+        found: dict[str, Any] = {
+            "effect": subject.effect,
+            "cwd": context.cwd if context.session_cwd not in (None, context.cwd) else None,
+            "names": list(subject.other_names),
+            "rule_names": list(subject.rule_names),
+            "grants": list(context.grants),
+            "disallowed": list(context.disallowed_tools),
+        }
+        return {name: value for name, value in found.items() if value}
+
     def result(self, verdict: Verdict) -> ApprovalResult:
         """A verdict as the gate's answer."""
         rule = verdict.rule
@@ -113,4 +127,5 @@ class Facts:
             input_sha256=self.input_sha256,
             policy_sha256=self.policy_sha256,
             details=self.details(),
+            facts=self.told(),
         )

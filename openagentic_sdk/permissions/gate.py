@@ -14,6 +14,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
+from ..errors import OptionsError
 from ..events import Event, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
 from ..sessions.request import json_sha256
@@ -22,10 +23,20 @@ from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules
 from .facts import CallContext, Facts, read_context
 from .interactive import InteractiveApprover, typed_here
-from .layers import deny_rule, make_policy, read_mode, understood_rules, usable_rules
+from .layers import (
+    SettingsRules,
+    deny_rule,
+    layer_record,
+    make_policy,
+    read_layer,
+    read_mode,
+    under_settings,
+    understood_rules,
+    usable_rules,
+)
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
-from .policy import STRICTEST_FIRST, Mode, Policy
-from .rules import EDIT_TOOLS, Rule, RuleBook
+from .policy import STRICTEST_FIRST, Mode, Policy, Verdict
+from .rules import EDIT_TOOLS, Rule, RuleBook, parse_rules
 from .subject import Workspace, describe
 
 __all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserAnswerer"]
@@ -133,6 +144,12 @@ class PermissionGate:
         gate.workspace_roots = self.workspace_roots if workspace_roots is None else tuple(workspace_roots)
         return gate
 
+    def with_first_rules(self, allow: Iterable[str | Rule], root: str) -> PermissionGate:
+        """The same gate with more allow rules in its first layer, where those of settings stand."""
+        first, *inner = self._layers
+        more = parse_rules(allow, "allow", "suggested", root)
+        return self._with_layers((first.plus(allow=more), *inner))
+
     def with_mode(self, permission_mode: str) -> PermissionGate:
         """The same gate in another mode. Raises `OptionsError` for an unknown one."""
         *above, last = self._layers
@@ -220,6 +237,16 @@ class PermissionGate:
                 self._memory.paths.popitem(last=False)
         return result
 
+    def verdict(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Verdict:
+        """What mode, rules and a hook's wish say about a call, before anybody is asked: `allow`, `ask` or `deny`.
+
+        `context` as in `approve`; nothing is remembered.
+        """
+        try:
+            return judge(self._facts(tool_name, tool_input, read_context(context)))
+        except _NotJson as error:
+            return Verdict("deny", f"{tool_name}: the input is not JSON: {error}", "input")
+
     def judge_by_rule(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
         """Whether an allow rule lets this call run: no mode, hook, callback or person stands in for one.
 
@@ -300,6 +327,32 @@ class PermissionGate:
     def policy_sha256(self) -> str:
         """The digest of modes and rules, as it stands in decisions of a session without rules of its own."""
         return self._digest(self._layers)
+
+    def record(self) -> dict[str, Any]:
+        """Modes and rules of all layers as JSON, with what the gate itself knows of trust and protected paths."""
+        return {
+            "layers": [layer_record(layer) for layer in self._layers],
+            "trusted": self.trusted,
+            "protected": list(self.protected_paths),
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], rules: SettingsRules | None = None) -> PermissionGate:
+        """The gate that `record` was made of, without anybody to ask; `rules` stand in the place of its settings' and
+        options'. Raises `OptionsError` for what is no such record.
+        """
+        found = record.get("layers")
+        if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found) or not found:
+            raise OptionsError("the log does not say which policy was in force")
+        first, *inner = map(read_layer, found)
+        gate = cls(permission_mode=first.mode)._with_layers(
+            (first if rules is None else under_settings(first, rules), *inner)
+        )
+        gate.mode = min((layer.mode for layer in (first, *inner)), key=STRICTEST_FIRST.index)
+        gate.trusted = record.get("trusted") is True
+        protected = record.get("protected")
+        gate.protected_paths = tuple(map(str, protected)) if isinstance(protected, list) else ()
+        return gate
 
     @property
     def policy_text(self) -> str:

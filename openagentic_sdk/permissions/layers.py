@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from typing import Any
 
 from ..errors import OptionsError, PermissionRuleError
 from ..frozen import frozen
@@ -113,3 +115,64 @@ def deny_rule(text: str, source: str = "session", root: str | None = None) -> Ru
     with contextlib.suppress(PermissionRuleError):
         return parse_rule(text, "deny", source, root)
     return parse_rule(_tool_named(text), "deny", source, root)
+
+
+# --- layers as JSON, so that a log can say what was in force ------------------------------------------------------------
+
+# Rules of these sources are no settings: other settings leave them as they are.
+KEPT_SOURCES = ("built in", "options.memory")
+
+
+def layer_record(layer: Policy) -> dict[str, Any]:
+    """A layer as JSON: its mode, and its rules, those from one place together."""
+    books = {"allow": layer.allow, "ask": layer.ask, "deny": layer.deny}
+    found: dict[str, Any] = {"mode": layer.mode}
+    for effect, book in {**books, "only": layer.only}.items():
+        if book is not None and (book.rules or effect == "only"):
+            places = groupby(book.rules, key=lambda rule: (rule.source, rule.root))
+            found[effect] = [
+                {"from": source, "root": root, "rules": [r.text for r in rules]} for (source, root), rules in places
+            ]
+    return found
+
+
+def read_layer(record: Mapping[str, Any]) -> Policy:
+    """The layer of what `layer_record` gave. It may come from anywhere: an allow rule that cannot be understood is left out,
+    any other forbids its whole tool. Raises `OptionsError` for an unknown mode."""
+    books: dict[str, list[Rule]] = {"allow": [], "ask": [], "deny": [], "only": []}
+    for effect, rules in books.items():
+        places = record.get(effect)
+        for place in places if isinstance(places, list) else ():
+            texts = place.get("rules") if isinstance(place, Mapping) else None
+            source, root = (
+                (str(place.get(key)) if place.get(key) is not None else None for key in ("from", "root"))
+                if texts
+                else (None, None)
+            )
+            for text in texts if isinstance(texts, list) else ():
+                with contextlib.suppress(PermissionRuleError):
+                    is_allow = effect in ("allow", "only")
+                    made = (
+                        parse_rule(str(text), "allow" if effect == "allow" else "deny", source or "log", root)
+                        if is_allow
+                        else deny_rule(str(text), source or "log", root)
+                    )
+                    rules.append(made)
+    only = RuleBook(books["only"]) if isinstance(record.get("only"), list) else None
+    allow, ask, deny = (RuleBook(books[effect]) for effect in ("allow", "ask", "deny"))
+    return Policy(read_mode(str(record.get("mode"))), allow, ask, deny, only)
+
+
+def under_settings(layer: Policy, rules: SettingsRules) -> Policy:
+    """The layer with these rules in the place of all that settings and options brought."""
+
+    def kept(book: RuleBook) -> list[Rule]:
+        return [rule for rule in book.rules if rule.source in KEPT_SOURCES]
+
+    return Policy(
+        layer.mode,
+        RuleBook((*kept(layer.allow), *rules.allow)),
+        RuleBook((*kept(layer.ask), *rules.ask)),
+        RuleBook((*kept(layer.deny), *rules.deny)),
+        layer.only,
+    )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from ..errors import OptionsError
 from ..frozen import frozen
 from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic
@@ -136,6 +137,18 @@ def read_settings(folders: ClaudeFolders, *, trusted: bool = False) -> Settings:
         )
         whole = replace(whole, allow=allow, ask=ask, deny=deny)
     return whole
+
+
+def read_settings_file(path: str) -> Settings:
+    """What one file says, as a user's own settings. Raises `OptionsError` when it cannot be read or is no JSON object."""
+    if not os.path.lexists(path):
+        raise OptionsError(f"there is no settings file {path!r}")
+    read = _read_file(_File(path, "user", None))
+    assert read is not None, "it is there"
+    broken = next((note for note in read.diagnostics if note.code == "settings-unreadable"), None)
+    if broken is not None:
+        raise OptionsError(f"the settings file {path!r} cannot be used: {broken.message}")
+    return read
 
 
 def _settings_files(folders: ClaudeFolders) -> Iterator[_File]:

@@ -200,7 +200,8 @@ class Run:
     asks them; `parked_children` the sessions of subagents that go on, by the call that started them. `children` counts
     the subagents at work, `left` names what did not end when it was told to. `servers_seen` is what of the servers is in the
     log, `instructions` what the system prompt says of them. `own_tools` are the tools without those of servers, `facts` what
-    the model has to know about tools that it is not told, by what each is about.
+    the model has to know about tools that it is not told, by what each is about. `policy_told` is the digest of the policy
+    that this run's log told last.
     """
 
     agent: Agent
@@ -243,6 +244,7 @@ class Run:
     servers_seen: dict[str, int] = field(default_factory=dict)
     instructions: tuple[tuple[str, str], ...] | None = None
     kept_files: set[str] = field(default_factory=set)
+    policy_told: str = ""
 
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""
@@ -335,6 +337,13 @@ class Run:
             told={**self.whereabouts(tool_use_id=tool_use_id), "cwd": folder, "effect": effect},
             **more,
         )
+
+    def policy_record(self, gate: PermissionGate) -> dict[str, Any]:
+        """What of a call's judgement is the same for all calls, as JSON: the gate's policy, and where the session is."""
+        record = gate.record()
+        roots = (*self.agent.workspace_roots, *self.outputs) or gate.workspace_roots
+        protected = [*record["protected"], *self.protected_paths]
+        return {**record, "protected": protected, "project_dir": self.agent.project_dir, "roots": list(roots)}
 
     @property
     def outputs(self) -> tuple[str, ...]:

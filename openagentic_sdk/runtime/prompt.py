@@ -161,8 +161,9 @@ async def store_message(
 async def _read_file(run: Run, part: Part, path: str, number: int) -> Part | str:
     """A file that a part names, once the gate allows to read it; a text file as text for the prompt."""
     use = ToolUse(f"attachment:{os.urandom(8).hex()}", "Read", {"file_path": path})
-    approval = await run.agent.gate.approve("Read", use.input, run.gate_context(use.tool_use_id, "read"))
-    await run.record(decision_event(use, approval))
+    gate = run.agent.gate
+    approval = await gate.approve("Read", use.input, run.gate_context(use.tool_use_id, "read"))
+    await run.record(decision_event(run, use, approval, gate, use.input))
     if not approval.allowed:
         raise OptionsError(f"{path} is not sent: {approval.reason}")
     try:

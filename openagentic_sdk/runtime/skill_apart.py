@@ -22,8 +22,9 @@ async def run_skill_apart(run: Run, tool_use_id: str, agent: str, prompt: str, s
         raise ToolError(f"skill {skill.name} may or may not have been carried out before the process died: check first")
     name = agent if agent in run.agent.agent_names else GENERAL_AGENT
     use = ToolUse(f"{tool_use_id}:agent", "Task", {"agent": name, "prompt": prompt})
-    approval = await run.gate.approve(use.name, use.input, run.gate_context(use.tool_use_id, "unsafe"))
-    await run.record(decision_event(use, approval))
+    gate = run.gate
+    approval = await gate.approve(use.name, use.input, run.gate_context(use.tool_use_id, "unsafe"))
+    await run.record(decision_event(run, use, approval, gate, use.input))
     if not approval.allowed:
         raise ToolError(f"skill {skill.name} runs in a subagent, and that is not allowed: {approval.reason}")
     return await run.spawn(run, tool_use_id, name, prompt, (skill,))

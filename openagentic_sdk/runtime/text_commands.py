@@ -91,7 +91,7 @@ async def _permit(run: Run, draft: Draft, use: ToolUse) -> Permitted:
         context = run.gate_context(use.tool_use_id, "unsafe", is_command=True)
         context = replace(context, grants=(*context.grants, *draft.grants))  # the rules that the text itself brings
         approval = run.gate.judge_by_rule(_SHELL, call.input, context)
-    decision = decision_event(use, approval)
+    decision = decision_event(run, use, approval, run.gate, call.input)
     decision = replace(decision, details={**decision.details, "text_of": draft.name})
     if not approval.allowed:
         await run.record(decision)

@@ -16,7 +16,7 @@ from ..events import PermissionDecision, ToolResult, ToolStarted, ToolUse, UserM
 from ..frozen import frozen
 from ..hooks.claude_input import ALSO, TRANSLATED, with_our_names
 from ..hooks.models import HookDecision
-from ..permissions.gate import ApprovalResult
+from ..permissions.gate import ApprovalResult, PermissionGate
 from ..sessions.request import json_sha256
 from ..threads import error_words
 from ..tools.base import Tool
@@ -74,7 +74,7 @@ async def prepare(run: Run, use: ToolUse) -> Permitted | ToolResult:
             blocked = ApprovalResult(
                 False, reason, run.agent.gate.mode, hook=call.hook, input_sha256=json_sha256(dict(use.input))
             )
-            await run.record(decision_event(use, blocked))
+            await run.record(decision_event(run, use, blocked))
             return _denied(use, "HookBlocked", reason)
         return await _permit(run, call)
     except ToolError as error:
@@ -129,8 +129,30 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     return Proposed(use, tool, hooked, decision, next(wishes, None) if decision.permission else None)
 
 
-def decision_event(use: ToolUse, approval: ApprovalResult) -> PermissionDecision:
-    """What the gate or a hook said about a call, with the digest of the input that was judged."""
+def decision_event(
+    run: Run,
+    use: ToolUse,
+    approval: ApprovalResult,
+    gate: PermissionGate | None = None,
+    asked: Mapping[str, Any] | None = None,
+) -> PermissionDecision:
+    """What the gate or a hook said about a call, with the digest of the input that was judged.
+
+    `details` says what it takes to judge the call again under another policy (see `permissions.hindsight`): `category`,
+    `facts`, and, where the `gate` is another than that of the decision before, its `policy`. `asked` is the input that the
+    gate was asked about; where it is not what the model wrote, it stands in the facts.
+    """
+    details, facts = {**approval.details}, {**approval.facts}
+    if approval.category:
+        details["category"] = approval.category
+    known = run.view.calls.get(use.tool_use_id)
+    if asked is not None and (known is None or known.use.input is not asked):
+        facts["input"] = asked
+    if facts:
+        details["facts"] = facts
+    if gate is not None and gate.policy_sha256 != run.policy_told:
+        run.policy_told = gate.policy_sha256
+        details["policy"] = run.policy_record(gate)
     return PermissionDecision(
         use.tool_use_id,
         use.name,
@@ -144,7 +166,7 @@ def decision_event(use: ToolUse, approval: ApprovalResult) -> PermissionDecision
         answered_by=approval.answered_by,
         waited_s=approval.waited_s,
         policy_sha256=approval.policy_sha256,
-        details=approval.details,
+        details=details,
     )
 
 
@@ -155,7 +177,7 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
         # It touches nothing and asks nobody, whatever the mode.
         reason = "it is the answer that the caller asked for"
         answer = ApprovalResult(True, reason, run.agent.gate.mode, input_sha256=json_sha256(dict(input)))
-        return Permitted(use, tool, input, decision_event(use, answer))
+        return Permitted(use, tool, input, decision_event(run, use, answer))
     wish: dict[str, Any] = {}
     if call.wish.permission is not None:
         wish = {"hook_permission": call.wish.permission, "hook": call.hook, "hook_reason": call.wish.block_reason}
@@ -167,11 +189,12 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
         rule_names=tool.rule_names,
         **wish,
     )
-    approval = await run.gate.approve(use.name, input, context)
+    gate = run.gate
+    approval = await gate.approve(use.name, input, context)
     if approval.updated_input is not None:
         input = approval.updated_input
         validate(input, tool.input_schema, f"{use.name}, as it was edited")
-    decision = decision_event(use, approval)
+    decision = decision_event(run, use, approval, gate, call.input)
     if approval.allowed:
         return Permitted(use, tool, input, decision)
     await run.record(decision)

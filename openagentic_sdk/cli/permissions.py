@@ -1,0 +1,197 @@
+"""`openagentic-sdk permissions ...`: what other rules would have done with recorded calls, and rules worth having."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidEventError, SessionError
+from ..events import SessionForked
+from ..patterns import regex
+from ..permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
+from ..permissions.layers import SettingsRules, rules_of_settings
+from ..project.settings import Settings, read_settings_file
+from ..runtime.masking import known_here, mask_value
+from ..sessions.base import SessionStore
+from ..text import on_one_line, printable
+from .exits import FAILED, OK
+from .screen.terminal import Screen
+from .stored.stores import ID_HELP, ActionList, find_session, open_session_store
+
+_AGO = regex(r"(\d{1,6})\s*(min|h|d|w)")
+_SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_MAX_SHOWN_CHARS = 120
+# What of an input says by itself what a call is about.
+_TELLING = ("command", "file_path", "url", "agent", "name")
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = subparsers.add_parser(
+        "permissions", description="Judge recorded calls by other rules, and find rules worth having."
+    )
+    actions = ActionList(parser)
+    test = actions.add(
+        "backtest",
+        _backtest,
+        "judge every recorded call again under other rules; exit code 1 when a call would be judged otherwise",
+    )
+    test.add_argument("--settings", metavar="FILE", required=True, help="the settings.json whose rules are tried")
+    add_range(test)
+    test.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_range(parser: argparse.ArgumentParser) -> None:
+    """`[SESSIONS...] [--since WHEN]`."""
+    parser.add_argument(
+        "sessions", nargs="*", metavar="SESSION", help=f"{ID_HELP} (default: all, those of subagents too)"
+    )
+    parser.add_argument(
+        "--since", metavar="WHEN", type=moment, help="only what came later: 2026-11-01, 2026-11-01T12:00, 36h, 7d"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    store = open_session_store(args.store)
+    try:
+        code: int = args.run_action(store, args)
+        return code
+    finally:
+        store.close()
+
+
+def moment(text: str) -> float:
+    """A time as it is typed, in epoch seconds: a date or date and time (UTC unless it says otherwise), or how long ago."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 2026-11-01, 2026-11-01T12:00 or 7d") from None
+    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
+
+
+def stored_calls(
+    store: SessionStore, sessions: Sequence[str], since: float | None, unreadable: list[str]
+) -> Iterator[RecordedCall]:
+    """The calls of these sessions, or of all; what cannot be read is named in `unreadable`."""
+    wanted = {find_session(store, text) for text in sessions}
+    for row in store.list_session_summaries(include_children=True):
+        if (wanted and row.id not in wanted) or (since is not None and row.error is None and row.updated < since):
+            continue
+        try:
+            after = 0
+            if row.parent is not None and not row.is_child:  # a fork begins with what its parent did
+                forks = (event for event in store.iter_events(row.id) if isinstance(event, SessionForked))
+                after = max((event.seq or 0 for event in forks), default=0)
+            for call in recorded_calls(row.id, store.iter_events(row.id), after_seq=after):
+                if since is None or (call.ts is not None and call.ts >= since):
+                    yield call
+        except (SessionError, InvalidEventError) as error:
+            unreadable.append(f"{row.id}: {error}")
+
+
+def _backtest(store: SessionStore, args: argparse.Namespace) -> int:
+    settings = read_settings_file(str(Path(args.settings).expanduser().absolute()))
+    rules, notes = settings_rules(settings)
+    if settings.default_mode is not None:
+        notes.append("the file's defaultMode does not count: each call is judged in the mode of its run")
+    unreadable: list[str] = []
+    found = backtest(stored_calls(store, args.sessions, args.since, unreadable), rules)
+    notes += [f"session {line}" for line in unreadable]
+    screen = Screen(sys.stdout)
+    for line in [_as_json(found, notes)] if args.json else backtest_lines(found):
+        screen.line(line)
+    for note in () if args.json else notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+    return OK if found.is_same and not unreadable else FAILED
+
+
+def settings_rules(settings: Settings) -> tuple[Any, list[str]]:
+    """What gives the rules of these settings for a project, and what of them was not understood."""
+
+    @cache
+    def rules_for(project_dir: str) -> SettingsRules:
+        return rules_of_settings(settings, project_dir)
+
+    diagnostics = (*settings.diagnostics, *rules_for("/").diagnostics)
+    return rules_for, [note.located for note in diagnostics]
+
+
+def backtest_lines(found: Backtest) -> list[str]:
+    """A backtest in sentences: what would newly run, newly be asked, newly be refused."""
+    lines = []
+    for title, changes in _groups(found):
+        if changes:
+            lines.append(f"{title}: {len(changes)}")
+            lines += [f"  {_line(change)}" for change in changes]
+    same = found.judged - sum(len(changes) for _, changes in _groups(found))
+    lines.append(f"{found.judged} calls judged again, {same} as before")
+    lines += [f"{count} not judged: {on_one_line(reason)}" for reason, count in found.left_out.items()]
+    return lines
+
+
+def _groups(found: Backtest) -> Iterable[tuple[str, Sequence[Change]]]:
+    return (
+        ("would newly run", found.newly_run),
+        ("would newly be asked", found.newly_asked),
+        ("would newly be refused", found.newly_refused),
+    )
+
+
+def _line(change: Change) -> str:
+    call = change.call
+    why = on_one_line(known_here()(change.reason), 200)
+    return f"{on_one_line(call.session_id)} event {call.seq}, {call_text(call)} ({call.was} before): {why}"
+
+
+def call_text(call: RecordedCall) -> str:
+    """A call on one line, without secrets of this environment."""
+    input = mask_value(call.input or {}, known_here())
+    about = next((input[key] for key in _TELLING if isinstance(input.get(key), str)), None)
+    return on_one_line(f"{call.tool}: {json.dumps(input) if about is None else about}", _MAX_SHOWN_CHARS)
+
+
+def call_json(call: RecordedCall) -> dict[str, Any]:
+    """A call as JSON, without secrets of this environment."""
+    return {
+        "session_id": call.session_id,
+        "seq": call.seq,
+        "ts": call.ts,
+        "tool_use_id": call.tool_use_id,
+        "tool": call.tool,
+        "input": mask_value(call.input, known_here()),
+        "was": call.was,
+    }
+
+
+def _as_json(found: Backtest, notes: Sequence[str]) -> str:
+    def changes(group: Sequence[Change]) -> list[dict[str, Any]]:
+        return [
+            {
+                **call_json(each.call),
+                "now": each.now,
+                "reason": known_here()(each.reason),
+                "rule": each.rule,
+                "source": each.source,
+            }
+            for each in group
+        ]
+
+    return json.dumps(
+        {
+            "judged": found.judged,
+            "newly_run": changes(found.newly_run),
+            "newly_asked": changes(found.newly_asked),
+            "newly_refused": changes(found.newly_refused),
+            "not_judged": dict(found.left_out),
+            "notes": list(notes),
+        }
+    )

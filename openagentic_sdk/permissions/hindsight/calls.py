@@ -1,0 +1,404 @@
+"""Judge recorded calls again: by the policy of their log, or with the rules of other settings in its place.
+
+What a judgement depends on is in the log: the input, and in the `details` of each decision the `facts` of the call and the
+`policy` of its run (mode, trust, folders, rules). Older logs lack the last two; then they are what their run began with.
+Links and files are looked at as they are now. A verdict is `run`, `ask` (somebody has to answer) or `refuse`; of what people
+answered, only that they were asked counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ...errors import OptionsError
+from ...events import (
+    CommandExpanded,
+    Event,
+    HookEvent,
+    PermissionDecision,
+    SessionRewound,
+    SkillActivated,
+    SkillDeactivated,
+    SkillDrifted,
+    SystemInit,
+    TextCommandStarted,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+    UserMessage,
+    UserQuestion,
+)
+from ...frozen import changed, frozen
+from ...serialization import dumps_json
+from ...sessions.request import json_sha256
+from ...skills.activation import skill_policy
+from ..facts import CallContext
+from ..gate import PermissionGate
+from ..layers import SettingsRules
+from ..policy import Verdict
+from ..rules import READ_TOOLS, Rule
+
+OUTCOMES = {"allow": "run", "ask": "ask", "deny": "refuse"}
+_NOBODY = ("nobody is there to ask", "mode callback has no approver")
+_SKILL_EVENTS = (CommandExpanded, SessionRewound, SkillActivated, SkillDeactivated, SkillDrifted, UserMessage)
+_MOST_REMEMBERED = 20_000
+_STRICTEST_FIRST = ("deny", "ask", "allow")
+
+
+@frozen
+class RecordedCall:
+    """A call that came before the gate, and what the gate said: `was` is `run`, `ask` or `refuse`.
+
+    `policy` is what `Run.policy_record` gave, `facts` what `Facts.told` gave and the wish of a hook. `is_settled` is true of
+    what no rule decides (a hook that blocks, the final answer), `by_rule` of a command in a text, which only an allow rule
+    lets run. `input` is None when the log does not hold what was judged. `decision` is None while nobody has answered.
+    """
+
+    session_id: str
+    seq: int
+    ts: float | None
+    tool_use_id: str
+    tool: str
+    input: Mapping[str, Any] | None
+    input_sha256: str
+    was: str
+    facts: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    decision: PermissionDecision | None = None
+    is_settled: bool = False
+    by_rule: bool = False
+
+
+@frozen
+class Change:
+    """A call whose verdict is another one under other rules, and why: `rule` and `source` name the rule that decides."""
+
+    call: RecordedCall
+    now: str
+    reason: str
+    rule: str | None = None
+    source: str | None = None
+
+
+@frozen
+class Backtest:
+    """What came of judging `judged` calls again. `left_out` counts those that could not be, by the reason."""
+
+    judged: int
+    newly_run: tuple[Change, ...]
+    newly_asked: tuple[Change, ...]
+    newly_refused: tuple[Change, ...]
+    left_out: Mapping[str, int]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether every verdict is the recorded one."""
+        return not (self.newly_run or self.newly_asked or self.newly_refused)
+
+
+RulesFor = Callable[[str], SettingsRules]
+
+
+def backtest(calls: Iterable[RecordedCall], rules_for: RulesFor) -> Backtest:
+    """Judge the calls under other rules; `rules_for` gives those of a project, by its folder."""
+    found: dict[str, list[Change]] = {"run": [], "ask": [], "refuse": []}
+    left_out: Counter[str] = Counter()
+    judge, judged = Judge(rules_for), 0
+    for call in calls:
+        try:
+            verdict = judge.verdict(call)
+        except OptionsError as error:
+            left_out[str(error)] += 1
+            continue
+        judged += 1
+        now = call.was if verdict is None else OUTCOMES[verdict.outcome]
+        if verdict is not None and now != call.was:
+            rule = verdict.rule
+            change = Change(call, now, verdict.reason, rule.text if rule else None, rule.source if rule else None)
+            found[now].append(change)
+    return Backtest(judged, tuple(found["run"]), tuple(found["ask"]), tuple(found["refuse"]), dict(left_out))
+
+
+class Judge:
+    """Judges calls, each by the policy of its log; with `rules_for`, by other settings' rules in their place.
+
+    `more_allow` are rules that count besides. The same call in the same place is judged once: nothing that is looked at
+    changes meanwhile.
+    """
+
+    def __init__(self, rules_for: RulesFor | None = None, more_allow: Sequence[str] = ()) -> None:
+        self._rules_for = rules_for
+        self._more_allow = more_allow
+        self._policies: dict[int, tuple[Mapping[str, Any], PermissionGate]] = {}
+        self._gates: dict[str, PermissionGate] = {}
+        self._verdicts: dict[tuple[Any, ...], Verdict] = {}
+
+    def verdict(self, call: RecordedCall) -> Verdict | None:
+        """What the gate says of the call before anybody is asked; None for what no rule decides.
+
+        Raises `OptionsError` with the reason for a call that cannot be judged.
+        """
+        if call.is_settled:
+            return None
+        if call.input is None:
+            raise OptionsError("the log does not hold the input that was judged")
+        gate = self.gate(call.policy)
+        key = (id(gate), id(call.policy), call.tool, call.input_sha256, call.by_rule, repr(call.facts))
+        known = self._verdicts.get(key)
+        if known is None:
+            known = _judged(gate, call, call.input)
+            if len(self._verdicts) >= _MOST_REMEMBERED:
+                self._verdicts.clear()
+            self._verdicts[key] = known
+        return known
+
+    def gate(self, policy: Mapping[str, Any]) -> PermissionGate:
+        """The gate that judges the calls of this policy. Raises `OptionsError`."""
+        known = self._policies.get(id(policy))
+        if known is not None:
+            return known[1]
+        if len(self._policies) >= _MOST_REMEMBERED:
+            self._policies.clear()
+            self._verdicts.clear()  # they are found by the ids of what was just let go of
+        folder = _text(policy, "project_dir") or "/"
+        name = dumps_json([policy.get("layers"), policy.get("trusted"), folder])
+        gate = self._gates.get(name)
+        if gate is None:
+            gate = PermissionGate.from_record(policy, self._rules_for(folder) if self._rules_for is not None else None)
+            gate = self._gates[name] = gate.with_first_rules(self._more_allow, folder) if self._more_allow else gate
+        # The policy is kept too: while it lives, no other object has its id.
+        self._policies[id(policy)] = policy, gate
+        return gate
+
+
+def call_context(call: RecordedCall) -> CallContext:
+    """What the gate was told of a call beside its tool and input."""
+    facts, policy = call.facts, call.policy
+    folder = _text(policy, "cwd") or "/"
+    names, rule_names = (_texts(facts.get(key)) for key in ("names", "rule_names"))
+    return CallContext(
+        cwd=_text(facts, "cwd") or folder,
+        session_cwd=folder,
+        project_dir=_text(policy, "project_dir"),
+        workspace_roots=_texts(policy.get("roots")),
+        protected_paths=_texts(policy.get("protected")),
+        session_id=call.session_id,
+        tool_use_id=call.tool_use_id,
+        effect=_text(facts, "effect"),
+        grants=_texts(facts.get("grants")),
+        disallowed_tools=_texts(facts.get("disallowed")),
+        hook_permission=_text(facts, "wish"),
+        hook_reason=_text(facts, "wish_reason"),
+        names_of=lambda input: names,
+        rule_names=lambda input: rule_names,
+    )
+
+
+def _judged(gate: PermissionGate, call: RecordedCall, input: Mapping[str, Any]) -> Verdict:
+    context = call_context(call)
+    if not call.by_rule:
+        return gate.verdict(call.tool, input, context)
+    said = gate.judge_by_rule(call.tool, input, context)
+    rule = Rule(said.rule, call.tool, "tool", said.source or "") if said.rule else None
+    return Verdict("allow" if said.allowed else "deny", said.reason, said.category, rule)
+
+
+def _text(data: Mapping[str, Any], key: str) -> str | None:
+    value = data.get(key)
+    return value if isinstance(value, str) and "\0" not in value else None
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return (
+        tuple(each for each in value if isinstance(each, str) and "\0" not in each)
+        if isinstance(value, list | tuple)
+        else ()
+    )
+
+
+# --- the calls of a log --------------------------------------------------------------------------------------------------
+
+
+def recorded_calls(session_id: str, events: Iterable[Event], *, after_seq: int = 0) -> Iterator[RecordedCall]:
+    """The calls of a log, with all that their judgement depends on; those up to `after_seq` (what a fork copied) are
+    left out."""
+    log = _Log(session_id)
+    for event in events:
+        yield from (call for call in log.calls(event) if call.seq > after_seq)
+    yield from (call for call in log.rest() if call.seq > after_seq)
+
+
+class _Log:
+    """What of a log decides about the calls that follow, event by event."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._init: SystemInit | None = None
+        self._policy: Mapping[str, Any] | None = None
+        self._told: Mapping[str, Any] | None = None  # the policy as the log told it
+        self._uses: dict[str, ToolUse] = {}
+        self._hooks: dict[str, list[Mapping[str, Any]]] = {}
+        self._waiting: dict[str, RecordedCall] = {}  # for the start that tells the input, or how the call acts
+        self._questions: dict[str, UserQuestion] = {}
+        self._remembered: tuple[str, ...] = ()
+        self._skills: list[Event] = []
+        self._effects: dict[str, str] = {}
+
+    def calls(self, event: Event) -> Iterator[RecordedCall]:
+        """Take an event; gives the calls of which everything is known by then."""
+        match event:
+            case SystemInit():
+                self._init, self._policy, self._told = event, None, None
+            case ToolUse():
+                self._uses[event.tool_use_id] = event
+            case HookEvent() if event.tool_use_id is not None:
+                self._hooks.setdefault(event.tool_use_id, []).append({"point": event.hook_point, **event.details})
+            case UserQuestion() if event.kind == "permission" and event.tool_use_id is not None:
+                self._questions[event.tool_use_id] = event
+            case PermissionDecision():
+                call = self._decided(event)
+                if call.is_settled or (call.input is not None and "facts" in event.details):
+                    yield call
+                else:
+                    yield from self._waiting_for(event.tool_use_id)
+                    self._waiting[event.tool_use_id] = call
+            case ToolStarted():
+                self._effects[event.name] = event.effect
+                yield from self._waiting_for(event.tool_use_id, event.input, event.effect)
+            case TextCommandStarted():
+                yield from self._waiting_for(event.command_id, {"command": event.command})
+            case ToolResult():
+                yield from self._waiting_for(event.tool_use_id)
+                for known in (self._uses, self._hooks):
+                    known.pop(event.tool_use_id, None)
+            case _ if isinstance(event, _SKILL_EVENTS):
+                self._skills.append(event)
+
+    def rest(self) -> Iterator[RecordedCall]:
+        """What is left at the end of the log: calls that wait for a person, too."""
+        yield from self._waiting.values()
+        for tool_use_id, question in self._questions.items():
+            use = self._uses.get(tool_use_id)
+            digest = question.details.get("input_sha256")
+            if use is None or not isinstance(digest, str):
+                continue
+            input = next((each for each in self._inputs(tool_use_id) if json_sha256(dict(each)) == digest), None)
+            name = str(question.details.get("tool_name"))
+            policy = self._policy_of(None)
+            yield RecordedCall(
+                self._session_id,
+                question.seq or 0,
+                question.ts,
+                tool_use_id,
+                name,
+                input,
+                digest,
+                "ask",
+                self._facts({}, name),
+                policy,
+            )
+
+    def _waiting_for(
+        self, tool_use_id: str, input: Mapping[str, Any] | None = None, effect: str | None = None
+    ) -> Iterator[RecordedCall]:
+        call = self._waiting.pop(tool_use_id, None)
+        if call is None:
+            return
+        if call.input is None and input is not None and json_sha256(dict(input)) == call.input_sha256:
+            call = changed(call, input=input)
+        if effect is not None and "effect" not in call.facts:
+            call = changed(call, facts={**call.facts, "effect": effect})
+        yield call
+
+    def _decided(self, event: PermissionDecision) -> RecordedCall:
+        details = event.details
+        told = details.get("policy")
+        if isinstance(told, Mapping):
+            self._policy, self._told = None, told
+        facts = details.get("facts")
+        facts = self._facts(facts if isinstance(facts, Mapping) else {}, event.name)
+        asked = details.get("asked_about_sha256")
+        digest = asked if isinstance(asked, str) else event.input_sha256
+        inputs = (facts.get("input"), *self._inputs(event.tool_use_id))
+        input = next((each for each in inputs if isinstance(each, Mapping) and json_sha256(dict(each)) == digest), None)
+        facts.pop("input", None)
+        self._questions.pop(event.tool_use_id, None)
+        hooks = self._hooks.pop(event.tool_use_id, ())
+        wishes = [
+            hook for hook in hooks if hook["point"] == "pre_tool_use" and hook.get("permission") in _STRICTEST_FIRST
+        ]
+        if wishes:
+            strictest = min(wishes, key=lambda hook: _STRICTEST_FIRST.index(hook["permission"]))
+            facts["wish"] = strictest["permission"]
+        is_text = "text_of" in details
+        blocked = is_text and details.get("category") == "hook"
+        kept = details.get("remembered")
+        call = RecordedCall(
+            self._session_id,
+            event.seq or 0,
+            event.ts,
+            event.tool_use_id,
+            event.name,
+            input,
+            digest,
+            _outcome(event),
+            facts,
+            self._policy_of(event),
+            event,
+            is_settled=event.policy_sha256 is None or blocked,
+            by_rule=is_text,
+        )
+        if event.allowed and isinstance(kept, list):
+            self._remembered = tuple(dict.fromkeys((*self._remembered, *_texts(kept))))
+        return call
+
+    def _facts(self, told: Mapping[str, Any], tool: str) -> dict[str, Any]:
+        """The facts of a call as the log tells them, or as far as an older log lets one know."""
+        facts = dict(told)
+        if not told:
+            skills = skill_policy(self._skills)
+            effect = self._effects.get(tool) or ("read" if tool in READ_TOOLS else None)
+            found = {"effect": effect, "grants": skills.grants, "disallowed": skills.disallowed_tools}
+            facts = {name: value for name, value in found.items() if value}
+        if self._remembered:
+            facts["grants"] = [*self._remembered, *_texts(facts.get("grants"))]
+        return facts
+
+    def _inputs(self, tool_use_id: str) -> Iterator[Mapping[str, Any]]:
+        """What of the log may be the input that was judged: as a hook left it, or as the model wrote it."""
+        written = [
+            hook["tool_input"] for hook in self._hooks.get(tool_use_id, ()) if isinstance(hook.get("tool_input"), dict)
+        ]
+        use = self._uses.get(tool_use_id)
+        yield from reversed(written)
+        if use is not None:
+            yield use.input
+
+    def _policy_of(self, decision: PermissionDecision | None) -> Mapping[str, Any]:
+        """The policy in force, one object for as long as it is; of an older log, its mode with no rules."""
+        if self._policy is None:
+            init, told = self._init, self._told
+            cwd = init.cwd if init is not None else "/"
+            if told is None:
+                mode = (init.permission_mode if init is not None else None) or (
+                    decision.mode if decision is not None else "default"
+                )
+                told = {
+                    "layers": [{"mode": mode}],
+                    "project_dir": cwd,
+                    "roots": list(init.workspace_roots) if init else [],
+                }
+            self._policy = {**told, "cwd": cwd}
+        return self._policy
+
+
+def _outcome(event: PermissionDecision) -> str:
+    """What the gate had said before anybody answered."""
+    category = event.details.get("category")
+    if event.answered_by is not None or category == "nobody":
+        return "ask"
+    if category is None and not event.allowed and any(words in event.reason for words in _NOBODY):
+        return "ask"
+    return "run" if event.allowed else "refuse"
