@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from .clock import Clock, SystemClock
@@ -36,6 +37,7 @@ from .providers.base import Provider
 from .providers.endpoint import EndpointProvider
 from .providers.guarded import guarded, unstreamed
 from .runtime.agent import Agent, FinalAnswer, RunRequest, ToolServers
+from .runtime.day_limits import DayLimits, read_day_limits
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
 from .runtime.guidance import ProjectGuidance
 from .runtime.session_hooks import end_session
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from .mcp.servers import Servers
     from .tools.memory import MemoryTool
 
+LIMITS_VARIABLE = "OPENAGENTIC_SDK_LIMITS"
 TASK = "Task"
 MEMORY = "memory"
 _GENERAL = AgentDefinition("", DEFAULT_BASE)
@@ -301,6 +304,7 @@ class _Assembly:
             blob_bytes=options.blob_bytes,
             max_answer_bytes=options.max_answer_bytes,
             on_storage_error=options.on_storage_error,
+            day_limits=_day_limits(options),
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             defer_bytes=_defer_bytes(options),
             memories=self._memory.memory.overview if self._memory is not None and MEMORY in tools else None,
@@ -437,6 +441,19 @@ def _guarded(options: OpenAgenticOptions, clock: Clock) -> Provider:
     if options.retry is None and not options.fallback and not isinstance(provider, EndpointProvider):
         return provider
     return guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
+
+
+def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:
+    """The limits of the day that hold for a run. Raises `OptionsError` for a file that is named and not there."""
+    named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
+    if not named and not has_home():
+        return None
+    path = Path(named).expanduser() if named else sdk_home() / "limits.toml"
+    if named and not path.exists():
+        raise OptionsError(
+            f"the limits file {str(path)!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
+        )
+    return read_day_limits(path)
 
 
 def _defer_bytes(options: OpenAgenticOptions) -> int | None:

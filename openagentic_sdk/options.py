@@ -134,6 +134,9 @@ class OpenAgenticOptions:
         timeout_s           seconds for the whole run, subagents included; None is no limit
         max_tokens          tokens (input and output) that the session and its subagents may spend; None is no limit
         max_cost_usd        the same in US dollars; needs prices for every model that is used
+        limits_file         what all sessions of the store, or those with a tag, may spend in a day, see `runtime.day_limits`
+                            (default: what $OPENAGENTIC_SDK_LIMITS names, else limits.toml in $OPENAGENTIC_SDK_HOME or
+                            ~/.openagentic-sdk, when it is there)
         max_answer_bytes    what one answer of a model may weigh, text, reasoning and calls together
         max_subagent_depth  how deep subagents may start subagents
         defer_tools         "auto" tells the model about tools of servers and of the caller only once ToolSearch has found
@@ -194,6 +197,7 @@ class OpenAgenticOptions:
     timeout_s: float | None = None
     max_tokens: int | None = None
     max_cost_usd: float | None = None
+    limits_file: str | os.PathLike[str] | None = None
     max_answer_bytes: int = MAX_ANSWER_BYTES
     max_subagent_depth: int = MAX_SUBAGENT_DEPTH
     defer_tools: Literal["auto", "off"] = "auto"
@@ -359,6 +363,7 @@ _CHECKS: Mapping[str, Check] = {
     "timeout_s": _or_none(_number(0)),
     "max_tokens": _or_none(_COUNT),
     "max_cost_usd": _or_none(_number(0)),
+    "limits_file": _or_none(_PATH),
     "max_answer_bytes": _number(1, whole=True),
     "max_subagent_depth": _COUNT,
     "defer_tools": _one_of("auto", "off"),

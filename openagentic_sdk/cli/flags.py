@@ -12,6 +12,7 @@ from ..options import MAX_STEPS, OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..project.claude import find_project_root
 from ..sessions.base import SessionStore
+from ..sessions.folds.summary import TAGS_KEY
 from .models import add_model_flags, build_provider, find_model
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
@@ -86,6 +87,13 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
     session.add_argument("--cwd", metavar="DIR", help="working directory of the tools (default: this one)")
     session.add_argument("--resume", metavar="ID", help=f"go on with {ID_HELP}")
     session.add_argument(
+        "--tag",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="tag a new session, for costs and limits (repeatable)",
+    )
+    session.add_argument(
         "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
     )
     session.add_argument(
@@ -132,6 +140,7 @@ def build_options(
         session_store=store,
         resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,
+        session_metadata={TAGS_KEY: args.tag} if args.tag else {},
         max_steps=args.max_steps,
         timeout_s=args.timeout,
         max_cost_usd=args.max_cost,

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidEventError, SessionError
 from ..events import SessionForked
-from ..patterns import regex
 from ..permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
 from ..permissions.layers import SettingsRules, rules_of_settings
 from ..project.settings import Settings, read_settings_file
@@ -24,9 +21,8 @@ from ..text import on_one_line, printable
 from .exits import FAILED, OK
 from .screen.terminal import Screen
 from .stored.stores import ID_HELP, ActionList, find_session, open_session_store
+from .stored.when import moment
 
-_AGO = regex(r"(\d{1,6})\s*(min|h|d|w)")
-_SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _MAX_SHOWN_CHARS = 120
 # What of an input says by itself what a call is about.
 _TELLING = ("command", "file_path", "url", "agent", "name")
@@ -64,18 +60,6 @@ def run(args: argparse.Namespace) -> int:
         return code
     finally:
         store.close()
-
-
-def moment(text: str) -> float:
-    """A time as it is typed, in epoch seconds: a date or date and time (UTC unless it says otherwise), or how long ago."""
-    ago = _AGO.fullmatch(text.strip())
-    if ago is not None:
-        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
-    try:
-        when = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 2026-11-01, 2026-11-01T12:00 or 7d") from None
-    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()
 
 
 def stored_calls(

@@ -66,7 +66,7 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     if args.json:
         for row in rows:
-            screen.line(json.dumps(summary_to_dict(row)))
+            screen.line(json.dumps({name: value for name, value in summary_to_dict(row).items() if name != "spent"}))
         return OK
     if rows and screen.is_terminal:
         screen.line(screen.styled(_COLUMNS.format("session", "age", "turns", "cost", "state") + "title", "dim"))

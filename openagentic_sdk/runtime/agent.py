@@ -40,6 +40,7 @@ from ..threads import call_guest
 from ..tools.base import SubagentResult, Tool
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
+from .day_limits import DayLimits
 from .guidance import Guidance
 from .limits import STORE_MOMENT_S, Budget, Deadline
 from .masking import mask_event
@@ -119,6 +120,7 @@ class Agent:
     summary_provider: Provider | None = None
     before_step: Callable[[Run], Awaitable[None]] | None = None
     context_limits: ContextLimits = field(default_factory=ContextLimits)
+    day_limits: DayLimits | None = None
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
     seal: Seal = field(default_factory=Seal)

@@ -13,25 +13,43 @@ STORE_MOMENT_S = 3.0
 
 
 @mutable
+class Room:
+    """What is left of a limit that other sessions share; None for a number is no limit. `reason` says why nothing is."""
+
+    name: str
+    tokens_left: int | None = None
+    usd_left: float | None = None
+    reason: str | None = None
+
+
+@mutable
 class Budget:
     """What a session and all of its subagents may spend together; None is no limit.
 
-    `cost_usd` becomes None for good when a call had no known price.
+    `cost_usd` becomes None for good when a call had no known price. `rooms` are what limits of the day leave.
     """
 
     max_tokens: int | None = None
     max_cost_usd: float | None = None
     tokens: int = 0
     cost_usd: float | None = 0.0
+    rooms: tuple[Room, ...] = ()
 
     def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
         """Take one call's usage into account."""
         usage = usage or {}
-        self.tokens += int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
+        tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
+        self.tokens += tokens
+        for room in self.rooms:
+            room.tokens_left = None if room.tokens_left is None else room.tokens_left - tokens
+            room.usd_left = None if room.usd_left is None else room.usd_left - (cost_usd or 0.0)
         self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
 
     def complaint(self) -> str | None:
         """Why no further call may be made, or None."""
+        full = next((room.reason for room in self.rooms if room.reason is not None), None)
+        if full is not None:
+            return full
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
             return f"{self.tokens} tokens are spent, max_tokens is {self.max_tokens}"
         if self.max_cost_usd is None:

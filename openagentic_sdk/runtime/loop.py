@@ -22,7 +22,7 @@ from .final_answer import accept_final_text
 from .guidance import Expanded
 from .model_step import Reply, ask_model
 from .prompt import Prompts, Said, read_prompt, store_message
-from .recorder import settled
+from .recorder import off_loop, settled
 from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls
 from .text_commands import fill_prompt
@@ -238,7 +238,7 @@ async def run_turn(run: Run) -> None:
             if said.request_id is None or said.request_id not in run.view.prompts:
                 message = await store_message(run, said, said.text, origin="steering", request_id=said.request_id)
                 await run.record(message)
-        _check_limits(run)
+        await _check_limits(run)
         await update_tools(run)
         await (run.agent.before_step or compact_when_full)(run)
         try:
@@ -259,7 +259,7 @@ async def run_turn(run: Run) -> None:
             return
 
 
-def _check_limits(run: Run) -> None:
+async def _check_limits(run: Run) -> None:
     if run.steps >= run.agent.max_steps:
         raise RunStopped("max_steps", f"max_steps is {run.agent.max_steps}: raise it, or resume the session")
     if run.stopped_by_hook is not None:
@@ -268,6 +268,9 @@ def _check_limits(run: Run) -> None:
         raise RunStopped("interrupted", "the run was suspended: resume the session to go on")
     if run.deadline.remaining_s() == 0:
         raise RunStopped("timeout", "timeout_s is over")
+    if run.agent.day_limits is not None:
+        rooms = partial(run.agent.day_limits.rooms, run.agent.store, run.session_id, run.agent.clock.now())
+        run.budget.rooms = await off_loop(True, rooms)
     complaint = run.budget.complaint()
     if complaint is not None:
         raise RunStopped("budget", complaint)

@@ -119,13 +119,22 @@ class AnswerRoom:
             bytes_left = int(max(0, budget.max_tokens - budget.tokens) * BYTES_PER_TOKEN)
             why = f"with the answer that was coming about {budget.max_tokens} tokens are spent, which is max_tokens"
             self._limits.append((bytes_left, why))
-        if budget.max_cost_usd is None or budget.cost_usd is None:
-            return
-        # The price of a million tokens: one alone may be too little for a price to tell.
-        price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model)
-        if price:
-            tokens_left = max(0.0, budget.max_cost_usd - budget.cost_usd) / price * 1_000_000
+        for room in budget.rooms:
+            if room.tokens_left is not None:
+                why = f"with the answer that was coming nothing is left of max_tokens in {room.name}"
+                self._limits.append((int(max(0, room.tokens_left) * BYTES_PER_TOKEN), why))
+        dollars = [
+            (room.usd_left, f"with the answer that was coming nothing is left of max_cost_usd in {room.name}")
+            for room in budget.rooms
+            if room.usd_left is not None
+        ]
+        if budget.max_cost_usd is not None and budget.cost_usd is not None:
             why = f"with the answer that was coming about {budget.max_cost_usd} USD are spent, which is max_cost_usd"
+            dollars.append((budget.max_cost_usd - budget.cost_usd, why))
+        # The price of a million tokens: one alone may be too little for a price to tell.
+        price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model) if dollars else None
+        for left, why in dollars if price else ():
+            tokens_left = max(0.0, left) / (price or 1.0) * 1_000_000
             self._limits.append((int(tokens_left * BYTES_PER_TOKEN), why))
 
     def take(self, piece: str) -> tuple[str, str | None]:

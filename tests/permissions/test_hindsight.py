@@ -9,9 +9,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from openagentic_sdk import AgentDefinition, FileSessionStore, OpenAgenticOptions, PermissionGate, run
+from openagentic_sdk import FileSessionStore, OpenAgenticOptions, PermissionGate, run
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.events import PermissionDecision
 from openagentic_sdk.permissions.hindsight.calls import RecordedCall, backtest, recorded_calls
 from openagentic_sdk.permissions.layers import rules_of_settings
 from openagentic_sdk.project.settings import Settings, SettingsRule

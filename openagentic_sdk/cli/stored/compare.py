@@ -1,4 +1,4 @@
-"""`sessions diff`, `explain`, `cost` and `tail`: look closer at what happened, or while it happens."""
+"""`sessions diff`, `explain` and `tail`: look closer at what happened, or while it happens."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from ...events import Event, ModelContext, ModelRequest, UserMessage
 from ...runtime.masking import known_here, mask_value, shown
 from ...sessions.base import SessionStore
 from ...sessions.folds.compare import Difference, SessionDiff, Thresholds, compare_sessions
-from ...sessions.folds.costs import Spending, spending
-from ...sessions.folds.explain import PrefixReport, StepExplanation, explain_step, find_misses
+from ...sessions.folds.explain import PrefixReport, StepExplanation, explain_step
 from ...sessions.folds.metrics import run_metrics
-from ...sessions.folds.prices import session_cost
-from ...sessions.folds.usage import cached_share, usage
 from ...sessions.follow import follow
 from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.render import EventPrinter
 from ..screen.terminal import Screen
 from ..screen.turn import JsonPrinter
+from . import costs
 from .files import show_file_changes
 from .stores import NEWEST, ActionList, add_id, find_session
 
@@ -52,11 +50,7 @@ def add_actions(actions: ActionList) -> None:
     add_id(explain, default=NEWEST)
     explain.add_argument("--step", type=int, metavar="N", help="which model call (default: the last)")
     explain.add_argument("--json", action="store_true", help="print one JSON object, with the whole request")
-    cost = actions.add(
-        "cost", _cost, "say what a session spent, by model and subagent, and which requests missed the cache"
-    )
-    add_id(cost, default=NEWEST)
-    cost.add_argument("--json", action="store_true", help="print one JSON object")
+    costs.add_actions(actions)
     tail = actions.add("tail", _tail, "print the newest events of a session")
     add_id(tail, default=NEWEST)
     tail.add_argument("-f", "--follow", action="store_true", help="go on with those that come, until Ctrl-C")
@@ -199,34 +193,6 @@ def _prefix(prefix: PrefixReport) -> str:
         had = f"{prefix.cached_tokens:,} of {prefix.input_tokens:,} tokens"
         said += f". The endpoint had {had}, {prefix.after_s:,.0f} s after it"
     return said
-
-
-def _cost(store: SessionStore, args: argparse.Namespace) -> int:
-    events = store.read_events(find_session(store, args.id))
-    rows = spending(events)
-    misses = [(request.step, request.seq, report) for request, report in find_misses(events)]
-    total, cost_usd = usage(events), session_cost(events)
-    screen = Screen(sys.stdout)
-    if args.json:
-        told = [{**asdict(row), "cached_share": row.cached_share} for row in rows]
-        missing = [{"step": step, "request_seq": seq, **asdict(report)} for step, seq, report in misses]
-        whole = {"usage": total, "cached_share": cached_share(total), "cost_usd": cost_usd}
-        screen.line(json.dumps(mask_value({**whole, "by": told, "misses": missing}, known_here())))
-        return OK
-    for row in [*rows, Spending("", "in all", sum(row.calls for row in rows), total, cost_usd)]:
-        screen.line(_spending_line(row))
-    for step, seq, report in misses:
-        missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
-        screen.line(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
-    return OK
-
-
-def _spending_line(row: Spending) -> str:
-    tokens, share = row.usage, row.cached_share
-    known = "tokens unknown" if tokens is None else f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens"
-    cached = "" if share is None else f", {share:.1%} of the prompts cached"
-    cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
-    return f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}"
 
 
 def _tail(store: SessionStore, args: argparse.Namespace) -> int:

@@ -31,13 +31,14 @@ class RebuiltRequest:
 def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
     """Each request of a log in order. A request that no `model.context` precedes (an older tool's log) is left out."""
     conversation, context, digest = Conversation(), None, RequestDigest()
+    system: list[Mapping[str, Any]] = []  # made once: the digest goes on behind messages that are the same objects
     for event in events:
         if isinstance(event, ModelContext):
-            context = event
+            context, system = event, list(system_messages(event.system_prompt))
         if isinstance(event, ModelRequest) and context is not None:
             messages: list[Mapping[str, Any]] = list(event.messages or ())
             if event.messages is None:
-                messages += [*system_messages(context.system_prompt), *conversation.messages(), *(event.appended or ())]
+                messages += [*system, *conversation.messages(), *(event.appended or ())]
             tools = context.tools if event.purpose == "turn" or event.messages is None else ()
             yield RebuiltRequest(
                 event.seq or 0,

@@ -1,11 +1,16 @@
-"""What a session spent, split by who spent it: each model that answered, and each subagent that it started."""
+"""What sessions spent, split by who or what spent it: of one by its events, of many by the records in their summaries."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
 
+from ...errors import OptionsError
 from ...events import Event, ModelResponse
 from ...frozen import frozen
+from .spent import DIMENSIONS, ZERO, settled
+from .summary import SessionSummary, fold_session_summary
 from .usage import Usage, add_usage, cached_share, own_spending
 
 
@@ -47,3 +52,221 @@ def spending(events: Iterable[Event]) -> list[Spending]:
             (before.cost_usd or 0.0) + (event.cost_usd or 0.0) if known else None,
         )
     return list(rows.values())
+
+
+# --- many sessions, from their summaries -----------------------------------------------------------------------------
+
+BY = ("model", "tool", "skill", "agent", "subagent", "tag", "day", "cwd")
+MAIN, NO_TAG, NO_CWD, GONE = "(main)", "(no tag)", "(no folder)", "(deleted)"
+
+
+@frozen
+class Costs:
+    """What was spent under one name. `calls` are answers of models; where several names share an answer, a part of one.
+
+    `input_tokens` are those of prompts that no cache had, `cached_tokens` and `cache_write_tokens` the rest of the prompts;
+    `reasoning_tokens` are a part of `output_tokens`. `known_cost_usd` is the sum of all known prices; `unpriced_calls` are
+    those without one.
+    """
+
+    name: str
+    calls: float = 0
+    input_tokens: float = 0
+    cached_tokens: float = 0
+    cache_write_tokens: float = 0
+    output_tokens: float = 0
+    reasoning_tokens: float = 0
+    known_cost_usd: float = 0.0
+    unpriced_calls: float = 0
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What it cost; None as soon as one price is unknown."""
+        return None if self.unpriced_calls > 0 else self.known_cost_usd
+
+    @property
+    def tokens(self) -> float:
+        """All tokens of prompts and answers."""
+        return self.input_tokens + self.cached_tokens + self.cache_write_tokens + self.output_tokens
+
+
+@frozen
+class CostReport:
+    """What sessions spent, the most expensive name first. A session with several tags stands under each of them, so that
+    those rows may come to more than `total`.
+
+    `compaction` and `retries` (answers that failed after they had cost something) are parts of the total; `unpriced_models`
+    names those whose answers had no known price. `unreadable` are sessions that could not be counted.
+    """
+
+    by: str
+    rows: tuple[Costs, ...]
+    total: Costs
+    compaction: Costs
+    retries: Costs
+    unpriced_models: tuple[str, ...]
+    sessions: int
+    unreadable: tuple[str, ...] = ()
+
+
+def cost_report(
+    summaries: Iterable[SessionSummary], by: str = "model", *, first_day: int = 0, last_day: int | None = None
+) -> CostReport:
+    """The costs of sessions by `model`, `tool`, `skill`, `agent`, `subagent`, `tag`, `day` or `cwd`.
+
+    Subagents count by their own summaries, under the tags and the folder of the session that began it all; what a summary
+    says of subagents without one stands under `(deleted)`. `first_day` and `last_day` are days since 1970, UTC, both
+    included. Raises `OptionsError` for another `by`.
+    """
+    if by not in BY:
+        raise OptionsError(f"costs are told by {', '.join(BY)}, not by {by!r}")
+    known = {row.id: row for row in summaries if row.error is None}
+    total, compaction, retries = list(ZERO), list(ZERO), list(ZERO)
+    groups: dict[str, list[float]] = {}
+    models: dict[str, list[float]] = {}
+    unreadable: list[str] = []
+    for row in known.values():
+        if not row.spent:
+            continue
+        try:
+            spent = settled(row.spent)
+            for day, found in spent.get("days", {}).items():
+                if int(day) < first_day or (last_day is not None and int(day) > last_day):
+                    continue
+                whole = list(ZERO)
+                for name, cell in found["model"].items():
+                    _add(models.setdefault(name, list(ZERO)), cell)
+                    _add(whole, cell)
+                _add(total, whole)
+                for cells, part in ((compaction, "compaction"), (retries, "retries")):
+                    if part in found:
+                        _add(cells, found[part])
+                if by in DIMENSIONS:
+                    for name, cell in found.get(by, {}).items():
+                        _add(groups.setdefault(name, list(ZERO)), cell)
+                    continue
+                for name in _names(by, row, day, known):
+                    _add(groups.setdefault(name, list(ZERO)), whole)
+        except (TypeError, ValueError, KeyError, AttributeError):  # a summary may have been written by anybody
+            unreadable.append(row.id)
+    if not first_day and last_day is None:
+        for cell in _deleted(known):
+            _add(total, cell)
+            _add(groups.setdefault(GONE, list(ZERO)), cell)
+            _add(models.setdefault(GONE, list(ZERO)), cell)
+    rows = sorted(
+        (_costs(name, cell) for name, cell in groups.items()),
+        key=lambda row: (-row.known_cost_usd, -row.tokens, row.name),
+    )
+    if by == "day":
+        rows.sort(key=lambda row: row.name)
+    unpriced = tuple(sorted(name for name, cell in models.items() if cell[-1] > 0))
+    return CostReport(
+        by,
+        tuple(rows),
+        _costs("total", total),
+        _costs("compaction", compaction),
+        _costs("retries", retries),
+        unpriced,
+        len(known) - len(unreadable),
+        tuple(unreadable),
+    )
+
+
+def session_costs(events: Iterable[Event], by: str = "model") -> CostReport:
+    """The costs of one session by its events alone; its subagents are one row, `(deleted)`. `by` as in `cost_report`."""
+    return cost_report([fold_session_summary(None, events)], by)
+
+
+@frozen
+class DaySpending:
+    """What was spent in a day: US dollars, tokens, and the models without a known price, under None of all sessions and
+    under each tag of those that have it. `tags` are those of the session that asks."""
+
+    by_tag: Mapping[str | None, tuple[float, float, tuple[str, ...]]]
+    tags: tuple[str, ...]
+
+
+def spending_of_day(rows: Iterable[SessionSummary], day: int, session_id: str) -> DaySpending:
+    """The sums of one day, from the summaries of all sessions that were written to in it."""
+    known = {row.id: row for row in rows}
+    sums: dict[str | None, tuple[list[float], dict[str, None]]] = {}
+    for row in known.values():
+        with suppress(TypeError, ValueError, KeyError, AttributeError):
+            for name, cell in row.spent.get("days", {}).get(str(day), {}).get("model", {}).items():
+                for tag in (None, *dict.fromkeys(root_of(row, known).tags)):
+                    total, unpriced = sums.setdefault(tag, (list(ZERO), {}))
+                    _add(total, cell)
+                    unpriced.update({name: None} if cell[7] else {})
+    asking = known.get(session_id)
+    return DaySpending(
+        {tag: (total[6], sum(total[1:5]), tuple(unpriced)) for tag, (total, unpriced) in sums.items()},
+        () if asking is None else root_of(asking, known).tags,
+    )
+
+
+def day_name(day: int) -> str:
+    """A day since 1970 as `2026-11-22`."""
+    return (date(1970, 1, 1) + timedelta(days=day)).isoformat()
+
+
+def root_of(row: SessionSummary, known: Mapping[str, SessionSummary]) -> SessionSummary:
+    """The session that started a subagent's, or that of the subagent which did."""
+    seen: set[str] = set()
+    while row.is_child and row.parent is not None and row.id not in seen:
+        seen.add(row.id)
+        row = known.get(row.parent, row)
+    return row
+
+
+def _names(by: str, row: SessionSummary, day: str, known: Mapping[str, SessionSummary]) -> Sequence[str]:
+    match by:
+        case "day":
+            return (day_name(int(day)),)
+        case "agent":
+            return (str(row.spent.get("agent") or MAIN),)
+        case "subagent":
+            return (str(row.spent.get("agent") or "(unnamed)"),) if row.is_child else (MAIN,)
+        case "tag":
+            return tuple(dict.fromkeys(root_of(row, known).tags)) or (NO_TAG,)
+    return (root_of(row, known).cwd or NO_CWD,)
+
+
+def _deleted(known: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
+    """What sessions say that their subagents spent, less what stands in the summaries of these, theirs included."""
+    found: dict[str, list[float]] = {}
+    for row in known.values():
+        if row.is_child and row.parent is not None and row.parent in known:
+            with suppress(TypeError, ValueError, KeyError, AttributeError):
+                sums = found.setdefault(row.parent, list(ZERO))
+                for day in settled(row.spent).get("days", {}).values():
+                    for cell in day["model"].values():
+                        _add(sums, cell)
+                for cell in row.spent.get("children", {}).values():
+                    _add(sums, cell)
+    for row in known.values():
+        with suppress(TypeError, ValueError, AttributeError):
+            told = list(ZERO)
+            for cell in row.spent.get("children", {}).values():
+                _add(told, cell)
+            left = [max(0.0, a - b) for a, b in zip(told, found.get(row.id, ZERO), strict=True)]
+            if sum(left[1:5]) > 0.5 or left[6] > 1e-9:
+                yield left
+
+
+def _add(cells: list[float], cell: Sequence[float]) -> None:
+    a, b, c, d, e, f, g, h = cell
+    cells[0] += a
+    cells[1] += b
+    cells[2] += c
+    cells[3] += d
+    cells[4] += e
+    cells[5] += f
+    cells[6] += g
+    cells[7] += h
+
+
+def _costs(name: str, cell: Sequence[float]) -> Costs:
+    """A cell as it is shown: counts whole where they are, dollars without the noise of sums."""
+    a, b, c, d, e, f, _, unpriced = (round(x) if abs(x - round(x)) < 1e-6 else round(x, 6) for x in cell)
+    return Costs(name, a, b, c, d, e, f, round(cell[6], 9), unpriced)

@@ -8,7 +8,9 @@ JSON of the tools and of each message; a tool that its vendor is told of where i
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import is_, itemgetter
 from typing import Any
 
 from ...errors import OptionsError
@@ -129,7 +131,7 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
         ],
         _parts(request, [] if rewritten else conversation.origins()),
         [tool["function"]["name"] for tool in request.tools],
-        _prefix(previous, request, events),
+        _Prefixes(events).report(previous, request),
         request,
     )
 
@@ -161,9 +163,10 @@ def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, Prefi
     events = list(events)
     apart = {event.seq for event in events if isinstance(event, ModelRequest) and event.purpose != "turn"}
     previous: RebuiltRequest | None = None
+    prefixes = _Prefixes(events)
     for request in rebuild_requests(events):
         if previous is not None and not _continues(previous, request):
-            yield request, _prefix(previous, request, events)
+            yield request, prefixes.report(previous, request)
         previous = previous if request.seq in apart else request
 
 
@@ -177,51 +180,64 @@ def _lead(request: RebuiltRequest) -> list[Mapping[str, Any]]:
     return [tool for tool in request.tools if not tool.get("defer_loading")]
 
 
-def _prefix(previous: RebuiltRequest | None, request: RebuiltRequest, events: Sequence[Event]) -> PrefixReport:
-    answer = next((e for e in events if isinstance(e, ModelResponse) and (e.seq or 0) > request.seq), None)
-    tokens = normalize_usage(answer.usage) if answer is not None else None
-    cached, asked = (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
-    if previous is None:
-        return PrefixReport(0, 0, cached_tokens=cached, input_tokens=asked)
-    before, now = ([_lead(each), *each.messages] for each in (previous, request))
-    same = _same(before, now) if previous.model == request.model else 0
-    lines = [canonical_json(each) for each in before]
-    same_bytes, whole = sum(map(len, lines[:same])), sum(map(len, lines))
-    if previous.model == request.model and same < min(len(before), len(now)):
-        same_bytes += _same(lines[same], canonical_json(now[same]))
-    is_broken = same < len(before)
-    seq, reason = _break(previous, request, events) if is_broken else (None, None)
-    sent = {event.seq: event.ts or 0.0 for event in events if isinstance(event, ModelRequest)}
-    return PrefixReport(
-        max(same - 1, 0),
-        len(previous.messages),
-        max(same - 1, 0) if is_broken else None,
-        reason,
-        seq,
-        same_bytes,
-        whole,
-        cached,
-        asked,
-        round(sent[request.seq] - sent[previous.seq], 3),
-    )
+class _Prefixes:
+    """How the requests of one log continue each other. What a report looks up is found once for all of them."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._answers = [event for event in events if isinstance(event, ModelResponse)]
+        self._sent = {event.seq: event.ts or 0.0 for event in events if isinstance(event, ModelRequest)}
+        self._breaks = [(event.seq or 0, words) for event in events if (words := _what_it_broke(event))]
+        self._sizes: dict[int, tuple[Any, int]] = {}
+
+    def report(self, previous: RebuiltRequest | None, request: RebuiltRequest) -> PrefixReport:
+        """How a request continues the one before."""
+        at = bisect_right(self._answers, request.seq, key=lambda answer: answer.seq or 0)
+        tokens = normalize_usage(self._answers[at].usage) if at < len(self._answers) else None
+        cached, asked = (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
+        if previous is None:
+            return PrefixReport(0, 0, cached_tokens=cached, input_tokens=asked)
+        before, now = ([_lead(each), *each.messages] for each in (previous, request))
+        same = _same(before, now) if previous.model == request.model else 0
+        sizes = [len(canonical_json(before[0])), *map(self._size, before[1:])]
+        same_bytes, whole = sum(sizes[:same]), sum(sizes)
+        if previous.model == request.model and same < min(len(before), len(now)):
+            same_bytes += _same(canonical_json(before[same]), canonical_json(now[same]))
+        is_broken = same < len(before)
+        seq, reason = self._break(previous, request) if is_broken else (None, None)
+        return PrefixReport(
+            max(same - 1, 0),
+            len(previous.messages),
+            max(same - 1, 0) if is_broken else None,
+            reason,
+            seq,
+            same_bytes,
+            whole,
+            cached,
+            asked,
+            round(self._sent[request.seq] - self._sent[previous.seq], 3),
+        )
+
+    def _size(self, message: Any) -> int:
+        known = self._sizes.get(id(message))
+        if known is None:
+            known = self._sizes[id(message)] = message, len(canonical_json(message))
+        return known[1]
+
+    def _break(self, previous: RebuiltRequest, request: RebuiltRequest) -> tuple[int, str]:
+        """The event that broke the prefix, and in words all that did."""
+        first = bisect_left(self._breaks, previous.seq, key=itemgetter(0))
+        found = self._breaks[first : bisect_right(self._breaks, request.seq, key=itemgetter(0))]
+        if not found:
+            return request.seq, "the request before was rewritten, or this log is of an older version"
+        return found[0][0], "; ".join(f"{words} (event {seq})" for seq, words in found)
 
 
 def _same(before: Sequence[Any], now: Sequence[Any]) -> int:
     """How many of the first are the same in both."""
+    if len(before) <= len(now) and all(map(is_, before, now)):
+        return len(before)
     different = (at for at, (a, b) in enumerate(zip(before, now, strict=False)) if a is not b and a != b)
     return next(different, min(len(before), len(now)))
-
-
-def _break(previous: RebuiltRequest, request: RebuiltRequest, events: Sequence[Event]) -> tuple[int, str]:
-    """The event that broke the prefix, and in words all that did."""
-    found = [
-        (event.seq or 0, words)
-        for event in events
-        if previous.seq <= (event.seq or 0) <= request.seq and (words := _what_it_broke(event))
-    ]
-    if not found:
-        return request.seq, "the request before was rewritten, or this log is of an older version"
-    return found[0][0], "; ".join(f"{words} (event {seq})" for seq, words in found)
 
 
 def _what_it_broke(event: Event) -> str | None:

@@ -8,7 +8,7 @@ prompt says can rename a session.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import field, fields
 from math import isfinite
 from typing import Any
 
@@ -28,13 +28,16 @@ from ...events import (
 )
 from ...frozen import frozen
 from ...text import is_plain
+from .spent import name_of, spends, spent_after
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
-SUMMARY_VERSION = 3
+SUMMARY_VERSION = 4
 MAX_TEXT_CHARS = 200
 # The key of a session's metadata that says whose it is.
 TENANT_KEY = "tenant"
+# The key that says which tags it begins with.
+TAGS_KEY = "tags"
 STATES = ("idle", "running", "waiting", "failed")
 # Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
 _TICK_S = 1e-6
@@ -50,6 +53,7 @@ class SessionSummary:
     it any more, so its process was killed and a resume goes on with it. The fold alone cannot know that and says `running`.
     `open_questions` are those of the session and, where a store shows it, of its subagents; `subagents` are the sessions of
     those that are at work or parked.
+    `spent` is what the session itself spent, see `spent`; `costs.cost_report` reads it.
     `events` is the `seq` of the last event that is folded in. `updated` rises with every event, in epoch seconds.
     `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `tenant` is
     whose session it is, None without one. `cost_usd` is None when unknown. `error` says why a row could not be read;
@@ -76,6 +80,7 @@ class SessionSummary:
     open_questions: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
     error: str | None = None
+    spent: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -85,6 +90,8 @@ class SessionSummary:
 
 def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any]) -> SessionSummary:
     """The summary of a session without events: what is known from its creation."""
+    agent = _text_or_none(metadata.get("agent_name")) or _text_or_none(metadata.get("agent"))
+    tags = metadata.get(TAGS_KEY)
     return SessionSummary(
         id=session_id,
         cwd=_text_or_none(metadata.get("cwd")),
@@ -94,6 +101,8 @@ def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any
         parent=_text_or_none(metadata.get("parent_session_id")),
         is_child=isinstance(metadata.get("parent_tool_use_id"), str),
         tenant=_text_or_none(metadata.get(TENANT_KEY)),
+        tags=tuple(plain_line(tag) for tag in tags if isinstance(tag, str)) if isinstance(tags, list | tuple) else (),
+        spent={"agent": name_of(agent)} if agent is not None else {},
     )
 
 
@@ -110,6 +119,8 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
         state["updated"] = time_after(state["updated"], event.ts)
         if event.type in _MOVING:
             _apply(state, event)
+        if spends(event):
+            state["spent"] = spent_after(state["spent"], event)
     if not state["events"]:
         state["updated"] = state["created"]
     return summary
@@ -117,29 +128,22 @@ def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event
 
 def moves_summary(event: Event) -> bool:
     """Whether the event changes more of a summary than `events` and `updated`."""
-    return event.type in _MOVING
+    return event.type in _MOVING or spends(event)
 
 
-def only_spends(event: Event) -> bool:
-    """Whether the event changes no more of a summary than `events`, `updated`, `tokens` and `cost_usd`."""
-    return event.type in _SPENDING or event.type not in _MOVING
-
-
-# `events`, `updated`, `tokens` and `cost_usd` of a summary.
-Counters = tuple[int, float, int, float | None]
+# `events` and `updated` of a summary.
+Counters = tuple[int, float]
 
 
 def counted(counters: Counters, events: Iterable[Event]) -> Counters:
-    """What the fold makes of these behind events that `only_spends` is true of, and that are not the first of a log."""
-    seq, updated, tokens, cost_usd = counters
+    """What the fold makes of these behind events that `moves_summary` is false of, and that are not the first of a log."""
+    seq, updated = counters
     for event in events:
         seq, updated = event.seq or seq + 1, time_after(updated, event.ts)
-        if isinstance(event, ModelResponse):
-            tokens, cost_usd = spent_after(tokens, cost_usd, event)
-    return seq, updated, tokens, cost_usd
+    return seq, updated
 
 
-def spent_after(
+def _sums_after(
     tokens: int, cost_usd: float | None, event: ModelResponse | SubagentFinished
 ) -> tuple[int, float | None]:
     """`tokens` and `cost_usd` of a summary behind an event that spends; given are those before it."""
@@ -244,7 +248,6 @@ def total_tokens(usage: Mapping[str, Any] | None) -> int:
     return normal["input_tokens"] + normal["output_tokens"] if normal else 0
 
 
-_SPENDING = frozenset({ModelResponse.type})
 # What changes more of a summary than its counters.
 _MOVING = frozenset(
     kind.type
@@ -295,12 +298,12 @@ def _apply(state: dict[str, Any], event: Event) -> None:
         case ModelContext():
             state["model"] = event.model
         case ModelResponse():
-            state["tokens"], state["cost_usd"] = spent_after(state["tokens"], state["cost_usd"], event)
+            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
         case SubagentStarted():
             if event.child_session_id not in state["subagents"]:
                 state["subagents"] = (*state["subagents"], event.child_session_id)
         case SubagentFinished():
-            state["tokens"], state["cost_usd"] = spent_after(state["tokens"], state["cost_usd"], event)
+            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
             state["subagents"] = tuple(name for name in state["subagents"] if name != event.child_session_id)
         case SessionForked():
             # What was copied was paid for by the parent.
@@ -321,5 +324,6 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "float | None": (int, float, type(None)),
     "bool": (bool,),
     "tuple[str, ...]": (list, tuple),
+    "Mapping[str, Any]": (dict,),
 }
 _ACCEPTED: Mapping[str, tuple[type, ...]] = {field.name: _KINDS[str(field.type)] for field in fields(SessionSummary)}

@@ -20,7 +20,7 @@ from ..folds.summary import (
     SessionSummary,
     counted,
     fold_session_summary,
-    only_spends,
+    moves_summary,
     summary_from_dict,
     summary_to_dict,
 )
@@ -89,9 +89,9 @@ class SummaryFile:
             # An append was interrupted before it came here.
             self.close()
             return
-        if not (self._counters[0] and self._head_bytes and all(map(only_spends, events))):
-            seq, updated, tokens, cost_usd = self._counters
-            known = changed(self._summary, events=seq, updated=updated, tokens=tokens, cost_usd=cost_usd)
+        if not (self._counters[0] and self._head_bytes) or any(map(moves_summary, events)):
+            seq, updated = self._counters
+            known = changed(self._summary, events=seq, updated=updated)
             self._summary = fold_session_summary(known, events)
             self._counters = _counters(self._summary)
             self._write_all(offset, crc)
@@ -128,11 +128,11 @@ class SummaryFile:
 
 
 # What the tail says, and the head leaves out.
-_COUNTERS = ("updated", "tokens", "cost_usd")
+_COUNTERS = ("updated",)
 
 
 def _counters(summary: SessionSummary) -> Counters:
-    return summary.events, summary.updated, summary.tokens, summary.cost_usd
+    return summary.events, summary.updated
 
 
 def _head_text(summary: SessionSummary) -> bytes:
@@ -142,7 +142,5 @@ def _head_text(summary: SessionSummary) -> bytes:
 
 def _tail_text(offset: int, crc: int, counters: Counters, head_crc: int) -> bytes:
     """What most events change and nothing else: always as long, so that it alone can be written anew."""
-    seq, updated, tokens, cost_usd = counters
-    said = offset, seq, crc, updated, tokens, b"null" if cost_usd is None else b"%a" % cost_usd
-    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a,"tokens":%20d,"cost_usd":%24s' % said
+    text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a' % (offset, counters[0], crc, counters[1])
     return text + b',"check":"%08x"}\n' % crc32(text, head_crc)

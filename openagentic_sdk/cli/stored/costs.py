@@ -1,0 +1,155 @@
+"""`sessions cost`: what one session spent and which requests missed the cache, or what many spent, and on what."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, replace
+from typing import Any
+
+from ...runtime.masking import known_here, mask_value
+from ...sessions.base import SessionStore
+from ...sessions.folds.costs import BY, CostReport, Costs, Spending, cost_report, spending
+from ...sessions.folds.explain import find_misses
+from ...sessions.folds.prices import session_cost
+from ...sessions.folds.spent import SECONDS_PER_DAY
+from ...sessions.folds.summary import SessionSummary
+from ...sessions.folds.usage import cached_share, usage
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from .stores import ID_HELP, NEWEST, ActionList, find_session
+from .when import moment
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add it to the tree of the command line."""
+    cost = actions.add(
+        "cost",
+        _cost,
+        "say what a session spent and which requests missed the cache; with --by, what many sessions spent",
+    )
+    cost.add_argument(
+        "sessions",
+        nargs="*",
+        metavar="ID",
+        help=f"{ID_HELP} (default: {NEWEST}, with --by all)",
+    )
+    cost.add_argument("--by", choices=BY, help="split the costs of all these sessions together by this")
+    cost.add_argument("--since", metavar="WHEN", type=moment, help="with --by: only from this day on (2026-11-01, 7d)")
+    cost.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _cost(store: SessionStore, args: argparse.Namespace) -> int:
+    if args.by is None and args.since is None and len(args.sessions) < 2:
+        return _cost_of_one(store, find_session(store, (args.sessions or [NEWEST])[0]), args.json)
+    rows = store.list_session_summaries(include_children=True)
+    if args.sessions:
+        rows = with_subagents(rows, {find_session(store, text) for text in args.sessions})
+    first_day = int(max(args.since, 0) // SECONDS_PER_DAY) if args.since is not None else 0
+    report = cost_report(rows, args.by or "model", first_day=first_day)
+    failed = [f"{row.id}: {row.error}" for row in rows if row.error is not None]
+    screen = Screen(sys.stdout)
+    if args.json:
+        screen.line(json.dumps(mask_value({**report_json(report), "failed": failed}, known_here())))
+    else:
+        for line in report_lines(report):
+            screen.line(line)
+    for line in [*failed, *report.unreadable] if not args.json else ():
+        print(f"not counted: {on_one_line(line)}", file=sys.stderr)
+    return FAILED if failed or report.unreadable else OK
+
+
+def with_subagents(rows: list[SessionSummary], wanted: set[str]) -> list[SessionSummary]:
+    """These sessions and those of their subagents, and of theirs."""
+    children: dict[str, list[SessionSummary]] = {}
+    for row in rows:
+        if row.is_child and row.parent is not None:
+            children.setdefault(row.parent, []).append(row)
+    found = {row.id: row for row in rows if row.id in wanted}
+    waiting = list(found)
+    while waiting:
+        for row in children.get(waiting.pop(), ()):
+            if row.id not in found:
+                found[row.id] = row
+                waiting.append(row.id)
+    return list(found.values())
+
+
+def report_json(report: CostReport) -> dict[str, Any]:
+    """A report as JSON; `cost_usd` is null where a price is unknown, `known_cost_usd` the sum of the others."""
+
+    def row(costs: Costs) -> dict[str, Any]:
+        return {**asdict(costs), "cost_usd": costs.cost_usd, "share": _share(costs, report.total)}
+
+    return {
+        "by": report.by,
+        "sessions": report.sessions,
+        "rows": [row(each) for each in report.rows],
+        "total": row(report.total),
+        "compaction": row(report.compaction),
+        "retries": row(report.retries),
+        "unpriced_models": list(report.unpriced_models),
+        "unreadable": list(report.unreadable),
+    }
+
+
+def _share(costs: Costs, total: Costs) -> float | None:
+    """How much of all money it was; of all tokens where no price is known; None where there is neither."""
+    part, whole = (each.known_cost_usd or 0.0 for each in (costs, total))
+    if not whole:
+        part, whole = costs.tokens, total.tokens
+    return round(part / whole, 4) if whole else None
+
+
+def report_lines(report: CostReport) -> list[str]:
+    """A report in sentences."""
+    lines = [_line(row, report.total) for row in report.rows]
+    lines.append(_line(replace(report.total, name=f"in all, {report.sessions} sessions"), report.total))
+    for part, about in ((report.compaction, "of it compaction"), (report.retries, "of it failed attempts")):
+        if part.calls:
+            lines.append(_line(replace(part, name=about), report.total))
+    if report.unpriced_models:
+        names = ", ".join(on_one_line(name or "(no name)") for name in report.unpriced_models)
+        lines.append(f"no known price: {names} (name them in `prices`)")
+    return lines
+
+
+def _line(row: Costs, total: Costs) -> str:
+    whole = row.input_tokens + row.cached_tokens + row.cache_write_tokens
+    share = _share(row, total)
+    unknown = f" and {row.unpriced_calls:,g} calls without a known price" if row.unpriced_calls else ""
+    part = "" if share is None or row.name == total.name else f", {share:.1%}"
+    return (
+        f"{on_one_line(row.name)}: {row.calls:,.6g} calls, {whole:,.0f} tokens in ({row.cached_tokens:,.0f} cached), "
+        f"{row.output_tokens:,.0f} out, ${row.known_cost_usd:.4f}{unknown}{part}"
+    )
+
+
+def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
+    events = store.read_events(session_id)
+    rows = spending(events)
+    misses = [(request.step, request.seq, report) for request, report in find_misses(events)]
+    total, cost_usd = usage(events), session_cost(events)
+    screen = Screen(sys.stdout)
+    if as_json:
+        told = [{**asdict(row), "cached_share": row.cached_share} for row in rows]
+        missing = [{"step": step, "request_seq": seq, **asdict(report)} for step, seq, report in misses]
+        whole = {"usage": total, "cached_share": cached_share(total), "cost_usd": cost_usd}
+        screen.line(json.dumps(mask_value({**whole, "by": told, "misses": missing}, known_here())))
+        return OK
+    for row in [*rows, Spending("", "in all", sum(row.calls for row in rows), total, cost_usd)]:
+        screen.line(_spending_line(row))
+    for step, seq, report in misses:
+        missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
+        screen.line(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
+    return OK
+
+
+def _spending_line(row: Spending) -> str:
+    tokens, share = row.usage, row.cached_share
+    known = "tokens unknown" if tokens is None else f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens"
+    cached = "" if share is None else f", {share:.1%} of the prompts cached"
+    cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
+    return f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}"

@@ -1,0 +1,170 @@
+"""What a session itself spent, by day and then by model, tool and skill: a small record that its summary carries.
+
+The record is JSON, and folding any split of a log into batches gives the same one. An answer of a model is paid by the calls
+that it makes, in equal shares, or by `(answer)` when it makes none, and by the skills that are active, or `(none)`. What
+subagents spent stands in their own records; here only its sum, by name, for those whose session is gone. Days are UTC.
+
+A cell is `[calls, prompt tokens that no cache had, from the cache, into the cache, answer tokens, of these reasoning, US
+dollars, calls without a known price]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any
+
+from ...events import (
+    Event,
+    ModelRequest,
+    ModelResponse,
+    SessionForked,
+    SessionRewound,
+    SkillActivated,
+    SkillDeactivated,
+    SubagentFinished,
+    ToolUse,
+)
+from ...text import is_plain
+from .usage import normalize_usage
+
+Spent = Mapping[str, Any]
+Cell = Sequence[float]
+
+ZERO: Cell = (0, 0, 0, 0, 0, 0, 0, 0)
+ANSWER, NO_SKILL, OTHER = "(answer)", "(none)", "(other)"
+DIMENSIONS = ("model", "tool", "skill")
+SECONDS_PER_DAY = 86_400
+MAX_NAMES, MAX_DAYS, MAX_SKILLS = 64, 400, 32
+MAX_NAME_CHARS = 100
+# The last day that calendars show; a log that says something else is not believed.
+_LAST_DAY = 2_932_896
+
+SPENDING = frozenset(
+    kind.type
+    for kind in (
+        ModelResponse,
+        SessionForked,
+        SessionRewound,
+        SkillActivated,
+        SkillDeactivated,
+        SubagentFinished,
+        ToolUse,
+    )
+)
+
+
+def spends(event: Event) -> bool:
+    """Whether the event changes the record."""
+    return event.type in SPENDING or (isinstance(event, ModelRequest) and event.purpose != "turn")
+
+
+def spent_after(spent: Spent, event: Event) -> Spent:
+    """The record behind one more event that `spends`; the given one is not changed."""
+    match event:
+        case ModelRequest():
+            return {**spent, "purpose": name_of(event.purpose)}
+        case ModelResponse():
+            return _answered(spent, event)
+        case ToolUse():
+            return _called(spent, name_of(event.name))
+        case SubagentFinished():
+            children = _put(spent.get("children", {}), name_of(event.name), cell_of(event.usage, event.cost_usd))
+            return {**spent, "children": children}
+        case SkillActivated():
+            others = [known for known in spent.get("skills", ()) if known[0] != name_of(event.name)]
+            return {**spent, "skills": [*others, [name_of(event.name), event.seq or 0]][-MAX_SKILLS:]}
+        case SkillDeactivated():
+            return {**spent, "skills": [known for known in spent.get("skills", ()) if known[0] != name_of(event.name)]}
+        case SessionRewound():
+            return {**spent, "skills": [known for known in spent.get("skills", ()) if known[1] <= event.to_seq]}
+        case SessionForked():  # what was copied was paid for by the parent
+            return {name: value for name, value in spent.items() if name in ("agent", "skills")}
+    return spent
+
+
+def cell_of(usage: Mapping[str, Any] | None, cost_usd: float | None) -> Cell:
+    """One call as a cell; a price that is none (below 0, no number) is unknown, and so is one that is missing."""
+    tokens = normalize_usage(usage)
+    is_known = cost_usd is not None and isfinite(cost_usd) and 0 <= cost_usd < 1e12
+    dollars = cost_usd if is_known and cost_usd is not None else 0.0
+    if tokens is None:
+        return (1, 0, 0, 0, 0, 0, dollars, 0 if is_known else 1)
+    cached, written = tokens["cached_input_tokens"], tokens["cache_write_tokens"]
+    plain = max(0, tokens["input_tokens"] - cached - written)
+    return (
+        1,
+        plain,
+        cached,
+        written,
+        tokens["output_tokens"],
+        tokens["reasoning_tokens"],
+        dollars,
+        0 if is_known else 1,
+    )
+
+
+def add_cells(a: Cell, b: Cell, share: float = 1) -> list[float]:
+    """`a` and a share of `b`."""
+    if share == 1:
+        return [x + y for x, y in zip(a, b, strict=True)]
+    return [x + y * share for x, y in zip(a, b, strict=True)]
+
+
+def name_of(text: str) -> str:
+    """A name as records have it: short, on one line."""
+    if len(text) <= MAX_NAME_CHARS and text.isprintable():
+        return text
+    return "".join(char for char in text[:MAX_NAME_CHARS] if is_plain(char) and char.isprintable())
+
+
+def settled(spent: Spent) -> Spent:
+    """The record with the last answer among what is split by tool: no more calls of it come."""
+    if "last" not in spent:
+        return spent
+    day, cell, tools = spent["last"]
+    found = spent["days"][day]
+    names = found.get("tool", {})
+    for tool in tools or (ANSWER,):
+        names = _put(names, tool, cell, 1 / max(len(tools), 1))
+    known = {name: value for name, value in spent.items() if name != "last"}
+    return {**known, "days": {**spent["days"], day: {**found, "tool": names}}}
+
+
+def _answered(spent: Spent, event: ModelResponse) -> Spent:
+    purpose = spent.get("purpose")
+    known = {name: value for name, value in settled(spent).items() if name != "purpose"}
+    if event.agent_name is not None and "agent" not in known:
+        known["agent"] = name_of(event.agent_name)
+    if event.usage is None and not event.complete:
+        return known  # it was cut before its usage came: the endpoint will not say what it was
+    cell, days = cell_of(event.usage, event.cost_usd), known.get("days", {})
+    day = str(min(max(int((event.ts or 0) // SECONDS_PER_DAY), 0), _LAST_DAY))
+    if day not in days and len(days) >= MAX_DAYS:
+        day = max(days, key=int)
+    found = dict(days.get(day, {}))
+    found["model"] = _put(found.get("model", {}), name_of(event.model or ""), cell)
+    skills = [name for name, _ in known.get("skills", ())] or [NO_SKILL]
+    for name in skills:
+        found["skill"] = _put(found.get("skill", {}), name, cell, 1 / len(skills))
+    if purpose is not None:
+        found["tool"] = _put(found.get("tool", {}), f"({purpose})", cell)
+        found["compaction"] = add_cells(found.get("compaction", ZERO), cell)
+    if not event.complete:
+        found["retries"] = add_cells(found.get("retries", ZERO), cell)
+    last = {} if purpose is not None else {"last": [day, list(cell), []]}
+    return {**known, **last, "days": {**days, day: found}}
+
+
+def _called(spent: Spent, tool: str) -> Spent:
+    """One more call of the last answer."""
+    if "last" not in spent:
+        return spent
+    day, cell, tools = spent["last"]
+    return {**spent, "last": [day, cell, [*tools, tool][:MAX_NAMES]]}
+
+
+def _put(cells: Mapping[str, Cell], name: str, cell: Cell, share: float = 1) -> dict[str, Cell]:
+    """The cells with a share of one more under a name; when there are too many names, under `(other)`."""
+    name = name if name in cells or len(cells) < MAX_NAMES else OTHER
+    return {**cells, name: add_cells(cells.get(name, ZERO), cell, share)}

@@ -1,0 +1,131 @@
+"""Limits of the day: every session of the store counts, before a run and during it, subagents and tags included."""
+
+from __future__ import annotations
+
+import tempfile
+import unittest
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk import (
+    AgentDefinition,
+    FileSessionStore,
+    MemorySessionStore,
+    OpenAgenticOptions,
+    PermissionGate,
+    RunResult,
+    run_sync,
+    tool,
+)
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.events import ModelRequest
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.testing import ScriptedProvider
+
+PRICES = {"m": {"input": 0.0, "output": 10_000.0}}
+ONE_DOLLAR = {"text": "spent", "usage": {"input_tokens": 0, "output_tokens": 100}}
+
+
+def asks(name: str, **arguments: Any) -> Mapping[str, Any]:
+    """An answer that costs a dollar and calls a tool."""
+    return {**ONE_DOLLAR, "tool_calls": [{"name": name, "arguments": arguments}]}
+
+
+class DayLimits(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def limits(self, text: str) -> str:
+        path = self.folder / "limits.toml"
+        path.write_text(text)
+        return str(path)
+
+    def run_with(self, store: SessionStore, turns: list[Any], limits: str, **more: Any) -> RunResult:
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider(turns),
+            model=more.pop("model", "m"),
+            prices=PRICES,
+            session_store=store,
+            limits_file=limits,
+            permission_gate=PermissionGate(permission_mode="bypass"),
+            **more,
+        )
+        return run_sync(prompt="go", options=options)
+
+    def test_what_other_sessions_spent_today_stops_a_run_before_it_asks_a_model(self) -> None:
+        limits = self.limits("[day]\nmax_cost_usd = 2.0\n")
+        stores = (
+            lambda: FileSessionStore(self.folder / "files", durability="flush"),
+            lambda: SqliteSessionStore(self.folder / "runs.db"),
+        )
+        for open_again in stores:
+            results = []
+            for _ in range(3):  # each with a store of its own, as another process has
+                store = open_again()
+                results.append(self.run_with(store, [ONE_DOLLAR], limits))
+                store.close()
+            self.assertEqual([result.stop_reason for result in results], ["end", "end", "budget"])
+            self.assertRegex(
+                results[2].error_message or "", r"2\.0000 USD are spent today, max_cost_usd in day of .* is 2: "
+            )
+            self.assertFalse([event for event in results[2].events if isinstance(event, ModelRequest)])
+
+    def test_what_another_session_spends_meanwhile_stops_a_run_at_its_next_step(self) -> None:
+        store, limits = MemorySessionStore(), self.limits("[day]\nmax_cost_usd = 3\n")
+
+        @tool(effect="read")
+        async def elsewhere() -> str:
+            """Spends in another session."""
+            import asyncio
+
+            other = [asks("TodoWrite", todos=[]), ONE_DOLLAR]
+            return (await asyncio.to_thread(self.run_with, store, other, limits)).stop_reason
+
+        result = self.run_with(store, [asks("elsewhere"), ONE_DOLLAR], limits, tools=[elsewhere])
+        self.assertEqual(result.stop_reason, "budget")
+        self.assertEqual(result.steps, 1)
+
+    def test_tokens_and_tags_have_limits_of_their_own(self) -> None:
+        store, limits = MemorySessionStore(), self.limits("[tag.nightly]\nmax_tokens = 50\n")
+        nightly = {"session_metadata": {"tags": ["nightly"]}}
+        ends = [
+            self.run_with(store, [ONE_DOLLAR], limits, **more).stop_reason for more in ({}, nightly, nightly, {}, {})
+        ]
+        self.assertEqual(ends, ["end", "end", "budget", "end", "end"])
+
+    def test_subagents_spend_from_the_same_limit_and_under_the_same_tag(self) -> None:
+        store, limits = MemorySessionStore(), self.limits("[tag.t]\nmax_cost_usd = 2\n")
+        helper = ScriptedProvider([asks("TodoWrite", todos=[]), ONE_DOLLAR])
+        result = self.run_with(
+            store,
+            [asks("Task", agent="helper", prompt="p"), ONE_DOLLAR],
+            limits,
+            agents={"helper": AgentDefinition("helps", "help", provider=helper)},
+            session_metadata={"tags": ["t"]},
+        )
+        self.assertEqual(result.stop_reason, "budget")
+        self.assertEqual(result.cost_usd, 2.0)
+        child = store.list_children(result.session_id)[0]
+        self.assertEqual(store.read_events(child)[-1].stop_reason, "budget")  # type: ignore[attr-defined]
+
+    def test_a_call_without_a_known_price_ends_what_a_limit_in_dollars_covers_and_names_the_model(self) -> None:
+        store, limits = MemorySessionStore(), self.limits("[day]\nmax_cost_usd = 100\n")
+        self.assertTrue(self.run_with(store, [ONE_DOLLAR], limits, model="unheard-of").ok)
+        result = self.run_with(store, [ONE_DOLLAR], limits)
+        self.assertEqual(result.stop_reason, "budget")
+        self.assertIn("add unheard-of to `prices`", result.error_message or "")
+
+    def test_a_limit_that_cannot_be_read_is_an_error_and_not_a_limit_that_does_not_hold(self) -> None:
+        for text in (
+            "[day", "day = 3", "[day]\n", "[day]\nmax_cost = 3", "[day]\nmax_cost_usd = -1", "[day]\nmax_cost_usd = nan",
+            "[day]\nmax_cost_usd = true", "[day]\nmax_tokens = 1.5", "[days]\nmax_tokens = 1", "tag = 1", "[tag]\nx = 1",
+        ):  # fmt: skip
+            with self.subTest(text), self.assertRaises(OptionsError):
+                self.run_with(MemorySessionStore(), [ONE_DOLLAR], self.limits(text))
+        with self.assertRaisesRegex(OptionsError, "is not there"):
+            self.run_with(MemorySessionStore(), [ONE_DOLLAR], str(self.folder / "missing.toml"))
+        self.assertTrue(self.run_with(MemorySessionStore(), [ONE_DOLLAR], self.limits("# none yet\n")).ok)
