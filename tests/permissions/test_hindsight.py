@@ -144,7 +144,9 @@ class Equality(Hindsight):
                     said = {"allow": "run", "ask": "ask", "deny": "refuse"}[live]
                     self.assertEqual(now.get(call.seq, call.was), said, (call.tool, call.input, mode, rules, call.was))
                     compared += 1
-        self.assertGreater(compared, 14 * 4 * 10, "tools that a rule denies whole are not offered: their calls ask no gate")
+        self.assertGreater(
+            compared, 14 * 4 * 10, "tools that a rule denies whole are not offered: their calls ask no gate"
+        )
 
     def _changes(self, calls: Sequence[RecordedCall], rules: Mapping[str, Iterable[str]]) -> Iterable[Any]:
         settings = as_settings(rules)
