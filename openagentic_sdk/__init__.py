@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from .tools.base import Tool as Tool
     from .tools.base import ToolContext as ToolContext
     from .tools.base import ToolOutput as ToolOutput
+    from .tools.code import CodeLimits as CodeLimits
+    from .tools.code import CodeTool as CodeTool
     from .tools.defaults import default_tools as default_tools
     from .tools.function import tool as tool
     from .tools.registry import ToolRegistry as ToolRegistry
@@ -106,6 +108,8 @@ _HOMES = {
     "BackgroundResult": "runs.background",
     "BackgroundRun": "runs.background",
     "ClaudeSessionStore": "sessions.interop",
+    "CodeLimits": "tools.code",
+    "CodeTool": "tools.code",
     "Done": "providers.base",
     "Event": "events",
     "EventLoopError": "errors",
@@ -173,6 +177,8 @@ __all__ = [
     "BackgroundResult",
     "BackgroundRun",
     "ClaudeSessionStore",
+    "CodeLimits",
+    "CodeTool",
     "Done",
     "Event",
     "EventLoopError",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .clock import Clock, SystemClock
 from .disk import has_home
 from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputError
-from .events import Event, SystemNotice
+from .events import CODE_CALLER, Event, SystemNotice
 from .hooks.claude_input import ALSO
 from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
@@ -53,6 +53,7 @@ from .skills.fields import served_model
 from .skills.files import bytecode_folder
 from .skills.frontmatter import Diagnostic
 from .threads import error_words
+from .tools.base import Tool
 from .tools.bash import BashTool
 from .tools.defaults import default_tools
 from .tools.registry import ToolRegistry
@@ -127,6 +128,13 @@ def open_memory(options: OpenAgenticOptions) -> MemoryTool:
     from .tools.memory import Memory, MemoryTool
 
     return MemoryTool(Memory(sdk_home() / "memory", options.project_root(), Seal(options.key_file)))
+
+
+def open_code() -> Tool:
+    """The tool that runs a model's Python. The door to that room."""
+    from .tools.code import CodeTool
+
+    return CodeTool()
 
 
 def open_project(options: OpenAgenticOptions) -> Project:
@@ -370,7 +378,8 @@ class _Assembly:
 
     def all_tools(self) -> ToolRegistry:
         options = self._options
-        own = () if self._memory is None else (self._memory,)
+        own: list[Tool] = [] if self._memory is None else [self._memory]
+        own += [open_code()] if options.code else []
         if options.tools is not None:
             return _with_task(ToolRegistry((*options.tools, *own)), options.agents)
         agents = {name: definition.description for name, definition in self._agents.items()}
@@ -501,6 +510,8 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
     )
     if options.memory:
         gate = gate.with_rules(allow=[MEMORY], source="options.memory")
+    if options.code:
+        gate = gate.with_rules(allow=[CODE_CALLER], source="options.code")
     rules = rules_of_settings(settings, project.root)
     gate = gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny)
     return gate.with_rules(deny=_secret_rules(options.key_file), source="built in"), notes

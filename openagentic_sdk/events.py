@@ -39,6 +39,7 @@ class Event:
 
     `seq` (1, 2, 3 ...) and `ts` (seconds since the epoch, information only) are None until the event is stored.
     `parent_tool_use_id` and `agent_name` are set on events of a subagent: the Task call that started it, and its name.
+    Events of a call that code makes have the `parent_tool_use_id` of the call that runs the code.
     `mac` is a digest that only this installation can make, on events that could allow something later, see
     `sessions.authority`.
     """
@@ -305,12 +306,18 @@ class AssistantMessage(Event):
 # --- a tool call, from the wish to the outcome -----------------------------------------------------------------------
 
 
+# The caller's type of calls that our tool `Code` makes.
+CODE_CALLER = "Code"
+
+
 @frozen
 class ToolUse(Event):
     """The model asks for a tool. All calls of one answer are stored as one batch.
 
     `raw_arguments` is set when the call did not arrive whole (the answer was cut, the arguments are no JSON object): the
-    call is answered with an error and never runs.
+    call is answered with an error and never runs. `caller` is set when code made the call and not the model itself:
+    `{"type": "Code", "tool_use_id"}` for a call inside of that call of our tool, which the model sees nothing of;
+    else what a vendor says of code that it runs, and the model sees the result as that of any call.
     """
 
     type: ClassVar[str] = "tool.use"
@@ -320,6 +327,12 @@ class ToolUse(Event):
     raw_arguments: str | None = None
     provider: str | None = None
     extras: Mapping[str, Any] | None = None
+    caller: Mapping[str, Any] | None = None
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the call was made inside of another one, by the code that it runs."""
+        return self.caller is not None and self.caller.get("type") == CODE_CALLER
 
 
 @frozen

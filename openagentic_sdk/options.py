@@ -108,6 +108,7 @@ class OpenAgenticOptions:
         agents              subagents by name
         memory              True gives the tool `memory`: its notes about the project and the user lie in the home folder of
                             this library, and later sessions are told of them
+        code                True gives the tool `Code`: the model's Python in a sandbox, which calls the other tools
 
     The session
         session_store       where events go: a store, or its name for `open_store`, "sqlite:runs.db" (default: what
@@ -178,6 +179,7 @@ class OpenAgenticOptions:
     mcp_servers: Mapping[str, Any] = field(default_factory=dict)
     agents: Mapping[str, AgentDefinition] = field(default_factory=dict)
     memory: bool = False
+    code: bool = False
 
     session_store: SessionStore | str | None = None
     resume: str | None = None
@@ -342,6 +344,7 @@ _CHECKS: Mapping[str, Check] = {
     "mcp_servers": _is_a(Mapping, "a mapping of names to McpServer(...) or entries as in .mcp.json"),
     "agents": _is_a(Mapping, "a mapping of names to AgentDefinition(...)"),
     "memory": _BOOL,
+    "code": _BOOL,
     "model_names": lambda value: (
         None
         if isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)

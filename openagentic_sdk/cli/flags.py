@@ -77,6 +77,9 @@ def add_agent_flags(parser: argparse.ArgumentParser) -> None:
     limits.add_argument(
         "--memory", action="store_true", help="keep notes for later sessions of this project and user, and read them"
     )
+    limits.add_argument(
+        "--code", action="store_true", help="let the model write Python, in a sandbox, that calls the other tools"
+    )
     limits.add_argument("--timeout", metavar="SECONDS", type=float, help="for the whole run, subagents included")
     limits.add_argument("--max-cost", metavar="USD", type=float, help="what the session may cost, subagents included")
 
@@ -145,6 +148,7 @@ def build_options(
         timeout_s=args.timeout,
         max_cost_usd=args.max_cost,
         memory=args.memory,
+        code=args.code,
     )
 
 

@@ -81,6 +81,7 @@ class OwnTool(Tool):
         self.name = shown_name(server, inner.name)
         self.description, self.input_schema = inner.description, inner.input_schema
         self.effect = settings.effects.get(inner.name, inner.effect)
+        self.allowed_callers = inner.allowed_callers
         self.inner = inner
         self._server = server
 

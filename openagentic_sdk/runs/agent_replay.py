@@ -158,7 +158,7 @@ class _GivesWhatItGave(Tool):
 
     def __init__(self, tool: Tool, results: Mapping[str, ToolResult]) -> None:
         self.name, self.description, self.input_schema = tool.name, tool.description, tool.input_schema
-        self.effect = tool.effect
+        self.effect, self.allowed_callers = tool.effect, tool.allowed_callers
         self._results = results
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:

@@ -115,7 +115,7 @@ class _AnsweredTool(Tool):
 
     def __init__(self, inner: Tool, answering: _Answering) -> None:
         self.name, self.description, self.input_schema = inner.name, inner.description, inner.input_schema
-        self.effect = inner.effect
+        self.effect, self.allowed_callers = inner.effect, inner.allowed_callers
         self._inner = inner
         self._answering = answering
 

@@ -203,7 +203,7 @@ class Run:
     the subagents at work, `left` names what did not end when it was told to. `servers_seen` is what of the servers is in the
     log, `instructions` what the system prompt says of them. `own_tools` are the tools without those of servers, `facts` what
     the model has to know about tools that it is not told, by what each is about. `policy_told` is the digest of the policy
-    that this run's log told last.
+    that this run's log told last. `inside_of` is the call whose code makes the calls of this run.
     """
 
     agent: Agent
@@ -247,6 +247,7 @@ class Run:
     instructions: tuple[tuple[str, str], ...] | None = None
     kept_files: set[str] = field(default_factory=set)
     policy_told: str = ""
+    inside_of: str | None = None
 
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""
@@ -254,6 +255,8 @@ class Run:
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
         """Store the events as one batch, then show them to the caller."""
+        if self.inside_of is not None:
+            events = tuple(changed(event, parent_tool_use_id=self.inside_of) for event in events)
         return self.recorder.append(*events)
 
     def hook_context(self, **more: Any) -> dict[str, Any]:

@@ -45,6 +45,7 @@ class FinalAnswerTool(Tool):
 
     name = FINAL_ANSWER
     effect = "read"  # it changes nothing, so no gate has to ask about it
+    allowed_callers = ("direct",)
 
     def __init__(self, schema: OutputSchema) -> None:
         function = schema.tool()["function"]

@@ -129,7 +129,8 @@ class Recorder:
             event = self._mask(event)
         if self._parent_tool_use_id is None and self._agent_name is None:
             return event
-        return changed(event, parent_tool_use_id=self._parent_tool_use_id, agent_name=self._agent_name)
+        parent = event.parent_tool_use_id or self._parent_tool_use_id
+        return changed(event, parent_tool_use_id=parent, agent_name=self._agent_name)
 
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
         """Append, in a thread when the store makes its caller wait; a cancellation is given back, to be raised."""

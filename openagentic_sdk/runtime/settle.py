@@ -55,6 +55,9 @@ UNKNOWN = (
 
 async def settle_open_calls(run: Run) -> None:
     """Give every call of an earlier run that the model still waits for its result, in order."""
+    # The code that made them is gone, so none of them runs again.
+    for record in run.view.open_inner_calls():
+        await _end_inner(run, record)
     open_calls = {record.use.tool_use_id for record in run.view.open_calls()}
     for started in list(run.view.open_subagents.values()):
         await _settle_subagent(run, started, is_open=started.tool_use_id in open_calls)
@@ -71,6 +74,21 @@ async def settle_open_calls(run: Run) -> None:
             await run_calls(run, [record.use])
         else:
             await run.record(await _end_in_doubt(run, record, tool))
+
+
+async def _end_inner(run: Run, record: CallRecord) -> None:
+    """Close a call that code made, as a part of the call that ran the code."""
+    use_id = record.use.tool_use_id
+    if not run.view.is_ours(record.use):
+        ended = ToolResult(use_id, **_NOT_OURS)
+    elif record.started is None:
+        ended = cancelled_result(use_id, NOT_STARTED)
+    else:
+        tool = run.agent.tools.get(record.use.name) if record.use.name in run.agent.tools else None
+        ended = await _end_in_doubt(run, record, tool)
+    questions = [question for question in run.view.open_questions() if question.tool_use_id == use_id]
+    ends = [UserAnswer(question.question_id, "", answered_by="interrupted") for question in questions]
+    await run.record(*(replace(e, parent_tool_use_id=record.use.parent_tool_use_id) for e in (*ends, ended)))
 
 
 def _may_repeat(run: Run, record: CallRecord, started: ToolStarted, tool: Tool | None) -> bool:
@@ -179,17 +197,21 @@ def end_session(
         children = filter(view.is_ours, view.open_subagents.values())
         ends: list[Event] = [end_abandoned(store, child, seal, also_parked=also_parked) for child in children]
         ends += [UserAnswer(question.question_id, "", answered_by=answered_by) for question in view.open_questions()]
-        for record in view.open_calls():
+        for record in (*view.open_inner_calls(), *view.open_calls()):
             use_id = record.use.tool_use_id
             if record.started is None:
-                ends.append(cancelled_result(use_id, NOT_STARTED))
+                end = cancelled_result(use_id, NOT_STARTED)
             else:
                 asked = view.has_asked(use_id)
-                ends.append(cancelled_result(use_id, CUT_SHORT) if asked else _unknown_result(use_id))
+                end = cancelled_result(use_id, CUT_SHORT) if asked else _unknown_result(use_id)
+            ends.append(replace(end, parent_tool_use_id=record.use.parent_tool_use_id) if record.use.is_inside else end)
         result = Result(view.last_text, session_id, "interrupted", view.usage, view.cost_usd)
         for batch in (ends, [result]):
             assert view.authority is not None, "a view with a seal has one"
-            events = [replace(event, **(origin or {})) for event in batch]
+            inside = [
+                {"parent_tool_use_id": each.parent_tool_use_id} if each.parent_tool_use_id else {} for each in batch
+            ]
+            events = [replace(event, **{**(origin or {}), **own}) for event, own in zip(batch, inside, strict=True)]
             for event in writer.append(view.authority.sign(events, writer.last_seq)):
                 view.apply(event, made_here=True)
         return view, True

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from ..errors import ToolError
-from ..events import Event, SkillActivated, ToolUse, UserQuestion
+from ..events import Event, SkillActivated, ToolResult, ToolUse, UserQuestion
 from ..skills.text_commands import Draft
-from ..tools.base import SubagentResult, ToolContext, may_read_all
+from ..tools.base import SubagentResult, Tool, ToolContext, may_read_all
 from .agent import Run
 from .kept_files import file_keeper
+from .tool_output import put_blob
 
 
-def tool_context(run: Run, use: ToolUse) -> ToolContext:
-    """The context of one call of one run."""
+class Calls(Protocol):
+    """Makes calls inside of another one, and says of which tools."""
+
+    async def make(self, name: str, input: Mapping[str, Any], /) -> ToolResult: ...
+
+    def tools(self) -> Sequence[Tool]: ...
+
+
+def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolContext:
+    """The context of one call of one run; `inside` makes calls inside of it."""
     agent = run.agent
 
     async def record(event: Event) -> None:
@@ -70,6 +79,9 @@ def tool_context(run: Run, use: ToolUse) -> ToolContext:
         run_skill=run_skill,
         accept_answer=lambda value: run.answer.accept(value),
         run_resources=run.resources,
+        call_tool=None if inside is None else inside.make,
+        callable_tools=tuple if inside is None else inside.tools,
+        keep_blob=lambda data: put_blob(run, data),
     )
 
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ..errors import StorageError, ToolError, UnknownOutcomeError
-from ..events import HookEvent, ToolResult, ToolUse, UserMessage
+from ..events import CODE_CALLER, Event, HookEvent, ToolResult, ToolUse, UserAnswer, UserMessage
 from ..frozen import changed
 from ..threads import Guest, collect_left
-from ..tools.base import REPEATABLE, ToolOutput
-from .agent import Run, RunStopped
+from ..tools.base import REPEATABLE, Tool, ToolOutput, may_call
+from ..tools.registry import ToolRegistry
+from .agent import Run, RunStopped, Stopping
 from .file_rules import note_rules
 from .masking import mask_event
 from .recorder import settled
@@ -53,7 +56,8 @@ class Job:
         try:
             # A copy: what is in the log and goes back to the model is not the tool's to change.
             input = copy.deepcopy(self.call.input)
-            output = await self.call.tool.run(input, tool_context(self._run, self.call.use))
+            inside = InnerCalls(self._run, self.call.use)
+            output = await self.call.tool.run(input, tool_context(self._run, self.call.use, inside))
             if isinstance(output, ToolOutput):
                 return ToolOutput(
                     plain_value(output.output),
@@ -107,8 +111,12 @@ def result_of(tool_use_id: str, output: ToolOutput) -> ToolResult:
     )
 
 
-async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:
-    """Answer all the calls: neighbours that may run in parallel together, the others one after the other."""
+async def run_calls(run: Run, calls: Sequence[ToolUse]) -> list[ToolResult]:
+    """Answer all the calls: neighbours that may run in parallel together, the others one after the other.
+
+    Gives the results as they were before what is long in them went to blobs.
+    """
+    results = []
     for group in _groups(run, calls):
         ready = [await prepare(run, use) for use in group]
         permitted = [item for item in ready if isinstance(item, Permitted)]
@@ -119,7 +127,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:
         try:
             for item in work:
                 try:
-                    await _finish(run, item)
+                    results.append(await _finish(run, item))
                 except RunStopped as stopped:  # it waits for a person; what runs beside it comes to its end
                     parked = parked or stopped
         except BaseException:
@@ -127,6 +135,7 @@ async def run_calls(run: Run, calls: Sequence[ToolUse]) -> None:
             raise
         if parked is not None:
             raise parked
+    return results
 
 
 def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
@@ -144,14 +153,16 @@ def _groups(run: Run, calls: Sequence[ToolUse]) -> Iterable[list[ToolUse]]:
         yield group
 
 
-async def _finish(run: Run, item: Job | ToolResult) -> None:
+async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
     if isinstance(item, ToolResult):
         await run.record(item)
-        return
+        return masked(run, item)
     await item.guest.ended()
     events, result = await after_hooks(run, item.call, await store_pictures(run, item.result()))
     note_rules(run, item.call.input, result)
-    await run.record(*events, await shrink_output(run, masked(run, result)))
+    result = masked(run, result)
+    await run.record(*events, await shrink_output(run, result))
+    return result
 
 
 async def _cut_short(run: Run, work: Sequence[Job | ToolResult]) -> None:
@@ -183,6 +194,101 @@ def _cut_result(run: Run, item: Job | ToolResult) -> ToolResult | None:
     if result.outcome not in ("cancelled", "unknown") and run.agent.hooks.post_tool_use:
         return cancelled_result(call.use.tool_use_id, UNCHECKED)
     return result
+
+
+class InnerCalls:
+    """The calls that the code of one call makes: each is recorded, judged and answered as any other, inside of that call.
+
+    What may run beside others does, the rest in turn. A question that nobody answers at once refuses a call: the code's
+    state cannot wait in a log. The model's own conversation is out of reach: tools that change it are not callable.
+    """
+
+    def __init__(self, run: Run, outer: ToolUse) -> None:
+        self._outer, self._run = outer, run
+        self._made = self._at_work = 0
+
+    @cached_property
+    def _inner(self) -> Run:
+        run = self._run
+        tools = [tool for tool in run.agent.tools if may_call(tool, CODE_CALLER)]
+        return replace(
+            run,
+            agent=replace(run.agent, tools=ToolRegistry(tools)),
+            request=replace(run.request, parks=False),
+            stopping=Stopping("interrupt"),
+            parked={},
+            inside_of=self._outer.tool_use_id,
+        )
+
+    @cached_property
+    def _entrance(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    @cached_property
+    def _empty(self) -> asyncio.Event:
+        empty = asyncio.Event()
+        empty.set()
+        return empty
+
+    def tools(self) -> Sequence[Tool]:
+        """What the code is offered."""
+        registry = self._inner.agent.tools
+        return [registry.get(name) for name in self._run.gate.offered_tools(registry.names())]
+
+    async def make(self, name: str, input: Mapping[str, Any]) -> ToolResult:
+        """Make a call and wait for its result, which is in the log by then, also when this is cancelled.
+
+        Raises what ends the run.
+        """
+        inner, run = self._inner, self._run
+        if run.stopped_by_hook is not None:
+            return error_result("", ToolError("a hook has ended this run: no more calls are made"))
+        outer_id = self._outer.tool_use_id
+        self._made += 1
+        while f"{outer_id}.{self._made}" in run.view.calls:
+            self._made += 1
+        caller = {"type": CODE_CALLER, "tool_use_id": outer_id}
+        use = ToolUse(f"{outer_id}.{self._made}", name, input, caller=caller)
+        run.children += 1
+        try:
+            stored = await inner.record(use)
+            [use] = [event for event in stored if isinstance(event, ToolUse)]
+            parallel = name in inner.agent.tools and inner.agent.tools.get(name).parallel
+            async with self._turn(beside_others=parallel):
+                return (await run_calls(inner, [use]))[0]
+        except BaseException:
+            closing, _ = await settled(self._close(use))
+            closing.exception()  # a store that refuses has already stopped the run
+            raise
+        finally:
+            run.children -= 1
+            run.stopped_by_hook = run.stopped_by_hook or inner.stopped_by_hook
+
+    @asynccontextmanager
+    async def _turn(self, *, beside_others: bool) -> AsyncIterator[None]:
+        async with self._entrance:
+            if not beside_others:
+                await self._empty.wait()
+                yield
+                return
+            self._at_work += 1
+            self._empty.clear()
+        try:
+            yield
+        finally:
+            self._at_work -= 1
+            if not self._at_work:
+                self._empty.set()
+
+    async def _close(self, use: ToolUse) -> None:
+        """What a call that was cut short still lacks."""
+        view, use_id = self._run.view, use.tool_use_id
+        record = view.calls.get(use_id)
+        questions = [question for question in view.open_questions() if question.tool_use_id == use_id]
+        ends: list[Event] = [UserAnswer(asked.question_id, "", answered_by="interrupted") for asked in questions]
+        if record is not None and record.use is use and record.result is None:
+            ends.append(cancelled_result(use_id, NOT_STARTED if record.started is None else CUT_SHORT))
+        await self._inner.record(*ends)
 
 
 def cancelled_result(tool_use_id: str, text: str) -> ToolResult:

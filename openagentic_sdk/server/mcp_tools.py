@@ -326,7 +326,9 @@ class RunTools:
     async def _open_questions(self, session_id: str) -> Sequence[Asked]:
         def read() -> Sequence[Asked]:
             view, _ = load_view(self._desk.store, session_id)
-            calls = {record.use.tool_use_id: record.use.name for record in view.open_calls()}
+            calls = {
+                record.use.tool_use_id: record.use.name for record in (*view.open_inner_calls(), *view.open_calls())
+            }
             return [Asked(each, calls[each.tool_use_id]) for each in view.open_questions() if each.tool_use_id in calls]
 
         found: Sequence[Asked] = await off_loop(True, read)

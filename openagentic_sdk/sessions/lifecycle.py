@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
@@ -396,10 +396,10 @@ def _is_prompt(event: Event) -> bool:
 def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[Event]:
     """A result for each call that is open at `at_seq`."""
     started: set[str] = set()
-    waiting: dict[str, None] = {}
+    waiting: dict[str, ToolUse] = {}
     for event in _since_last_request(store, session_id, at_seq):
         if isinstance(event, ToolUse):
-            waiting[event.tool_use_id] = None
+            waiting[event.tool_use_id] = event
         elif isinstance(event, ToolStarted):
             started.add(event.tool_use_id)
         elif isinstance(event, ToolResult):
@@ -409,11 +409,10 @@ def _end_open_calls(store: SessionStore, session_id: str, at_seq: int) -> list[E
         False: (FORKED_BEFORE_START, "cancelled"),
     }
     results: list[Event] = []
-    for call_id in waiting:
+    for call_id, use in sorted(waiting.items(), key=lambda item: not item[1].is_inside):
         text, outcome = ended[call_id in started]
-        results.append(
-            ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)
-        )
+        result = ToolResult(call_id, is_error=True, error_type="SessionForked", error_message=text, outcome=outcome)
+        results.append(replace(result, parent_tool_use_id=use.parent_tool_use_id if use.is_inside else None))
     return results
 
 

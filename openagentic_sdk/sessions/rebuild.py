@@ -429,6 +429,8 @@ class Conversation:
             self._asked = replace(self._asked, model=event.model)
 
     def _tool_use(self, event: ToolUse) -> None:
+        if event.is_inside:
+            return
         turn = self._turn
         if turn is None or turn.results:
             turn = self._turn = _Block([self._position], answers=self._asked)

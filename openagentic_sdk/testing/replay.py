@@ -107,7 +107,7 @@ def _add_answer(step: RecordedStep, event: Event) -> None:
         step.reasoning = event.text
     elif isinstance(event, AssistantMessage):
         step.text, step.message = event.text, event
-    elif isinstance(event, ToolUse):
+    elif isinstance(event, ToolUse) and not event.is_inside:
         step.calls.append(event)
 
 

@@ -89,6 +89,7 @@ class AskUserQuestionTool(Tool):
     )
     input_schema = _SCHEMA
     effect = "idempotent"  # an answer that is in the log is taken, so a call that is run again asks nobody twice
+    allowed_callers = ("direct",)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         given: Sequence[Mapping[str, Any]] = input.get("questions") or ([input] if "question" in input else [])

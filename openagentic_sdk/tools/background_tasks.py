@@ -123,6 +123,7 @@ class TaskOutputTool(Tool):
         "required": ["task_id"],
     }
     effect = "read"
+    allowed_callers = ("direct",)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         background = run_tasks(ctx).get(input["task_id"])

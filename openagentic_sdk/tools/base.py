@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
-from ..events import Event, SkillActivated, StopReason, ToolUse
+from ..events import CODE_CALLER, Event, SkillActivated, StopReason, ToolResult, ToolUse
 from ..frozen import frozen
 from ..skills.text_commands import Draft
 from ..threads import run_in_thread
@@ -58,7 +58,9 @@ class ToolContext:
     attempt at one call. `may_read` says without a question whether a path that a search turned up may be shown; where it is
     None, `permits_path` is asked. `accept_answer` takes the value of a call that is the final answer. `run_resources` is
     what the calls of one run share, by a key of the tool's own; what has a `close` is closed at the run's end. `keep_files`
-    keeps what files are before a call changes them, so that it can be undone; it is called in a thread.
+    keeps what files are before a call changes them, so that it can be undone; it is called in a thread. `call_tool` makes a
+    call inside of this one (a name, an input), through gate, hooks and log, and gives its result; `callable_tools` are
+    those that may be called so. `keep_blob` stores bytes beside the log and gives their digest.
     """
 
     cwd: str = "."
@@ -87,6 +89,9 @@ class ToolContext:
     accept_answer: Callable[[Any], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
     run_resources: dict[str, Any] = field(default_factory=dict)
+    call_tool: Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]] | None = None
+    callable_tools: Callable[[], Sequence[Tool]] = tuple
+    keep_blob: Callable[[bytes], Awaitable[str]] | None = None
 
 
 def may_read_all(path: str) -> bool:
@@ -114,12 +119,16 @@ class Tool(ABC):
 
     `effect`: `read` changes nothing and may run beside other calls; `idempotent` may be repeated with the same
     `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.
+    `allowed_callers` says who may call it: `direct` is the model itself, `Code` our tool of that name, anything else is a
+    vendor's word for code that it runs (`code_execution_20260120`, `programmatic`) and is sent to the vendor with the
+    definition. None is the model and `Code`.
     """
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
     effect: Effect = "unsafe"
+    allowed_callers: Sequence[str] | None = None
 
     @property
     def parallel(self) -> bool:
@@ -156,6 +165,12 @@ class Tool(ABC):
         except RuntimeError:
             return asyncio.run(output())
         return _run_in_new_thread(lambda: asyncio.run(output()))
+
+
+def may_call(tool: Tool, caller: str) -> bool:
+    """Whether a tool may be called by this caller (see `Tool.allowed_callers`)."""
+    allowed = tool.allowed_callers
+    return caller in ("direct", CODE_CALLER) if allowed is None else caller in allowed
 
 
 class BlockingTool(Tool):

@@ -42,6 +42,7 @@ class SkillActivateTool(Tool):
         "additionalProperties": False,
     }
     effect = "idempotent"
+    allowed_callers = ("direct",)
 
     def __init__(self, library: SkillLibrary | None = None) -> None:
         self._library = library or SkillLibrary()

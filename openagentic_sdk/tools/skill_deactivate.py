@@ -26,6 +26,7 @@ class SkillDeactivateTool(Tool):
         "additionalProperties": False,
     }
     effect = "idempotent"
+    allowed_callers = ("direct",)
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         events = session_events(ctx)

@@ -23,6 +23,7 @@ class TaskTool(Tool):
 
     name = "Task"
     effect = "unsafe"
+    allowed_callers = ("direct",)
 
     def __init__(self, agents: Mapping[str, str] | None = None, *, background: bool = False) -> None:
         self.agents = dict(agents or {})

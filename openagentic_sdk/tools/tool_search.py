@@ -54,6 +54,7 @@ class ToolSearchTool(Tool):
         "additionalProperties": False,
     }
     effect = "read"
+    allowed_callers = ("direct",)
 
     def __init__(self, catalog: Callable[[], Sequence[Tool]]) -> None:
         self._catalog = catalog

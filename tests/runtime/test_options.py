@@ -82,6 +82,7 @@ BAD = {
     "session_metadata": [{"a": object()}, [1], None],
     "on_storage_error": ["ignore", None],
     "memory": [None, "user", 1],
+    "code": [None, "user", 1],
     "defer_tools": ["always", None, 0.1],
     "redact": ["secret", None, 3],
     "stream": [None, "yes", 1],

@@ -39,6 +39,8 @@ NAMES = [
     "BackgroundResult",
     "BackgroundRun",
     "ClaudeSessionStore",
+    "CodeLimits",
+    "CodeTool",
     "Done",
     "Event",
     "EventLoopError",

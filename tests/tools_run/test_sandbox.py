@@ -293,7 +293,7 @@ class ConfinedByBubblewrap(Confined):
 
     def test_a_sandbox_that_cannot_be_set_up_runs_nothing(self) -> None:
         plan = sandbox_plan.sandbox_plan("bwrap", cwd="/", writable=[str(self.workspace / "missing")])
-        self.assertIn("missing", sandbox_plan._try_plan(plan) or "")
+        self.assertIn("missing", sandbox_plan.try_plan(plan) or "")
 
 
 class LandlockAlone(WorkspaceTestCase):

@@ -105,7 +105,7 @@ def steps_of(events: Iterable[Event]) -> list[Step]:
             open_step["text"] = event.text
         elif isinstance(event, ModelRetry) and event.mid_answer and open_step is not None:
             open_step["text"] = ""
-        elif isinstance(event, ToolUse) and open_step is not None:
+        elif isinstance(event, ToolUse) and open_step is not None and not event.is_inside:
             open_step["uses"].append(event)
         elif isinstance(event, ToolResult):
             results[event.tool_use_id] = event.outcome

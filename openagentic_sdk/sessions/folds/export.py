@@ -232,7 +232,8 @@ class _Spans:
         use = self._uses.get(event.tool_use_id)
         if self._with_content and use is not None:
             facts["gen_ai.tool.call.arguments"] = self._text(json.dumps(use.input, ensure_ascii=False))
-        span = self._start(f"execute_tool {event.name}", event, _INTERNAL, self._run, facts)
+        parent = self._calls.get(event.parent_tool_use_id or "") if use is not None and use.is_inside else self._run
+        span = self._start(f"execute_tool {event.name}", event, _INTERNAL, parent or self._run, facts)
         self._calls[event.tool_use_id] = span
 
     def _tool_result(self, event: ToolResult) -> None:

@@ -25,10 +25,10 @@ def transcript_entries(
             message = {"role": "user", "content": event.text}
         elif isinstance(event, AssistantMessage) and event.text:
             message = {"role": "assistant", "content": [{"type": "text", "text": event.text}]}
-        elif isinstance(event, ToolUse):
+        elif isinstance(event, ToolUse) and not event.is_inside:
             block = {"type": "tool_use", "id": event.tool_use_id, "name": event.name, "input": event.input}
             message = {"role": "assistant", "content": [block]}
-        elif isinstance(event, ToolResult):
+        elif isinstance(event, ToolResult) and not event.tool_use_id.startswith(f"{event.parent_tool_use_id}."):
             said = event.error_message if event.is_error and event.output is None else event.output
             text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
             block = {"type": "tool_result", "tool_use_id": event.tool_use_id, "content": text}

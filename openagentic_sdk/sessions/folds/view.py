@@ -272,6 +272,10 @@ class SessionView:
         """The calls that the model still waits for, in the order in which it asked."""
         return [self.calls[use.tool_use_id] for use in self.conversation.open_calls()]
 
+    def open_inner_calls(self) -> list[CallRecord]:
+        """The calls without a result that were made inside of others, by the code that those run."""
+        return [record for record in self.calls.values() if record.use.is_inside and record.result is None]
+
     def result_of(self, request_id: str) -> Result | None:
         """How the run of this prompt ended, or None while it has not."""
         place = bisect_right(self.results, self.prompts[request_id], key=lambda result: result.seq or 0)

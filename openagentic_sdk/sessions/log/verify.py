@@ -426,7 +426,7 @@ def _salvaged(
         before.apply(event)
         yield placed(event, before.is_ours(event))
     yield placed(SessionForked(first.source_session_id, first.events), False)
-    for record in view.open_calls():
+    for record in (*view.open_inner_calls(), *view.open_calls()):
         yield placed(
             ToolResult(
                 record.use.tool_use_id,
@@ -434,6 +434,7 @@ def _salvaged(
                 error_type="UnknownOutcome",
                 error_message=IN_DOUBT,
                 outcome="unknown",
+                parent_tool_use_id=record.use.parent_tool_use_id if record.use.is_inside else None,
             ),
             False,
         )

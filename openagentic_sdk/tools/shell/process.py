@@ -63,12 +63,16 @@ class CommandSpec:
 
 @frozen(kw_only=True)
 class ServerSpec:
-    """A program that the host itself talks with: `argv` with a path first, and `grace_s` between TERM and KILL."""
+    """A program that the host itself talks with: `argv` with a path first, and `grace_s` between TERM and KILL.
+
+    `sandbox` is a plan (see `sandbox`).
+    """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
     grace_s: float = 2.0
+    sandbox: Mapping[str, Any] | None = None
 
     def packed(self) -> bytes:
         return marshal.dumps({**vars(self), "argv": list(self.argv), "env": dict(self.env)}, 2)

@@ -7,6 +7,9 @@ as a plan, a plain dict made by `sandbox_plan`:
 same by the program of that name, called as `bwrap` says) or `landlock` (the kernel's path rules only); `writable`: folders;
 `protected`: paths in them that stay read-only; `overlays`: `(folder, upper, work)` whose writes go to `upper`; `hidden`:
 sockets that lead nowhere, and folders that are empty; `network`; `unix_sockets`; `cwd`; `limits`: pairs `(rlimit, value)`.
+`closed`: None, or for a program that is to see nothing of this machine `root` (an empty folder to build its tree on),
+`readable` (all that it can read), `links` (links in its tree) and `folder_bytes` (what fits into `cwd`, which is its own and
+goes with it). Such a program makes no other processes and sends no signals.
 
 Whatever the kernel refuses raises OSError, and then the command does not start: a sandbox has no half.
 """
@@ -39,11 +42,14 @@ LAST_CAPABILITY = 63
 # CHECKPOINT_RESTORE, DAC_READ_SEARCH (linux/capability.h)
 _POWERS = (12, 13, 16, 17, 18, 19, 21, 22, 27, 38, 39, 40, 2)
 
+SYS_PIVOT_ROOT, MNT_DETACH = (155, 41), 2
+
 # What of the host's /dev is kept: nothing that belongs to a person or to hardware.
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_CLOSED_DEVICES = ("null", "zero", "urandom")
 
 # Landlock's file-system rights, by the ABI that brought them (linux/landlock.h).
-_WRITE_FILE, _READ_FILE, _TRUNCATE = 1 << 1, 1 << 2, 1 << 14
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _CHANGE_RIGHTS = _WRITE_FILE | sum(1 << bit for bit in range(4, 13))
 _RIGHTS_BY_ABI = ((2, 1 << 13), (3, _TRUNCATE))
 _NET_RIGHTS = 0b11
@@ -65,7 +71,8 @@ def entrance(plan: dict[str, Any], failure_w: int) -> Callable[[], list[str]]:
 def _enter(plan: dict[str, Any], failure_w: int) -> list[str]:
     _set_limits(plan["limits"])
     if plan["level"] == "bwrap":  # it may be a setuid program, so everything else is left to it
-        return [*plan["bwrap"], *_filter_for_bwrap(filter_families(True, plan["unix_sockets"])), "--"]
+        families = filter_families(not plan["closed"], plan["unix_sockets"])
+        return [*plan["bwrap"], *_filter_for_bwrap(families, plan["closed"]), "--"]
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     if plan["level"] == "namespaces":
         _enter_namespaces(plan)
@@ -82,8 +89,8 @@ def _enter(plan: dict[str, Any], failure_w: int) -> list[str]:
         _restrict_paths(plan, abi)
     elif plan["level"] == "landlock":
         raise OSError("this kernel has no Landlock")
-    has_own_network = plan["level"] == "namespaces"
-    _filter_system_calls(filter_families(plan["network"] or has_own_network, plan["unix_sockets"]))
+    has_own_network = plan["level"] == "namespaces" and not plan["closed"]
+    _filter_system_calls(filter_families(plan["network"] or has_own_network, plan["unix_sockets"]), plan["closed"])
     return []
 
 
@@ -109,7 +116,10 @@ def _enter_namespaces(plan: dict[str, Any]) -> None:
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
-    _arrange_mounts(plan)
+    if plan["closed"]:
+        _build_root(plan["closed"], plan["cwd"])
+    else:
+        _arrange_mounts(plan)
 
 
 def _arrange_mounts(plan: dict[str, Any]) -> None:
@@ -132,6 +142,28 @@ def _arrange_mounts(plan: dict[str, Any]) -> None:
         _mount(path, path, None, MS_BIND | MS_REC)
         _set_read_only(path, True)
     _mount_dev(any(path.startswith("/dev/shm") for path in (*writable, plan["cwd"])))
+
+
+def _build_root(closed: dict[str, Any], cwd: str) -> None:
+    """A tree that holds what can be read and an empty folder, and nothing else of this machine; no /proc."""
+    root = closed["root"]
+    flags = MS_NOSUID | MS_NODEV
+    _mount("tmpfs", root, "tmpfs", flags, "mode=755,size=1m")
+    for path in (*closed["readable"], *(f"/dev/{name}" for name in _CLOSED_DEVICES)):
+        place = root + path
+        os.makedirs(os.path.dirname(place) if not os.path.isdir(path) else place, exist_ok=True)
+        if not os.path.isdir(path):
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT, 0o600))
+        _mount(path, place, None, MS_BIND | MS_REC)
+    for name, target in closed["links"]:
+        os.symlink(target, root + name)
+    os.mkdir(root + cwd)
+    _set_read_only(root, True)
+    _mount("tmpfs", root + cwd, "tmpfs", flags | MS_NOEXEC, f"mode=700,size={closed['folder_bytes']},nr_inodes=10k")
+    os.chdir(root)
+    _check(_libc.syscall(SYS_PIVOT_ROOT[os.uname().machine == "aarch64"], b".", b"."), "a root of its own")
+    _check(_libc.umount2(b".", MNT_DETACH), "leaving the machine's root")
+    os.chdir("/")
 
 
 def _mount_dev(keeps_shm: bool) -> None:
@@ -241,6 +273,8 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
     # Without mounts the host's /dev is there, with people's terminals in it: nothing of it but a few devices can be opened.
     has_own_dev = plan["level"] != "landlock"
     rights |= 0 if has_own_dev else _READ_FILE
+    closed = None if has_own_dev else plan["closed"]
+    rights |= _EXECUTE | _READ_DIR if closed else 0
     network = _NET_RIGHTS if abi >= 4 and not plan["network"] else 0
     scopes = _SCOPES if abi >= ABI_OF_SCOPES else 0
     fields = [rights, network, scopes][: 1 + (abi >= 4) + (abi >= ABI_OF_SCOPES)]
@@ -251,6 +285,11 @@ def _restrict_paths(plan: dict[str, Any], abi: int) -> None:
         _allow_below(ruleset, path, rights)
     if has_own_dev:
         _allow_below(ruleset, "/dev", rights)
+    elif closed:
+        for path in closed["readable"]:
+            _allow_below(ruleset, path, _EXECUTE | _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0))
+        for name in _CLOSED_DEVICES:
+            _allow_below(ruleset, f"/dev/{name}", _READ_FILE | _WRITE_FILE)
     else:
         for name in os.listdir("/"):
             if name != "dev" and not (os.path.islink(f"/{name}") and os.path.realpath(f"/{name}").startswith("/dev")):
@@ -296,13 +335,44 @@ _REFUSED_CALLS = {
     "fsopen": (430, 430),
     "mount_setattr": (442, 442),
 }
+# And what a closed program has none with: other processes, and memory that outlives it. 0: there is no such call.
+_REFUSED_WHEN_CLOSED = {
+    "fork": (57, 0),
+    "vfork": (58, 0),
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_open": (434, 434),
+    "pidfd_send_signal": (424, 424),
+    "pidfd_getfd": (438, 438),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setattr": (314, 274),
+    "sched_setaffinity": (203, 122),
+    "shmget": (29, 194),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
+    "inotify_init": (253, 0),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "chroot": (161, 51),
+}
+_CLONE, _CLONE3, _PRLIMIT = (56, 220), (435, 435), (302, 261)
+_CLONE_THREAD = 0x10000
 # Audit number, column above, and the numbers of `socket` and `socketpair`.
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0, 41, 53), "aarch64": (0xC00000B7, 1, 198, 199)}
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_KIND = 1, 5, 0xF
 _LOAD, _AND, _JUMP_EQUAL, _JUMP_ABOVE, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x06
+_JUMP_SET = 0x45
 _FIRST_ARGUMENT, _SECOND_ARGUMENT = 16, 24
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000
+_UNKNOWN_CALL = 0x00050026  # ENOSYS: the C library then makes its threads by `clone`
 
 
 def filter_families(network: bool, unix_sockets: bool) -> tuple[int, ...]:
@@ -310,11 +380,12 @@ def filter_families(network: bool, unix_sockets: bool) -> tuple[int, ...]:
     return (*((_AF_INET, _AF_INET6) if network else ()), *((_AF_UNIX,) if unix_sockets else ()))
 
 
-def _filter_system_calls(families: tuple[int, ...]) -> None:
+def _filter_system_calls(families: tuple[int, ...], closed: object = None) -> None:
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
+        _check_known(machine, closed)
         return
-    code = _filter_code(machine, families)
+    code = _filter_code(machine, families, closed)
     buffer = ctypes.create_string_buffer(code, len(code))
 
     class Program(ctypes.Structure):
@@ -324,37 +395,51 @@ def _filter_system_calls(families: tuple[int, ...]) -> None:
     _check(_libc.prctl(PR_SET_SECCOMP, 2, ctypes.byref(filled), 0, 0), "the system call filter")
 
 
-def _filter_for_bwrap(families: tuple[int, ...]) -> list[str]:
+def _check_known(machine: str, closed: object) -> None:
+    if closed:
+        raise OSError(f"the sandbox cannot be set up: the system calls of {machine} are not known")
+
+
+def _filter_for_bwrap(families: tuple[int, ...], closed: object = None) -> list[str]:
     machine = os.uname().machine
     if machine not in _ARCHITECTURES:
+        _check_known(machine, closed)
         return []
     read_end, write_end = os.pipe()
-    os.write(write_end, _filter_code(machine, families))
+    os.write(write_end, _filter_code(machine, families, closed))
     os.close(write_end)
     os.set_inheritable(read_end, True)
     return ["--seccomp", str(read_end)]
 
 
-def _filter_code(machine: str, families: tuple[int, ...]) -> bytes:
+def _filter_code(machine: str, families: tuple[int, ...], closed: object) -> bytes:
     return b"".join(
         op.to_bytes(2, "little") + bytes((true, false)) + value.to_bytes(4, "little")
-        for op, true, false, value in filter_program(machine, families)
+        for op, true, false, value in filter_program(machine, families, is_closed=bool(closed))
     )
 
 
-def filter_program(machine: str, families: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+def filter_program(
+    machine: str, families: tuple[int, ...], *, is_closed: bool = False
+) -> list[tuple[int, int, int, int]]:
     """The BPF program: instructions `(code, jump if true, jump if false, value)`.
 
     Another architecture's calls kill the process, as the numbers would mean something else; refused calls give EPERM.
-    Sockets are those of `families`. Pairs are AF_UNIX, and without that family connected ones only: a datagram pair can be
-    sent to anybody's socket.
+    A closed program makes threads and no processes, and has its own limits only. Sockets are those of `families`. Pairs are
+    AF_UNIX, and without that family connected ones only: a datagram pair can be sent to anybody's socket.
     """
     audit, column, socket_call, pair_call = _ARCHITECTURES[machine]
     program = [(_LOAD, 0, 0, 4), (_JUMP_EQUAL, 1, 0, audit), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
     if machine == "x86_64":  # the x32 variants of the same calls
         program += [(_JUMP_ABOVE, 0, 1, 0x40000000), (_RETURN, 0, 0, _KILL)]
-    for numbers in _REFUSED_CALLS.values():
-        program += [(_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
+    for numbers in (*_REFUSED_CALLS.values(), *(_REFUSED_WHEN_CLOSED.values() if is_closed else ())):
+        if numbers[column]:
+            program += [(_JUMP_EQUAL, 0, 1, numbers[column]), (_RETURN, 0, 0, _REFUSE)]
+    if is_closed:
+        program += [(_JUMP_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _UNKNOWN_CALL)]
+        is_thread = [(_LOAD, 0, 0, _FIRST_ARGUMENT), (_JUMP_SET, 1, 0, _CLONE_THREAD), (_RETURN, 0, 0, _REFUSE)]
+        program += [(_JUMP_EQUAL, 0, 4, _CLONE[column]), *is_thread, (_LOAD, 0, 0, 0)]
+        program += _allowed_values(_PRLIMIT[column], _FIRST_ARGUMENT, ~0, (0,))
     program += _allowed_values(socket_call, _FIRST_ARGUMENT, ~0, families)
     program += _allowed_values(pair_call, _FIRST_ARGUMENT, ~0, (_AF_UNIX,))
     if _AF_UNIX not in families:

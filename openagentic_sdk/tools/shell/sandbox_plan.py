@@ -103,26 +103,26 @@ def _probe() -> SandboxReport:
             "overlay": sandbox_plan("namespaces", cwd=overlay[0], overlays=[overlay]),
             "landlock": sandbox_plan("landlock", cwd=folder, writable=[folder]),
         }
-        tried = {name: _try_plan(plan) for name, plan in plans.items()}
+        tried = {name: try_plan(plan) for name, plan in plans.items()}
         bwrap = sandbox_plan("bwrap", cwd=folder, writable=[folder])
-        tried["bwrap"] = _try_plan(bwrap) if bwrap["bwrap"] else f"there is no bwrap in {BWRAP_PATH}"
+        tried["bwrap"] = try_plan(bwrap) if bwrap["bwrap"] else f"there is no bwrap in {BWRAP_PATH}"
         reasons = {name: reason for name, reason in tried.items() if reason is not None}
         report = SandboxReport(**{name: name not in reasons for name in RUNGS}, reasons=reasons)
         best = {**plans, "bwrap": bwrap}.get(report.level)
-        peek = f"head -c 1 /proc/{os.getpid()}/environ"
+        peek = ("/bin/sh", "-c", f"head -c 1 /proc/{os.getpid()}/environ")
         return replace(
             report,
-            sees_environments=best is not None and _try_plan(best, peek) is None,
+            sees_environments=best is not None and try_plan(best, peek) is None,
             hides_abstract_sockets=landlock_abi() >= ABI_OF_SCOPES,
         )
 
 
-def _try_plan(plan: Mapping[str, Any], command: str = ":") -> str | None:
+def try_plan(plan: Mapping[str, Any], argv: Sequence[str] = ("/bin/sh", "-c", ":")) -> str | None:
     """Why a command does not run under a plan; None when it does."""
     spec = CommandSpec(
-        argv=("/bin/sh", "-c", command),
+        argv=tuple(argv),
         env={"PATH": os.defpath},
-        cwd=plan["cwd"],
+        cwd="/" if plan["closed"] else plan["cwd"],
         keep_bytes=1000,
         paths=(os.devnull, os.devnull),
         file_bytes=1000,
@@ -150,6 +150,7 @@ def sandbox_plan(
     unix_sockets: bool = False,
     limits: Sequence[tuple[int, int]] = (),
     hidden: Sequence[str] | None = None,
+    closed: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A plan as `sandbox` reads it; only what `marshal` can carry. `hidden` is `control_sockets()` when None.
 
@@ -170,6 +171,7 @@ def sandbox_plan(
         "unix_sockets": unix_sockets,
         "limits": [tuple(limit) for limit in limits],
         "hidden": covered,
+        "closed": None if closed is None else dict(closed),
     }
     return {**plan, "bwrap": bwrap_command(plan)} if level == "bwrap" else plan
 
@@ -184,11 +186,20 @@ def bwrap_command(plan: Mapping[str, Any]) -> list[str]:
     command = [program, "--die-with-parent", "--cap-drop", "ALL"]
     # Without a user namespace a command of root would keep its capabilities within reach.
     command += ["--unshare-user-try", "--unshare-pid", "--unshare-ipc", *([] if plan["network"] else ["--unshare-net"])]
+    if plan["closed"]:
+        return [*command, *_closed_mounts(plan["closed"], plan["cwd"])]
     command += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     mounts: list[tuple[str, ...]] = [("--bind", path, path) for path in plan["writable"]]
     mounts += [("--tmpfs", path) if os.path.isdir(path) else ("--ro-bind", os.devnull, path) for path in plan["hidden"]]
     mounts += [("--ro-bind", path, path) for path in plan["protected"]]
     return [*command, *(word for mount in mounts for word in mount), "--chdir", plan["cwd"]]
+
+
+def _closed_mounts(closed: Mapping[str, Any], cwd: str) -> list[str]:
+    mounts: list[tuple[str, ...]] = [("--ro-bind", path, path) for path in closed["readable"]]
+    mounts += [("--symlink", target, name) for name, target in closed["links"]]
+    mounts += [("--dev", "/dev"), ("--remount-ro", "/dev"), ("--size", str(closed["folder_bytes"]), "--tmpfs", cwd)]
+    return [word for mount in (*mounts, ("--remount-ro", "/"), ("--chdir", cwd)) for word in mount]
 
 
 def control_sockets() -> list[str]:

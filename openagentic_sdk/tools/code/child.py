@@ -1,0 +1,204 @@
+"""What runs in the sandbox: the model's code, and the functions by which it calls tools.
+
+The file's text is given to a bare interpreter (`program.py`), so it imports nothing of ours. It is written for code that
+means well; whoever does not can do here what he likes, and the host believes nothing of what it is sent.
+
+Frames in both directions are four bytes of length (big endian) and JSON. In: first `{"code", "tools"}`, then answers
+`{"id", "value"}` or `{"id", "error": {"type", "message"}}`. Out: calls `{"id", "tool", "input"}`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import builtins
+import inspect
+import itertools
+import json
+import keyword
+import linecache
+import os
+import re
+import select
+import socket
+import sys
+import traceback
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+OURS = ("ToolError", "tools", "help", "exit")
+
+
+class ToolError(Exception):
+    """A call of a tool that did not succeed, in the words of its result; `error_type` is its kind."""
+
+    def __init__(self, error_type: str, message: str) -> None:
+        super().__init__(message)
+        self.error_type = error_type
+
+
+class Host:
+    """The other end: sends calls, and gives each its answer, in whatever event loop the code runs just now."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._received = bytearray()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def first_frame(self) -> Any:
+        """What there is to do, before there is an event loop."""
+        while (frame := self._next_frame()) is None:
+            piece = self._channel.recv(1 << 16)
+            if not piece:
+                raise EOFError("the host is gone")
+            self._received += piece
+        self._channel.setblocking(False)
+        return frame
+
+    def _next_frame(self) -> Any:
+        length = int.from_bytes(self._received[:4], "big")
+        if len(self._received) < 4 + length or len(self._received) < 4:
+            return None
+        frame = json.loads(self._received[4 : 4 + length])
+        del self._received[: 4 + length]
+        return frame
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> Any:
+        """Call a tool; what it gave. Raises `ToolError`."""
+        number = next(self._ids)
+        body = json.dumps({"id": number, "tool": tool, "input": arguments}).encode()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._reading = loop, loop.create_task(self._read(loop))
+        answer = self._waiting[number] = loop.create_future()
+        data = memoryview(len(body).to_bytes(4, "big") + body)
+        while data:
+            try:
+                data = data[self._channel.send(data) :]
+            except BlockingIOError:  # a frame goes whole or not at all, so nothing else may happen meanwhile
+                select.select([], [self._channel], [])
+        return await answer
+
+    async def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        while piece := await loop.sock_recv(self._channel, 1 << 16):
+            self._received += piece
+            while (frame := self._next_frame()) is not None:
+                answer = self._waiting.pop(frame["id"], None)
+                if answer is None or answer.done():
+                    continue
+                if "error" in frame:
+                    answer.set_exception(ToolError(frame["error"]["type"], frame["error"]["message"]))
+                else:
+                    answer.set_result(frame["value"])
+
+
+def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callable[..., Any]]:
+    """An async function for each tool, by its name as Python can say it."""
+    functions: dict[str, Callable[..., Any]] = {}
+    for tool in tools:
+        name = re.sub(r"\W", "_", tool["name"])
+        name = f"_{name}" if not name.isidentifier() else name
+        while keyword.iskeyword(name) or hasattr(builtins, name) or name in functions or name in OURS:
+            name += "_"
+        functions[name] = make_function(host, name, tool)
+    return functions
+
+
+def make_function(host: Host, name: str, tool: dict[str, Any]) -> Callable[..., Any]:
+    """The function of one tool: arguments by name, or in the order of its schema with what is required first."""
+    schema = tool["schema"]
+    properties = schema.get("properties") or {}
+    required = [key for key in schema.get("required") or () if key in properties]
+    order = [*required, *(key for key in properties if key not in required)]
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > len(order):
+            raise TypeError(f"{name}() takes {len(order)} arguments but {len(args)} were given")
+        given = dict(zip(order, args, strict=False))
+        doubled = given.keys() & kwargs.keys()
+        if doubled:
+            raise TypeError(f"{name}() got {', '.join(doubled)} twice")
+        return await host.call(tool["name"], {**given, **kwargs})
+
+    usual = [key for key in order if key.isidentifier() and not keyword.iskeyword(key)]
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    parameters = [
+        inspect.Parameter(key, kind, default=inspect.Parameter.empty if key in required else None) for key in usual
+    ]
+    call.__name__ = call.__qualname__ = name
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    lines = [f"{key}: {describe(properties[key])}" for key in order]
+    call.__doc__ = "\n".join([tool["description"], *(["", "Arguments:", *lines] if lines else [])])
+    return call
+
+
+def describe(schema: Any) -> str:
+    """A parameter's type and text."""
+    if not isinstance(schema, dict):
+        return ""
+    kinds = schema.get("enum") or schema.get("type") or ""
+    return f"{kinds} {schema.get('description', '')}".strip()
+
+
+def show_help(function: Any) -> None:
+    """The `help` of an interactive Python, for functions; the real one takes as long to load as everything else here."""
+    print(f"{function.__name__}{inspect.signature(function)}\n{inspect.getdoc(function) or ''}")
+
+
+def run(code: str, names: dict[str, Any]) -> int:
+    """Run the model's code, in which `await` stands anywhere; 0, or 1 when it raised."""
+    linecache.cache["code"] = (len(code), None, code.splitlines(keepends=True), "code")
+    try:
+        compiled = compile(code, "code", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        if compiled.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(evaluate(compiled, names))
+        else:  # it may have an event loop of its own
+            exec(compiled, names)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is what the model reads
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != "code":
+            trace = trace.tb_next
+        sys.stdout.flush()
+        traceback.print_exception(type(error), error, trace, limit=-10, chain=not isinstance(error, ToolError))
+        return 1
+    return 0
+
+
+async def evaluate(compiled: Any, names: dict[str, Any]) -> None:
+    """The code as a coroutine."""
+    await eval(compiled, names)
+
+
+def main() -> None:
+    """Take the code and the tools, run it, and end at once, whatever threads it has left."""
+    channel = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
+    os.set_inheritable(channel.fileno(), False)
+    host = Host(channel)
+    sys.argv = ["code"]
+    start = host.first_frame()
+    functions = make_functions(host, start["tools"])
+    by_name = dict(zip((tool["name"] for tool in start["tools"]), functions.values(), strict=True))
+    ours = {"ToolError": ToolError, "tools": by_name, "help": show_help, "exit": sys.exit}
+    names = {"__name__": "__main__", "__builtins__": builtins, **ours, **functions}
+    status = run(start["code"], names)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:  # noqa: BLE001 - the code may have put anything in their place
+            status = 1
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

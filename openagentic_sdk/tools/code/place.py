@@ -1,0 +1,104 @@
+"""Where a model's Python runs: an interpreter that sees its own library, one empty folder, and nothing else.
+
+It is the sandbox of the shell in its `closed` form (`tools.shell.sandbox`): no network, no files of this machine, no other
+processes. Every rung is tried once per process, by running an interpreter in it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ...errors import ToolError
+from ...frozen import frozen
+from ..shell.process import ServerSpec
+from ..shell.sandbox_plan import probe_sandbox, sandbox_plan, try_plan
+
+# What programs of this machine are linked with, and where the zones of `zoneinfo` lie.
+_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/usr/share/zoneinfo")
+_FOLDER = "/work"
+_MAX_FILES = 64
+
+
+@frozen
+class CodeLimits:
+    """What one run of code may use: calls of tools, seconds without the time of these calls, and bytes of memory, of files
+    and of output."""
+
+    max_calls: int = 100
+    seconds: float = 60.0
+    memory_bytes: int = 1 << 30
+    folder_bytes: int = 64 << 20
+    output_bytes: int = 8 << 20
+
+    def as_rlimits(self) -> tuple[tuple[int, int], ...]:
+        import resource
+
+        return (
+            (resource.RLIMIT_AS, self.memory_bytes),
+            (resource.RLIMIT_CPU, int(self.seconds) + 2),
+            (resource.RLIMIT_FSIZE, self.folder_bytes),
+            (resource.RLIMIT_NOFILE, _MAX_FILES),
+            (resource.RLIMIT_CORE, 0),
+        )
+
+
+@contextmanager
+def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
+    """How to run `source` in a place of its own, which is gone behind the block. Raises `ToolError` where there is none."""
+    with tempfile.TemporaryDirectory(prefix="openagentic-code-", ignore_cleanup_errors=True) as scratch:
+        plan = _closed_plan(_level(), scratch, limits)
+        folder = plan["cwd"]
+        yield ServerSpec(
+            argv=(os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8", "-c", source),
+            # An arena of memory for each thread would leave room for few threads.
+            env={"HOME": folder, "TMPDIR": folder, "LANG": "C.UTF-8", "MALLOC_ARENA_MAX": "2"},
+            cwd=folder if plan["level"] == "landlock" else "/",
+            grace_s=0.1,
+            sandbox=plan,
+        )
+
+
+_levels: dict[tuple[str, ...], tuple[str, str]] = {}
+
+
+def _level() -> str:
+    """The best rung in which code runs here. Raises `ToolError` when there is none."""
+    report = probe_sandbox()
+    works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
+    rungs = tuple(name for name in works if works[name])
+    if rungs not in _levels:
+        reasons = [report.reasons[name] for name in works if name in report.reasons]
+        _levels[rungs] = _find_level(rungs, reasons)
+    level, reason = _levels[rungs]
+    if not level:
+        raise ToolError(
+            f"code runs only in a sandbox, and this machine gives none ({reason}): call the tools one by one"
+        )
+    return level
+
+
+def _find_level(rungs: Sequence[str], reasons: list[str]) -> tuple[str, str]:
+    for level in rungs:
+        with tempfile.TemporaryDirectory(prefix="openagentic-probe-", ignore_cleanup_errors=True) as scratch:
+            plan = _closed_plan(level, scratch, CodeLimits())
+            reason = try_plan(plan, (os.path.realpath(sys.executable), "-I", "-S", "-c", ""))
+        if reason is None:
+            return level, ""
+        reasons.append(reason)
+    return "", "; ".join(reasons[:2])
+
+
+def _closed_plan(level: str, scratch: str, limits: CodeLimits) -> dict[str, Any]:
+    folder = scratch if level == "landlock" else _FOLDER
+    real = {os.path.realpath(path) for path in _LIBRARIES if os.path.exists(path)}
+    real |= {os.path.realpath(sys.executable), os.path.dirname(os.path.realpath(sysconfig.get_path("stdlib")))}
+    outermost = sorted(path for path in real if not any(path.startswith(f"{other}/") for other in real))
+    links = [(path, os.path.realpath(path)) for path in _LIBRARIES if os.path.islink(path)]
+    closed = {"root": scratch, "readable": outermost, "links": links, "folder_bytes": limits.folder_bytes}
+    return sandbox_plan(level, cwd=folder, writable=[folder], limits=limits.as_rlimits(), hidden=(), closed=closed)

@@ -1,0 +1,78 @@
+"""Code: the model writes Python that calls its other tools, and sees only what that prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import OptionsError, ToolError
+from ...text import without_hidden
+from ..base import Tool, ToolContext, ToolOutput
+from .place import CodeLimits
+from .program import Ended, run_program
+
+# 10,000 tokens of 3.6 bytes, as they are estimated everywhere here.
+MAX_SHOWN_BYTES = 36_000
+MAX_CODE_CHARS = 200_000
+
+
+class CodeTool(Tool):
+    """`{"code"}` -> what the code printed. `limits` is what one call may use.
+
+    The code runs in a sandbox without network and files; each call that it makes is a call like any other, with its own
+    decision and result in the log. Where there is no sandbox the tool refuses.
+    """
+
+    name = "Code"
+    description = (
+        "Run Python that calls your other tools: loop over many calls, keep what matters of long results, compute. "
+        "Each tool is an async function of its name (`tools[name]` where a name is none in Python) that takes the same "
+        "arguments by name and returns the tool's result as a value; one that fails raises ToolError. `await` works at the "
+        "top level, asyncio.gather runs calls side by side, help(name) shows a function. You see only what the code prints, "
+        "at most about 10,000 tokens. It runs in a sandbox: the standard library, no network, no files but an empty folder, "
+        "no other programs; nothing is kept from one call to the next. A call that a person has to allow may be refused "
+        "here: make it directly then."
+    )
+    input_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "minLength": 1, "maxLength": MAX_CODE_CHARS, "description": "The Python code."}
+        },
+        "required": ["code"],
+        "additionalProperties": False,
+    }
+    effect = "unsafe"
+    allowed_callers = ("direct",)
+
+    def __init__(self, limits: CodeLimits | None = None) -> None:
+        self._limits = limits or CodeLimits()
+        if min(vars(self._limits).values()) <= 0:
+            raise OptionsError(f"the limits of Code are above 0, not {self._limits}")
+
+    async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> ToolOutput:
+        if ctx.call_tool is None:
+            raise ToolError("code calls the tools of a run, and there is none here")
+        code = input["code"]
+        if "\0" in code:
+            raise ToolError("the code holds a NUL character: leave it out")
+        ended = await run_program(code, ctx.callable_tools(), ctx.call_tool, self._limits)
+        text, blob = await _shown(ended, ctx)
+        meta: dict[str, Any] = {"calls": ended.calls, "exit_code": ended.exit_code, **({"blob": blob} if blob else {})}
+        return ToolOutput(text, meta, is_error=bool(ended.reason) or ended.exit_code != 0)
+
+
+async def _shown(ended: Ended, ctx: ToolContext) -> tuple[str, str | None]:
+    """What the model reads, and the digest of all that was printed where that is more."""
+    text = without_hidden(ended.output.decode("utf-8", "replace"))
+    text = ctx.redact(text) if ctx.redact is not None else text
+    data, blob = text.encode("utf-8", "replace"), None
+    if len(data) > MAX_SHOWN_BYTES:
+        head, tail = data[: MAX_SHOWN_BYTES * 3 // 4], data[-MAX_SHOWN_BYTES // 4 :]
+        where = "print less"
+        if ctx.keep_blob is not None:
+            blob = await ctx.keep_blob(data)
+            where = f'Read {{"file_path": "blob:{blob}", "offset": ..., "limit": ...}} gives any part of it'
+        note = f"[... {len(data) - MAX_SHOWN_BYTES} of {ended.total_bytes} bytes are left out here; {where} ...]"
+        text = f"{head.decode('utf-8', 'ignore')}\n{note}\n{tail.decode('utf-8', 'ignore')}"
+    ending = f"[{ended.reason}]" if ended.reason else f"[exit code {ended.exit_code}]" if ended.exit_code > 1 else ""
+    return "\n".join(part for part in (text.rstrip("\n"), ending) if part) or "(the code printed nothing)", blob
