@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from operator import is_
 from typing import Any
 
 from ..serialization import json_encoder
@@ -75,7 +74,7 @@ def _last_line(model: str, tools: Sequence[Mapping[str, Any]]) -> bytes:
 class RequestDigest:
     """The same digest for one request after another: only messages that were not there last time are read again.
 
-    A message counts as the same when it is the same object; the conversation's fold keeps them.
+    The conversation's fold keeps its messages as objects, so that only the system prompt is written to be compared.
     """
 
     def __init__(self) -> None:
@@ -85,8 +84,12 @@ class RequestDigest:
 
     def of(self, model: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
         same = self._of is not None and self._of[0] == model and self._of[1] is tools
-        if not same or len(self._seen) > len(messages) or not all(map(is_, self._seen, messages)):
+        if not same or len(self._seen) > len(messages) or not all(map(_is_same, self._seen, messages)):
             self._seen, self._of, self._digest = [], (model, tools), RunningDigest(model, tools)
         self._digest.add(messages[len(self._seen) :])
         self._seen = list(messages)
         return self._digest.hexdigest()
+
+
+def _is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one is other or canonical_json(one) == canonical_json(other)
