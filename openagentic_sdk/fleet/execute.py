@@ -67,8 +67,8 @@ async def _outcome(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s:
     if standing.outcome is not None:
         return standing.outcome
     if lease.is_cancelled or run.attempts > run.max_attempts:
-        options = fleet.agents.options(run.agent)
-        await off_loop(True, end_log, store, run, options.key_file)
+        if standing.is_said:
+            await off_loop(True, end_log, store, run, fleet.agents.options(run.agent).key_file)
         if lease.is_cancelled:
             return Outcome("cancelled", "interrupted")
         lost = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
@@ -129,9 +129,12 @@ async def _ending(store: SessionStore, lease: Lease, background: BackgroundRun) 
 
 
 def _take_over(store: SessionStore, session: str) -> None:
-    """Keep whoever ran it from writing, should he live."""
+    """Keep whoever ran it, and its subagents, from writing, should he live."""
     with suppress(SessionNotFoundError):
         store.take_over(session).close()
+        for child in store.list_children(session):
+            if store.is_held(child):
+                _take_over(store, child)
 
 
 def end_log(store: SessionStore, run: FleetRun, key_file: str | None) -> None:

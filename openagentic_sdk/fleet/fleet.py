@@ -26,6 +26,7 @@ from ..sessions.stores.tables import tables_of
 from ..text import printable
 from .queue import NewRun, Queue
 from .record import MAX_ATTEMPTS, FleetRun, State
+from .standing import Standing, look
 
 MAX_NAME_CHARS = 200
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -80,13 +81,14 @@ class Fleet:
         made if it is not there; None is a new one. With a `request_id` the same run is not put there twice. Higher
         `priority` comes first, later `run_at` (a datetime with a time zone, or seconds since 1970) later. `wishes` are as in
         `Agents.options`. On a `connection` of the caller's own (psycopg or sqlite3, to the store's database) it is part of
-        his transaction: without a commit nothing is there.
+        his transaction: without a commit nothing is there. An async connection of psycopg does as well.
 
         Raises `AgentNotFoundError`, `OptionsError`, `SessionNotFoundError` for a session of another tenant, `FleetError` for
         a request id that came with something else before, and `StorageError`.
         """
         self.agents[agent]
-        self.agents.options(agent, wishes)
+        if wishes:
+            self.agents.options(agent, wishes)
         new = NewRun(
             session=os.urandom(16).hex() if session is None else check_session_id(session),
             agent=agent,
@@ -108,7 +110,7 @@ class Fleet:
             return int(await off_loop(True, self.queue.add, new))
         # The tables are there before the caller's transaction is asked for them.
         await off_loop(True, partial(self.queue.rows, limit=0))
-        return self.queue.add(new, connection)
+        return await self.queue.tables.change_on(connection, self.queue.adding(new))
 
     async def status(self, run_id: int) -> FleetRun:
         """How a run stands. Raises `RunNotFoundError`."""
@@ -130,10 +132,13 @@ class Fleet:
         """
         run = await self.status(run_id)
         is_open = bool(await off_loop(True, self.queue.cancel, run_id, cancelled_by))
-        if (await self.status(run_id)).state == "cancelled":
-            # What a park or a hand-over left open in the log.
-            with suppress(SessionNotFoundError, SessionLockedError):
-                await cancel_session(self.store, run.session, cancelled_by=cancelled_by, key_file=self._key_file(run))
+        if is_open and (await self.status(run_id)).state == "cancelled":
+            standing: Standing = await off_loop(True, look, self.store, run)
+            if standing.is_said and (standing.outcome is None or standing.outcome.state == "waiting"):
+                # What a park or a hand-over left open in the log.
+                with suppress(SessionNotFoundError, SessionLockedError):
+                    key_file = self._key_file(run)
+                    await cancel_session(self.store, run.session, cancelled_by=cancelled_by, key_file=key_file)
         return is_open
 
     async def answer(self, run_id: int, question_id: str | None, answer: str, *, answered_by: str = "user") -> None:
@@ -142,7 +147,7 @@ class Fleet:
         Raises `RunNotFoundError`, and `FleetError` when it does not wait for that.
         """
         run = await self.status(run_id)
-        if run.state not in ("waiting", "running"):
+        if run.is_over:
             raise FleetError(f"run {run_id} is {run.state} and waits for no answer", run_id=run_id)
         asked = (await off_loop(True, self.store.read_summary, run.session)).open_questions
         if question_id is None and len(asked) != 1:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from ..errors import FleetError, RunNotFoundError
 from ..frozen import changed, frozen
-from ..sessions.stores.tables import Execute, Rows, Tables
+from ..sessions.stores.tables import Execute, Rows, Steps, Tables, drive
 from .record import FORMAT, FleetRun, Outcome, State
 
 CHANNEL = "openagentic_runs"
+# How long a worker waits for a database that is away before it asks anew.
+PATIENCE_S = 5.0
 # A run that waits so much longer stands before one whose priority is higher by one.
 RANK_S = 60.0
 
@@ -55,7 +56,7 @@ _CLAIM = """
         lost_owner = CASE WHEN state = 'running' THEN owner ELSE '' END,
         steals = steals + CASE WHEN state = 'running' THEN 1 ELSE 0 END,
         owner = %s, lease_until = {now} + %s, started_at = coalesce(started_at, {now})
-    WHERE id = coalesce(({lost}), ({queued})) RETURNING {columns}
+    WHERE id = {candidate} RETURNING {columns}
 """
 _BEAT = """
     UPDATE openagentic_runs SET lease_until = {now} + %s WHERE state = 'running' AND ({pairs})
@@ -87,8 +88,9 @@ _WAKE = """
 """
 _MOVED = """
     SELECT openagentic_runs.id, session, parked_seq, {last_seq}
-    FROM openagentic_runs JOIN {sessions} ON {sessions}.id = session
-    WHERE state = 'waiting' AND {last_seq} > parked_seq ORDER BY openagentic_runs.id LIMIT 200
+    FROM openagentic_runs LEFT JOIN {sessions} ON {sessions}.id = session
+    WHERE state = 'waiting' AND ({sessions}.id IS NULL OR {last_seq} > parked_seq)
+    ORDER BY openagentic_runs.id LIMIT 200
 """
 
 
@@ -128,37 +130,37 @@ class Queue:
 
     # --- before a run --------------------------------------------------------------------------------------------------
 
-    def add(self, new: NewRun, connection: Any = None) -> int:
-        """Put a run into the queue, once; returns its number. On a `connection` of the caller's, in his transaction.
+    def add(self, new: NewRun) -> int:
+        """Put a run into the queue, once; returns its number.
 
         Raises `FleetError` when its request id came with something else before.
         """
-        work = partial(self._add, new=new)
-        return self.tables.change(work, durable=True) if connection is None else work(self.tables.on(connection))
+        return self.tables.change(lambda execute: drive(self.adding(new), execute), durable=True)
 
-    def _add(self, execute: Execute, new: NewRun) -> int:
+    def adding(self, new: NewRun) -> Steps[int]:
+        """The statements of `add`, for whoever runs them on a connection of his own."""
         first = (FORMAT, new.session, new.tenant, new.queue, new.agent, new.priority, new.priority, new.request_id)
         values = (*first, new.body, new.workspace, new.traceparent, new.max_attempts, new.run_at)
-        rows = execute(_ADD.format(now=self.tables.now, rank_s=RANK_S), values)
+        rows = yield _ADD.format(now=self.tables.now, rank_s=RANK_S), values
         if not rows:
             command = "SELECT id, agent, body, session FROM openagentic_runs WHERE tenant = %s AND request_id = %s"
-            [(run_id, *known)] = execute(command, (new.tenant, new.request_id))
+            [(run_id, *known)] = yield command, (new.tenant, new.request_id)
             if known[:2] != [new.agent, new.body]:
                 text = (
                     f"request id {new.request_id!r} came with another request before, as run {run_id}: take a new one"
                 )
                 raise FleetError(text, run_id=run_id)
             return int(run_id)
-        self.tables.tell(execute, CHANNEL)
+        if tells := self.tables.telling(CHANNEL):
+            yield tells
         return int(rows[0][0])
 
     # --- who runs it ---------------------------------------------------------------------------------------------------
 
-    def claim(self, who: Claimer, *, run_id: int | None = None, looks_for_lost: bool = True) -> FleetRun | None:
-        """Become the owner of the next run that is due, or of this one; None when there is none.
-
-        With `looks_for_lost` also of one whose owner's lease ran out.
-        """
+    def claim(self, who: Claimer, *, run_id: int | None = None) -> FleetRun | None:
+        """Become the owner of the next run that is due or was lost, or of this one; None when there is none."""
+        if not self.tables.skip_locked and not self._is_any(who, run_id):
+            return None  # who writes shuts others out
         name, attempts = os.urandom(8).hex(), 0
 
         def attempt(execute: Execute) -> Rows:
@@ -167,26 +169,34 @@ class Queue:
             if attempts > 1 and (rows := self._select(execute, "claim = %s AND state = 'running'", (name,))):
                 return rows
             try:
-                return self._claim(execute, name, who, run_id, looks_for_lost)
+                return self._claim(execute, name, who, run_id)
             except self.tables.conflict:
                 return []  # another run of the same session was faster
 
-        rows = self.tables.change(attempt)
+        rows = self.tables.change(attempt, patience_s=PATIENCE_S)
         return _read(rows[0]) if rows else None
 
-    def _claim(self, execute: Execute, name: str, who: Claimer, run_id: int | None, looks_for_lost: bool) -> Rows:
+    def _is_any(self, who: Claimer, run_id: int | None) -> bool:
+        candidate, values = self._candidate(who, run_id)
+        return self.tables.read(f"SELECT {candidate}", values) != [(None,)]
+
+    def _claim(self, execute: Execute, name: str, who: Claimer, run_id: int | None) -> Rows:
+        candidate, values = self._candidate(who, run_id)
+        command = _CLAIM.format(now=self.tables.now, candidate=candidate, columns=self._columns)
+        return execute(command, (name, who.owner, who.lease_s, *values))
+
+    def _candidate(self, who: Claimer, run_id: int | None) -> tuple[str, list[Any]]:
+        """The number of the next run to claim, as SQL, and its values."""
         mine, values = f"run.format <= %s AND run.agent IN ({_marks(who.agents)})", [FORMAT, *who.agents]
         if who.queues:
             mine, values = f"{mine} AND run.queue IN ({_marks(who.queues)})", [*values, *who.queues]
         if run_id is not None:
             mine, values = f"{mine} AND run.id = %s", [*values, run_id]
         now, skip_locked = self.tables.now, self.tables.skip_locked
-        lost = _LOST.format(now=now, mine=mine, skip_locked=skip_locked) if looks_for_lost else "NULL"
+        lost = _LOST.format(now=now, mine=mine, skip_locked=skip_locked)
         is_first = _IS_FIRST.format(now=now)
         queued = _QUEUED.format(now=now, mine=mine, is_first=is_first, skip_locked=skip_locked)
-        command = _CLAIM.format(now=now, lost=lost, queued=queued, columns=self._columns)
-        candidates = [*values, *values] if looks_for_lost else values
-        return execute(command, (name, who.owner, who.lease_s, *candidates))
+        return f"coalesce(({lost}), ({queued}))", [*values, *values]
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
         """Make the leases of these runs (their numbers and fences) longer, from now on.
@@ -211,7 +221,7 @@ class Queue:
             attempts += 1
             if execute(_LEAVE.format(now=self.tables.now), values):
                 if state == "queued":
-                    self.tables.tell(execute, CHANNEL)
+                    self._tell(execute)
                 return True
             # At this fence nobody but the owner ends it: an earlier attempt did, whose answer was lost.
             command = "SELECT 1 FROM openagentic_runs WHERE id = %s AND fence = %s AND state <> 'running'"
@@ -226,7 +236,7 @@ class Queue:
 
         def attempt(execute: Execute) -> bool:
             is_open = bool(execute(_CANCEL.format(now=self.tables.now), (cancelled_by, run_id)))
-            self.tables.tell(execute, CHANNEL)
+            self._tell(execute)
             return is_open
 
         return self.tables.change(attempt, durable=True)
@@ -239,7 +249,7 @@ class Queue:
         tables = self.tables
         command = _MOVED.format(last_seq=tables.last_seq, sessions=tables.sessions)
         woken: list[int] = []
-        for run_id, session, parked_seq, last_seq in tables.read(command):
+        for run_id, session, parked_seq, last_seq in tables.read(command, patience_s=PATIENCE_S):
             if is_answered(session, parked_seq):
                 self.wake(run_id, parked_seq)
                 woken.append(run_id)
@@ -258,7 +268,7 @@ class Queue:
 
         def attempt(execute: Execute) -> None:
             if execute(_WAKE.format(now=self.tables.now), (parked_seq, run_id, parked_seq)):
-                self.tables.tell(execute, CHANNEL)
+                self._tell(execute)
 
         self.tables.change(attempt, durable=True)
 
@@ -293,7 +303,11 @@ class Queue:
         command = (
             "SELECT id FROM openagentic_runs WHERE state = 'running' AND owner = %s AND cancel_requested_at IS NOT NULL"
         )
-        return [run_id for (run_id,) in self.tables.read(command, (owner,))]
+        return [run_id for (run_id,) in self.tables.read(command, (owner,), patience_s=PATIENCE_S)]
+
+    def _tell(self, execute: Execute) -> None:
+        if tells := self.tables.telling(CHANNEL):
+            execute(*tells)
 
     def _select(self, execute: Execute, where: str, values: Sequence[Any]) -> Rows:
         return execute(f"SELECT {self._columns} FROM openagentic_runs WHERE {where}", values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import FleetError, SessionNotFoundError
+from ..errors import FleetError, LogCorruptError, SessionNotFoundError
 from ..events import Result, SystemInit, UserAnswer
 from ..frozen import frozen
 from ..sessions.base import SessionStore
@@ -25,7 +25,8 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     try:
         known = store.read_metadata(run.session)["metadata"]
     except SessionNotFoundError:
-        return Standing(False)
+        gone = Outcome("failed", "error", f"session {run.session!r} was deleted while the run was parked")
+        return Standing(False, outcome=gone if run.parked_seq else None)
     if (known.get(TENANT_KEY) or "") != run.tenant:
         raise FleetError(f"run {run.id}: there is no session {run.session!r} for this tenant", run_id=run.id)
     view, _ = load_view(store, run.session)
@@ -62,5 +63,8 @@ def _pause(store: SessionStore, run: FleetRun, last: Result) -> Outcome | None:
 
 
 def is_answered(store: SessionStore, session: str, seq: int) -> bool:
-    """Whether an answer stands in the log behind that event."""
-    return any(isinstance(event, UserAnswer) for event in store.iter_events(session, after_seq=seq))
+    """Whether an answer stands in the log behind that event. Of a log that cannot be read, whoever runs it says so."""
+    try:
+        return any(isinstance(event, UserAnswer) for event in store.iter_events(session, after_seq=seq))
+    except (LogCorruptError, SessionNotFoundError):
+        return True

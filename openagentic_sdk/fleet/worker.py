@@ -23,9 +23,10 @@ from .standing import is_answered
 LEASE_S = 15.0
 GRACE_S = 25.0
 SLOTS = 4
-POLL_S = 1.0
-# How often a worker looks for runs that were lost or answered, and for those that somebody wants to end.
-TICK_S = 1.0
+# How often a worker with a free slot asks for what is due or lost, when it is told of nothing.
+POLL_S = 0.6
+# How often it looks for what was answered, and for what somebody wants to end; when it is told of something, sooner.
+TICK_S, TOLD_TICK_S = 1.0, 0.2
 
 # Told of each run when it begins and when it is over here: (the run, what became of it, in words).
 Report = Callable[[FleetRun, str], None]
@@ -62,7 +63,8 @@ class Worker:
         self._draining = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
         self._ticked = float("-inf")
-        self._looks_for_lost = True
+        self._was_told = False
+        self._failure: BaseException | None = None
 
     @property
     def is_draining(self) -> bool:
@@ -79,7 +81,7 @@ class Worker:
         drains = asyncio.ensure_future(self._draining.wait())
         failures = 0
         try:
-            await self._pause(random.uniform(0.0, 0.05))  # workers that start together do not all ask together
+            await self._pause(random.uniform(0.0, 0.02))  # workers that start together do not all ask together
             while not self._draining.is_set():
                 try:
                     await self._tick()
@@ -98,6 +100,7 @@ class Worker:
                     news = asyncio.ensure_future(off_loop(True, self._fleet.queue.tables.wait, CHANNEL, poll_s))
                 wakers: set[asyncio.Future[Any]] = {news, drains, *self._running}
                 await asyncio.wait(wakers, return_when=asyncio.FIRST_COMPLETED)
+                self._was_told = self._was_told or (news.done() and not news.exception() and news.result())
         finally:
             self._draining.set()
             drains.cancel()
@@ -105,6 +108,8 @@ class Worker:
                 await asyncio.wait(self._running)
             if news is not None:
                 news.cancel()
+        if self._failure is not None:
+            raise self._failure
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -115,14 +120,18 @@ class Worker:
 
     async def _claim(self) -> FleetRun | None:
         asked_at = elapsed_s()
-        claim = partial(self._fleet.queue.claim, self._who, looks_for_lost=self._looks_for_lost)
-        run: FleetRun | None = await off_loop(True, claim)
-        self._looks_for_lost = run is not None and bool(run.lost_owner)
+        run: FleetRun | None = await off_loop(True, self._fleet.queue.claim, self._who)
         if run is not None:
             task = asyncio.create_task(self._carry_out(Lease(run, self._who.lease_s, asked_at)))
             self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            task.add_done_callback(self._see_end)
         return run
+
+    def _see_end(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = task.exception()
+            self.drain()
 
     async def _carry_out(self, lease: Lease) -> None:
         self._report(lease.run, "taken over" if lease.run.lost_owner else "running")
@@ -135,9 +144,9 @@ class Worker:
 
     async def _tick(self) -> None:
         """What some worker has to do now and then: look for what was lost, answered and cancelled."""
-        if time.monotonic() - self._ticked < TICK_S:
+        if time.monotonic() - self._ticked < (TOLD_TICK_S if self._was_told else TICK_S):
             return
-        self._ticked, self._looks_for_lost = time.monotonic(), True
+        self._ticked, self._was_told = time.monotonic(), False
         queue = self._fleet.queue
         await off_loop(True, queue.wake_answered, partial(is_answered, self._fleet.store))
         if held := {lease.run.id: lease for lease in self._heart.held()}:

@@ -9,9 +9,13 @@ from typing import Any, TypeVar
 
 from ...errors import OptionsError, StorageError
 from .postgres_link import PostgresListener, PostgresNews, PostgresServer, driver, translated
-from .tables import Execute, Rows, Tables
+from .tables import Execute, Rows, Statement, Steps, Tables
 
 T = TypeVar("T")
+# Where a connection leads.
+_WHERE = "SELECT current_database(), current_schema()"
+# How soon one who waits sees that nobody wants him to.
+_LOOK_S = 0.1
 
 
 class PostgresTables(Tables):
@@ -27,6 +31,8 @@ class PostgresTables(Tables):
         self.conflict = driver().psycopg.errors.UniqueViolation
         self._listeners: dict[str, PostgresListener | None] = {}
         self._guard = threading.Lock()
+        self._closing = threading.Event()
+        self._leads_to: Rows = []
 
     def read(self, command: str, values: Sequence[Any] = (), *, patience_s: float = 30.0) -> Rows:
         return self._find().call(None, lambda db: db.execute(command, values).fetchall(), patience_s)
@@ -42,48 +48,70 @@ class PostgresTables(Tables):
 
         return self._find().call(None, attempt, patience_s)
 
-    def on(self, connection: Any) -> Execute:
-        if not isinstance(connection, driver().psycopg.Connection):
-            raise OptionsError(f"connection must be a psycopg.Connection, not {type(connection).__name__}")
-        execute = _execute_on(connection)
+    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
+        psycopg = driver().psycopg
+        if not isinstance(connection, psycopg.Connection | psycopg.AsyncConnection):
+            raise OptionsError(f"connection must be one of psycopg, not {type(connection).__name__}")
+        with translated(None, self._find().where):
+            try:
+                leads_to = await _rows_of(connection, _WHERE, ())
+                self._leads_to = self._leads_to or self.read(_WHERE)
+                if leads_to != self._leads_to:
+                    raise OptionsError(
+                        f"connection leads to another database or schema ({leads_to[0]}) than the store's"
+                    )
+                statement = next(steps)
+                while True:
+                    statement = steps.send(await _rows_of(connection, *statement))
+            except StopIteration as end:
+                result: T = end.value
+                return result
 
-        def translating(command: str, values: Sequence[Any] = ()) -> Rows:
-            with translated(None, self._find().where):
-                return execute(command, values)
-
-        return translating
-
-    def tell(self, execute: Execute, channel: str) -> None:
-        execute("SELECT pg_notify(%s, '-')", (channel,))
+    def telling(self, channel: str) -> Statement | None:
+        return "SELECT pg_notify(%s, '-')", (channel,)
 
     def wait(self, channel: str, timeout_s: float) -> bool:
         """One thread at a time waits. Where the server cannot notify, the time simply passes."""
         with self._guard:
-            began = time.monotonic()
-            try:
-                if channel not in self._listeners:
-                    self._listeners[channel] = PostgresNews(self._find()).listen(channel)
-                listener = self._listeners[channel]
-                if listener is not None:
-                    return bool(listener.hear(timeout_s))
-            except StorageError:
-                if (broken := self._listeners.pop(channel, None)) is not None:
-                    broken.close()
-            time.sleep(max(0.0, timeout_s - (time.monotonic() - began)))
+            deadline = time.monotonic() + timeout_s
+            while not self._closing.is_set() and (left_s := deadline - time.monotonic()) > 0:
+                try:
+                    if channel not in self._listeners:
+                        self._listeners[channel] = PostgresNews(self._find()).listen(channel)
+                    listener = self._listeners[channel]
+                    if listener is not None:
+                        if listener.hear(min(_LOOK_S, left_s)):
+                            return True
+                        continue
+                except StorageError:
+                    if (broken := self._listeners.pop(channel, None)) is not None:
+                        broken.close()
+                self._closing.wait(deadline - time.monotonic())
             return False
 
     def close(self) -> None:
+        self._closing.set()
         with self._guard:
             for listener in filter(None, self._listeners.values()):
                 listener.close()
             self._listeners.clear()
+            self._closing.clear()
 
 
 def _execute_on(db: Any) -> Execute:
     def execute(command: str, values: Sequence[Any] = ()) -> Rows:
-        # The caller's connection may give its rows in another shape.
-        with db.cursor(row_factory=driver().psycopg.rows.tuple_row) as cursor:
-            cursor.execute(command, values)
-            return cursor.fetchall() if cursor.description is not None else []
+        cursor = db.execute(command, values)
+        return cursor.fetchall() if cursor.description is not None else []
 
     return execute
+
+
+async def _rows_of(connection: Any, command: str, values: Sequence[Any]) -> Rows:
+    """The rows of a statement on a connection of the caller's, async or not, which may give its own in another shape."""
+    psycopg = driver().psycopg
+    cursor = connection.cursor(row_factory=psycopg.rows.tuple_row)
+    if isinstance(connection, psycopg.AsyncConnection):
+        await cursor.execute(command, values)
+        return list(await cursor.fetchall()) if cursor.description is not None else []
+    cursor.execute(command, values)
+    return list(cursor.fetchall()) if cursor.description is not None else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...errors import OptionsError
 from .sqlite_file import SqliteFile, translated
 from .sqlite_schema import LAST_SEQ
-from .tables import Execute, Rows, Tables
+from .tables import Execute, Rows, Statement, Steps, Tables, drive
 
 if TYPE_CHECKING:
     import sqlite3
@@ -45,21 +46,24 @@ class SqliteTables(Tables):
         with self._file.transaction(durable=durable) as db:
             return work(_execute_on(db))
 
-    def on(self, connection: Any) -> Execute:
+    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
         import sqlite3
 
         if not isinstance(connection, sqlite3.Connection):
             raise OptionsError(f"connection must be a sqlite3.Connection, not {type(connection).__name__}")
+        with translated(None, self._file.path):
+            # In this thread: a connection stays in the one that made it.
+            return drive(steps, self._execute_on_same_file(connection))
+
+    def _execute_on_same_file(self, connection: sqlite3.Connection) -> Execute:
         execute = _execute_on(connection)
+        [(_, _, path)] = [row for row in execute("PRAGMA database_list") if row[1] == "main"]
+        if not path or not os.path.samefile(path, self._file.path):
+            raise OptionsError(f"connection leads to {path or 'memory'!r}, and not to the store's {self._file.path}")
+        return execute
 
-        def translating(command: str, values: Sequence[Any] = ()) -> Rows:
-            with translated(None, self._file.path):
-                return execute(command, values)
-
-        return translating
-
-    def tell(self, execute: Execute, channel: str) -> None:
-        """Whoever waits looks at the file."""
+    def telling(self, channel: str) -> Statement | None:
+        return None
 
     def wait(self, channel: str, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from ...errors import FleetStoreError
@@ -12,6 +12,9 @@ T = TypeVar("T")
 Rows = list[tuple[Any, ...]]
 # Runs one statement, whose values stand in it as %s; gives the rows that come back.
 Execute = Callable[..., Rows]
+Statement = tuple[str, Sequence[Any]]
+# Statements one after the other, each of which is answered with its rows: whoever drives them chooses the connection.
+Steps = Generator[Statement, Rows, T]
 
 
 class Tables(ABC):
@@ -43,12 +46,15 @@ class Tables(ABC):
         """
 
     @abstractmethod
-    def on(self, connection: Any) -> Execute:
-        """Statements on a connection of the caller's own, in the transaction that he has begun. Raises `OptionsError`."""
+    async def change_on(self, connection: Any, steps: Steps[T]) -> T:
+        """Go through the steps on a connection of the caller's own, in the transaction that he has begun.
+
+        Raises `OptionsError` for what is no connection to this database, and `StorageError`.
+        """
 
     @abstractmethod
-    def tell(self, execute: Execute, channel: str) -> None:
-        """Wake whoever waits for the channel, once the transaction has taken effect."""
+    def telling(self, channel: str) -> Statement | None:
+        """What wakes those who wait for the channel, once its transaction has taken effect; None where they look anyway."""
 
     @abstractmethod
     def wait(self, channel: str, timeout_s: float) -> bool:
@@ -57,6 +63,17 @@ class Tables(ABC):
     @abstractmethod
     def close(self) -> None:
         """Wait for nothing any more."""
+
+
+def drive(steps: Steps[T], execute: Execute) -> T:
+    """What comes of the steps, each executed."""
+    try:
+        statement = next(steps)
+        while True:
+            statement = steps.send(execute(*statement))
+    except StopIteration as end:
+        result: T = end.value
+        return result
 
 
 class TableStore(ABC):

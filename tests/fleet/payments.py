@@ -1,0 +1,83 @@
+"""Agents for fleets in tests: each run pays once, with a tool that must not run twice, and says so.
+
+What a worker does is decided by the messages alone, so that any process can go on with any run. The folder
+OPENAGENTIC_TEST_PAYMENTS holds `paid`, a line for each payment, and files that tell a worker to stop itself (SIGSTOP) at a
+point: `<point> <key>`, taken once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk import OpenAgenticOptions, PermissionGate
+from openagentic_sdk.agents import Agents, NamedAgent
+from openagentic_sdk.providers.base import Message, ModelOutput, ToolCall, ToolSpec
+from openagentic_sdk.tools.function import tool
+
+FOLDER = "OPENAGENTIC_TEST_PAYMENTS"
+
+
+def reach(point: str, key: str) -> None:
+    """Stop this process here, once, when the test wants that."""
+    try:
+        os.unlink(os.path.join(os.environ[FOLDER], f"{point} {key}"))
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@tool
+def pay(key: str, seconds: float) -> str:
+    """Pay once."""
+    import time
+
+    reach("started", key)
+    Path(os.environ[FOLDER], f"entered {key}").touch()
+    line = os.open(os.path.join(os.environ[FOLDER], "paid"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(line, f"{key} {os.getpid()}\n".encode())
+    os.close(line)
+    time.sleep(seconds)
+    reach("paid", key)
+    return f"paid {key}"
+
+
+class Payer:
+    """A model that pays for the key in the prompt (`pay KEY SECONDS`), then says `done`."""
+
+    name = "payer"
+
+    async def complete(
+        self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
+    ) -> ModelOutput:
+        said = next(str(each["content"]) for each in reversed(messages) if each["role"] == "user").split()
+        if messages[-1]["role"] == "tool":
+            reach("answering", said[1])
+            return ModelOutput("done", [])
+        reach("asked", said[1])
+        call = ToolCall(f"call-{said[1]}", "pay", {"key": said[1], "seconds": float(said[2])})
+        return ModelOutput("", [call])
+
+
+def _options(**gate: Any) -> OpenAgenticOptions:
+    return OpenAgenticOptions(
+        provider=Payer(),
+        model="payer",
+        tools=[pay],
+        permission_gate=PermissionGate(**gate),
+        cwd=os.environ[FOLDER],
+        setting_sources=(),
+    )
+
+
+def agents() -> Agents:
+    """`payer` pays at once, `asker` asks a person first."""
+    return Agents(
+        {
+            "payer": NamedAgent(lambda: _options(allow=["pay"])),
+            "asker": NamedAgent(lambda: _options(permission_mode="prompt")),
+        }
+    )
