@@ -16,13 +16,29 @@ def split_lines(block: bytes) -> list[bytes]:
     return block.removesuffix(b"\n").split(b"\n")
 
 
+def settled_size(disk: Disk, fd: int) -> int:
+    """How long the file is, with nothing of a write that is under way: a batch is read whole or not at all.
+
+    While a write is under way, Linux lets the file grow page by page before everybody's eyes. To look for a hole, ext4 and
+    tmpfs wait for its end (they take the inode's lock, `ext4_llseek`); XFS and Btrfs hold readers up themselves.
+    """
+    size, hole = disk.lseek(fd, 0, os.SEEK_END), getattr(os, "SEEK_HOLE", None)
+    if size == 0 or hole is None:
+        return size
+    try:
+        return max(size, disk.lseek(fd, size - 1, hole))
+    except OSError:  # a file system that cannot look for holes
+        return size
+
+
 def line_blocks(disk: Disk, fd: int, offset: int) -> Iterator[bytes]:
     """Many finished lines at a time; what stands behind the file's last newline, if anything, comes last."""
     rest: list[bytes] = []
-    while True:
+    end = settled_size(disk, fd)
+    while offset < end:
         # One position per file: lseek each time, since the caller may use the handle between two chunks.
         disk.lseek(fd, offset, os.SEEK_SET)
-        chunk = disk.read(fd, _CHUNK_BYTES)
+        chunk = disk.read(fd, min(_CHUNK_BYTES, end - offset))
         if not chunk:
             break
         offset += len(chunk)

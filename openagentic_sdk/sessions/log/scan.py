@@ -15,7 +15,7 @@ from ...disk import Disk
 from ...errors import LogCorruptError
 from ...events import Event
 from ...frozen import frozen
-from .blocks import claimed_dur, line_blocks, offset_of, read_range, split_lines
+from .blocks import claimed_dur, line_blocks, offset_of, read_range, settled_size, split_lines
 from .damage import name_change
 from .line import FORMAT_VERSION, BadLineError, Envelope, check_block, check_line, decode_line, read_envelope
 
@@ -171,7 +171,7 @@ def find_end(disk: Disk, fd: int, session_id: str | None) -> LogEnd:
 
     Raises `LogCorruptError` for damage in these.
     """
-    size = disk.fstat(fd).st_size
+    size = settled_size(disk, fd)
     last, anchor = _find_anchor(disk, fd, size)
     reader = LogReader(disk, fd, session_id, anchor)
     version = last.version if last else 0
