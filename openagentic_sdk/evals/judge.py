@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ..options import OpenAgenticOptions
 from ..permissions.gate import PermissionGate
 from ..runtime.masking import known_here, mask_value
+from ..runtime.structured import FINAL_ANSWER
 from ..text import without_hidden
 from .played import Played
 from .scorers import MAX_WORDS_CHARS, Judge, Score
@@ -91,12 +93,21 @@ def verdict(judge: Judge, name: str, run: Played) -> Score:
     """What the judge's run says, read strictly: anything but a whole verdict is no verdict, and that fails."""
     found = Score(name, judge.type, False, 0.0, session_id=run.session_id, cost_usd=run.cost_usd)
     said = run.structured_output
+    if run.stop_reason == "end" and not any(call.tool == FINAL_ANSWER for call in run.calls):
+        said = _only(run)  # one that stands among other words may be a quote of what is judged
     if run.stop_reason != "end" or not isinstance(said, dict):
         why = run.error or f"the judge's run ended with {run.stop_reason}"
         return replace(found, words=f"no verdict: {why}"[:MAX_WORDS_CHARS], error_type="NoVerdict")
     passed = said["verdict"] == "pass" and said["score"] >= judge.pass_from
     words = f"{said['verdict']}: {said['reason']}"[:MAX_WORDS_CHARS]
     return replace(found, passed=passed, value=float(said["score"]), words=words)
+
+
+def _only(run: Played) -> Any:
+    """The verdict of a judge that answered with text: it must be all that the text says."""
+    with suppress(ValueError, RecursionError):
+        return run.structured_output if run.text_as_json() == run.structured_output else None
+    return None
 
 
 def names_of(scorers: Sequence[Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ..events import (
     AssistantMessage,
     Event,
     ModelRequest,
+    ModelResponse,
     Result,
     SessionForked,
     SystemInit,
@@ -52,7 +54,15 @@ class Played:
     usage: Mapping[str, Any] | None
     cost_usd: float | None
     run_seq: int | None
+    response_id: str | None = None
     difference: str | None = None
+
+    def text_as_json(self) -> Any:
+        """The value that the final text is, alone or as one ```json block. Raises `ValueError`, `RecursionError`."""
+        text = self.final_text.strip()
+        if text.startswith("```") and text.endswith("```") and "\n" in text:
+            text = text[:-3].partition("\n")[2]
+        return json.loads(text)
 
 
 def played(
@@ -92,5 +102,6 @@ def played(
         usage=usage(paid),
         cost_usd=session_cost(paid),
         run_seq=runs[-1] if runs else None,
+        response_id=next((e.response_id for e in reversed(own) if isinstance(e, ModelResponse)), None),
         difference=difference,
     )

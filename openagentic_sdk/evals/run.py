@@ -26,7 +26,7 @@ from .played import Played
 from .report import EvalReport
 from .score import score_run
 from .scorers import Judge, Score
-from .suite import Suite
+from .suite import Suite, check_suite
 
 MAX_FINAL_CHARS = 4_000
 Progress = Callable[[EvalReport, Sequence[Job]], None]
@@ -50,6 +50,7 @@ async def run_suite(
     suite's. `on_progress` is called with the report so far whenever a run starts or ends. Raises `SuiteError`, and
     `SessionLockedError` when another process runs this eval.
     """
+    suite = check_suite(suite)
     started, session_id = await _begin(suite, store, resume, cases, variants, repeats, max_cost_usd)
     writer: SessionWriter = await off_loop(may_block(store), store.open_writer, session_id)
     try:
@@ -226,6 +227,7 @@ class _SuiteRun:
             scores=list(map(_told, scores)),
             session_id=run.session_id,
             run_seq=run.run_seq,
+            response_id=run.response_id,
             stop_reason=run.stop_reason,
             final_text=run.final_text[:MAX_FINAL_CHARS],
             steps=run.steps,

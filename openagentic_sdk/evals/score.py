@@ -104,9 +104,8 @@ async def _search(apart: Apart, pairs: Sequence[tuple[str, str]], timeout_s: flo
 async def _fits_schema(scorer: JsonSchema, name: str, run: Played, apart: Apart) -> Score:
     value = run.structured_output
     if value is None:
-        block = re.fullmatch(r"\s*```(?:json)?[ \t]*\n(.*)\n```\s*", run.final_text, re.DOTALL)
         try:
-            value = json.loads(block[1] if block else run.final_text)
+            value = run.text_as_json()
         except (ValueError, RecursionError) as error:
             return score(scorer, name, False, f"the final text is no JSON: {error}")
     question = {"kind": "schema", "value": value, "schema": dict(scorer.schema)}

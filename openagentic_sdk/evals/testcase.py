@@ -17,7 +17,7 @@ from ..sessions.stores.locate import open_store
 from .plan import plan_cases, variants_of
 from .report import Row
 from .run import run_suite
-from .suite import Suite, load_suite
+from .suite import Suite, check_suite, load_suite
 
 
 def eval_tests(
@@ -34,6 +34,7 @@ def eval_tests(
     try:
         if isinstance(suite, str):
             suite = load_suite(str(folder / suite) if suite.endswith((".py", ".toml")) else suite)
+        suite = check_suite(suite)
         opened = open_store(store) if isinstance(store, str) else store or MemorySessionStore()
         for planned in plan_cases(suite, opened):
             for variant in variants_of(suite):

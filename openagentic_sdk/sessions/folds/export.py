@@ -14,6 +14,7 @@ from typing import Any
 from ...events import (
     AssistantMessage,
     AssistantReasoning,
+    EvalCase,
     Event,
     ModelRequest,
     ModelResponse,
@@ -62,8 +63,10 @@ def to_otlp(events: Iterable[Event], *, mask: Mask | None = None, with_content: 
     """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry.
 
     One trace per session: an `invoke_agent` span per run, a `chat` span per model call, an `execute_tool` span per call.
-    `with_content` adds what was said, which the conventions leave off by default. Ids follow from the session's id and
-    `seq`, so exporting twice gives the same spans.
+    What an eval says of a run is a `gen_ai.evaluation.result` event, in that run's trace and below its span (see
+    open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-events.md). `with_content` adds what was
+    said, which the conventions leave off by default. Ids follow from the session's id and `seq`, so exporting twice gives
+    the same spans.
     """
     spans = _Spans(list(events), mask, with_content).all()
     scope = {"name": "openagentic_sdk"}
@@ -135,7 +138,7 @@ class _Spans:
         self._mask = mask
         self._with_content = with_content
         self._session = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
-        self._trace_id = hashlib.sha256(f"session:{self._session}".encode()).hexdigest()[:32]
+        self._trace_id = _trace_id(self._session)
         self._spans: list[dict[str, Any]] = []
         self._run: dict[str, Any] | None = None
         self._model: dict[str, Any] | None = None
@@ -158,7 +161,7 @@ class _Spans:
     ) -> dict[str, Any]:
         span: dict[str, Any] = {
             "traceId": self._trace_id,
-            "spanId": hashlib.sha256(f"{self._session}:{event.seq}:{name}".encode()).hexdigest()[:16],
+            "spanId": _span_id(self._session, event.seq, name),
             "name": name,
             "kind": kind,
             "startTimeUnixNano": _nanoseconds(event.ts),
@@ -245,6 +248,40 @@ class _Spans:
             span["attributes"] += _attributes({"gen_ai.tool.call.result": output})
         self._end(span, event, error=event.error_type if event.is_error else None)
 
+    def _evaluated(self, event: EvalCase) -> None:
+        """What an eval says of a run: events below that run's span, in the trace of that run's session."""
+        facts: dict[str, Any] = {"openagentic.eval.case": event.case, "openagentic.eval.variant": event.variant}
+        facts |= {"openagentic.eval.repeat": event.repeat, "gen_ai.conversation.id": event.session_id}
+        span = self._start(f"evaluate {self._text(event.case)}", event, _INTERNAL, None, facts)
+        span["startTimeUnixNano"] = _nanoseconds((event.ts or 0.0) - (event.duration_s or 0.0))
+        # Several evals may say something of one session.
+        span["spanId"] = _span_id(
+            f"{event.session_id}:{event.ts}:{event.variant}:{event.repeat}", event.seq, event.case
+        )
+        if event.session_id is not None:
+            span["traceId"] = _trace_id(event.session_id)
+            if event.run_seq is not None:
+                span["parentSpanId"] = _span_id(event.session_id, event.run_seq, "invoke_agent agent")
+        span["events"] = [
+            {
+                "name": "gen_ai.evaluation.result",
+                "timeUnixNano": _nanoseconds(event.ts),
+                "attributes": _attributes(self._evaluation(event, score)),
+            }
+            for score in event.scores
+        ]
+        self._end(span, event)
+
+    def _evaluation(self, event: EvalCase, score: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "gen_ai.evaluation.name": self._text(str(score.get("name"))),
+            "gen_ai.evaluation.score.value": float(score.get("value") or 0.0),
+            "gen_ai.evaluation.score.label": "pass" if score.get("passed") else "fail",
+            "gen_ai.evaluation.explanation": self._text(str(score.get("words") or "")) or None,
+            "gen_ai.response.id": event.response_id,
+            "error.type": score.get("error_type"),
+        }
+
 
 _SPANS: Mapping[str, Callable[[_Spans, Any], None]] = {
     SystemInit.type: _Spans._init,
@@ -254,7 +291,16 @@ _SPANS: Mapping[str, Callable[[_Spans, Any], None]] = {
     ToolStarted.type: _Spans._started,
     ToolResult.type: _Spans._tool_result,
     Result.type: _Spans._result,
+    EvalCase.type: _Spans._evaluated,
 }
+
+
+def _trace_id(session_id: str) -> str:
+    return hashlib.sha256(f"session:{session_id}".encode()).hexdigest()[:32]
+
+
+def _span_id(session_id: str, seq: int | None, name: str) -> str:
+    return hashlib.sha256(f"{session_id}:{seq}:{name}".encode()).hexdigest()[:16]
 
 
 def _nanoseconds(ts: float | None) -> str:

@@ -1,0 +1,118 @@
+"""What became better and worse, and intervals that say no more than so few cases can."""
+
+from __future__ import annotations
+
+import random
+import unittest
+from collections.abc import Mapping, Sequence
+
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.evals import EvalReport, compare_reports
+from openagentic_sdk.evals.compare import bootstrap, difference, exact_p_value, newcombe, typical_values, wilson
+from openagentic_sdk.events import EvalCase, EvalFinished, EvalStarted, Event
+
+
+def report(
+    results: Mapping[str, Sequence[bool]], name: str = "e", variant: str = "plain", **more: object
+) -> EvalReport:
+    events: list[Event] = [EvalStarted(name, "0", [{"id": case} for case in results], [variant])]
+    for case, passes in results.items():
+        for repeat, passed in enumerate(passes, 1):
+            scores = [{"name": "exact", "type": "exact", "passed": passed, "value": float(passed)}]
+            events.append(EvalCase(case, variant, repeat, "live", passed=passed, scores=scores, steps=2, cost_usd=0.1))
+    return EvalReport.of(name, [*events, EvalFinished("end", 0, 0)])
+
+
+class Cases(unittest.TestCase):
+    def test_each_case_that_changed_is_named(self) -> None:
+        a = report({"a": [True], "b": [False], "c": [True], "gone": [True]})
+        b = report({"a": [False], "b": [True], "c": [True], "new": [True]})
+        found = compare_reports(a, b)
+        self.assertEqual((found.worse, found.better, found.same), (["a"], ["b"], ["c"]))
+        self.assertEqual((found.only_a, found.only_b), (["gone"], ["new"]))
+        passed = found.differences[0]
+        self.assertEqual((passed.mean, passed.is_sure), (0.0, False))
+
+    def test_a_case_that_wavers_more_is_worse_though_it_counts_once(self) -> None:
+        a = report({"a": [True] * 4, "b": [True] * 4})
+        b = report({"a": [True, False, False, False], "b": [True] * 4})
+        found = compare_reports(a, b)
+        self.assertEqual(found.worse, ["a"])
+        self.assertEqual(found.differences[0].cases, 2)
+        self.assertIsNone(found.differences[0].low)
+
+    def test_the_same_twice_gives_the_same_figures(self) -> None:
+        chance = random.Random(5)
+        sides = [{f"c{n}": [chance.random() < 0.5 for _ in range(3)] for n in range(30)} for _ in range(2)]
+        one, other = (compare_reports(*map(report, sides)) for _ in range(2))
+        self.assertEqual(one.to_dict(), other.to_dict())
+        self.assertIn("bootstrap", one.differences[0].method)
+
+    def test_variants_of_one_eval_are_compared_by_name(self) -> None:
+        base, other = report({"a": [True]}, variant="base"), report({"a": [False]}, variant="other")
+        started = EvalStarted("e", "0", [{"id": "a"}], ["base", "other"])
+        both = EvalReport.of("e", [started, *base.runs, *other.runs])
+        self.assertEqual(compare_reports(both, both, variant_a="base", variant_b="other").worse, ["a"])
+        self.assertEqual(compare_reports(both, both).same, ["a (base)", "a (other)"])
+        with self.assertRaisesRegex(OptionsError, "has no variant 'x': it has base, other"):
+            compare_reports(both, both, variant_a="x", variant_b="base")
+        with self.assertRaisesRegex(OptionsError, "say which, as e:NAME"):
+            compare_reports(both, both, variant_a="base")
+
+    def test_nothing_in_common_is_an_error(self) -> None:
+        with self.assertRaisesRegex(OptionsError, "no case ran in both"):
+            compare_reports(report({"a": [True]}), report({"b": [True]}))
+
+
+class Intervals(unittest.TestCase):
+    def test_newcombes_interval_is_his(self) -> None:
+        # Statistics in Medicine 17, 1998, by method 10, and as R's diffdepprop and biostatUZH give it.
+        for counts, low, high in (
+            ((36, 12, 2, 0), 0.0569, 0.3404),
+            ((20, 12, 2, 16), 0.0562, 0.3292),
+        ):
+            both, only_b, only_a, neither = counts
+            pairs = [(1.0, 1.0)] * both + [(0.0, 1.0)] * only_b + [(1.0, 0.0)] * only_a + [(0.0, 0.0)] * neither
+            found = newcombe(pairs)
+            with self.subTest(counts):
+                self.assertAlmostEqual(found[0], low, places=4)
+                self.assertAlmostEqual(found[1], high, places=4)
+
+    def test_few_cases_that_all_got_better_do_not_make_it_sure_by_how_much(self) -> None:
+        found = difference("passed", [(0.0, 1.0)] * 6)
+        assert found.low is not None
+        self.assertLess(found.low, 0.6)
+        self.assertTrue(found.is_sure)
+        self.assertFalse(difference("passed", [(0.0, 1.0)]).is_sure)
+
+    def test_no_change_leaves_room_for_one(self) -> None:
+        found = difference("passed", [(1.0, 1.0)] * 10)
+        self.assertLess(found.low or 0.0, -0.2)
+        self.assertGreater(found.high or 0.0, 0.2)
+
+    def test_fewer_than_six_values_have_no_interval(self) -> None:
+        self.assertIsNone(difference("value", [(0.1, 0.5), (0.2, 0.9), (0.3, 0.4), (0.2, 0.3), (0.1, 0.9)]).low)
+        self.assertIsNone(typical_values([1.0, 2.0, 3.0, 4.0, 5.0]))
+        self.assertEqual(typical_values([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), (1.0, 6.0))
+
+    def test_the_intervals_hold_what_they_promise(self) -> None:
+        chance = random.Random(7)
+        for n, interval in ((8, typical_values), (20, bootstrap)):
+            hits = 0
+            for _ in range(60):
+                low, high = interval([0.1 + chance.gauss(0, 0.2) for _ in range(n)]) or (1, 0)
+                hits += low <= 0.1 <= high
+            with self.subTest(n):
+                self.assertGreaterEqual(hits, 50)
+
+    def test_wilsons_interval_and_the_exact_test_are_the_known_ones(self) -> None:
+        low, high = wilson(81, 263)
+        self.assertAlmostEqual(low, 0.2553, places=4)
+        self.assertAlmostEqual(high, 0.3662, places=4)
+        self.assertEqual(exact_p_value(6, 0), 0.03125)
+        self.assertEqual(exact_p_value(3, 3), 1.0)
+        self.assertIsNone(exact_p_value(0, 0))
+
+
+if __name__ == "__main__":
+    unittest.main()
