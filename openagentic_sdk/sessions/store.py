@@ -141,12 +141,13 @@ class FileSessionStore(SessionStore):
 
         `blobs` are the digests to take along, all by default. Raises `LogCorruptError` for damage up to `at_seq`.
         """
-        check_copied_part(source_id, at_seq, self.last_seq(source_id))
         path = self.session_dir(source_id) / LOG_NAME
         now = self._clock.now()
         digests = self.list_blobs(source_id) if blobs is None else blobs
         named = ((digest, self.read_blob(source_id, digest)) for digest in digests)
         with self._opened(source_id, path) as fd:
+            # Of the log that is copied: another one may take its name at any time.
+            check_copied_part(source_id, at_seq, find_end(self._disk, fd, source_id).position.seq)
             stamped = stamp_events(tail, first_seq=at_seq + 1, now=now)
             lines = self._copied_lines(source_id, fd, at_seq, stamped, now)
             start = start_summary(target_id, now, metadata)
@@ -356,16 +357,12 @@ class FileSessionStore(SessionStore):
         self, session_id: str, fd: int, at_seq: int, tail: Sequence[Event], now: float
     ) -> Iterator[bytes]:
         reader, here = LogReader(self._disk, fd, session_id), START
-        blocks = reader.blocks()
-        while here.seq < at_seq:
-            block = next(blocks, None)
-            if block is None:
-                raise InvalidEventError(
-                    f"session {session_id!r} has {here.seq} events and no event {at_seq} to copy up to"
-                )
-            lines = min(at_seq, reader.position.seq) - here.seq
-            part, here = cut_block(block, here, lines)
+        for block in reader.blocks() if at_seq else ():
+            part, here = cut_block(block, here, min(at_seq, reader.position.seq) - here.seq)
             yield part
+            if here.seq == at_seq:
+                break
+        check_copied_part(session_id, at_seq, here.seq)  # the end of a write that failed may be gone by now
         yield from seal_events(tail, here, now)
 
     def _copied_summary(
