@@ -65,6 +65,8 @@ class Disk(Protocol):
 
     def rename(self, src: str, dst: str) -> None: ...
 
+    def unlink(self, path: str) -> None: ...
+
 
 class SystemDisk:
     """The real disk."""
@@ -78,6 +80,7 @@ class SystemDisk:
     ftruncate = staticmethod(os.ftruncate)
     replace = staticmethod(os.replace)
     rename = staticmethod(os.rename)
+    unlink = staticmethod(os.unlink)
 
     if sys.platform == "darwin":
 

@@ -14,6 +14,7 @@
     |  |- SessionNotFoundError (LookupError)
     |  |- SessionExistsError
     |  |- SessionLockedError                 another run holds the session
+    |  |- SessionHeldError                   it is held, or is to be kept for longer
     |  |- ConcurrencyError                   the log is not where the writer expected it
     |  |  |- LeaseLostError                  another run took the session over while this one hung
     |  |- StorageError                       the disk or the server refused
@@ -55,6 +56,7 @@ Every class carries the values of its sentence as attributes. A tool may raise a
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 
@@ -163,6 +165,17 @@ class SessionLockedError(SessionError):
         )
         self.holder = holder
         self.retry_after_s = retry_after_s
+
+
+class SessionHeldError(SessionError):
+    """A session that must not go: it is held, or is to be kept until `until` (epoch seconds, None while it is held)."""
+
+    def __init__(self, session_id: str, doing: str, until: float | None) -> None:
+        why = "is held" if until is None else f"is to be kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}"
+        todo = "sessions hold ID --release" if until is None else "sessions retain ID --release"
+        super().__init__(f"session {session_id!r} {why} and is not {doing}: `openagentic-sdk {todo}` ends that")
+        self.session_id = session_id
+        self.until = until
 
 
 class ConcurrencyError(SessionError):

@@ -757,10 +757,13 @@ class RecordSigned(Event):
 
 @frozen
 class RecordErasing(Event):
-    """Fields are about to be erased: on disk before the first of them is. Each of `fields` is `{"seq", "path"}`."""
+    """Fields are about to be erased, for an erasure that began in session `source_session_id`: on disk before the first of
+    them is. Each of `fields` is `{"seq", "path"}`.
+    """
 
     type: ClassVar[str] = "record.erasing"
     erasure_id: str
+    source_session_id: str
     fields: Sequence[Mapping[str, Any]] = field(default_factory=list)
     reason: str = ""
     by: str = ""
@@ -768,15 +771,13 @@ class RecordErasing(Event):
 
 @frozen
 class RecordErased(Event):
-    """Fields were erased here, in the logs of the family of session `source_session_id`; none when only that one had any.
-
-    Each of `fields` is `{"seq", "path"}`, `blobs` counts the stored values that went with them.
+    """An erasure that began in session `source_session_id` is complete here: the `record.erasing` of its id says where; a
+    fork or child that had nothing to erase has only this. `blobs` counts the stored values that went with the fields.
     """
 
     type: ClassVar[str] = "record.erased"
     erasure_id: str
     source_session_id: str
-    fields: Sequence[Mapping[str, Any]] = field(default_factory=list)
     blobs: int = 0
     reason: str = ""
     by: str = ""

@@ -18,7 +18,7 @@ from ..text import on_one_line
 from .exits import FAILED, OK
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
-from .stored import change, check, compare, copying, files, record
+from .stored import change, check, compare, copying, files, keeping, record
 from .stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
 
 
@@ -45,6 +45,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     files.add_actions(actions)
     copying.add_actions(actions)
     record.add_actions(actions)
+    keeping.add_actions(actions)
 
 
 def run(args: argparse.Namespace) -> int:

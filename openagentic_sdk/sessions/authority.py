@@ -174,6 +174,36 @@ def sign_fork(marker: SessionForked, session_id: str, seq: int, seal: Seal) -> E
     return Authority(session_id, seal).sign([marker], seq - 1)[0]
 
 
+def sign_again(session_id: str, before: Sequence[Event], after: Sequence[Event], seal: Seal) -> list[Event]:
+    """The events of a log after some were rewritten, with the digests of what was ours made anew, as `before` shows it.
+
+    From the first rewritten event on no other digest can fit any more: it goes, since with what is left it would say what
+    stood there before.
+    """
+    known = Authority(session_id, seal)
+    for event in before:
+        known.apply(event)
+    forks = [(event.seq or 0, event.parent_session_id) for event in after if isinstance(event, SessionForked)]
+    made, chain, is_same = [], b"", True
+    for event, was in zip(after, before, strict=True):
+        is_same = is_same and event == was
+        body = _body(event).encode("ascii")
+        chain = sha256(chain + body).digest()
+        if event.mac is not None and not is_same:
+            # What a fork copied was signed in the session that it was copied from.
+            written_in = next((parent for seq, parent in forks if seq > (event.seq or 0)), session_id)
+            mac = Authority(written_in, seal)._mac(event, event.seq or 0, body, chain) if known.is_ours(was) else None
+            event = _with_mac(event, mac)
+        made.append(event)
+    return made
+
+
+def _with_mac(event: Event, mac: str | None) -> Event:
+    if isinstance(event, UnknownEvent):
+        return UnknownEvent({name: value for name, value in event.data.items() if name != "mac"})
+    return changed(event, mac=mac)
+
+
 def foreign_authority(session_id: str, events: Iterable[Event], seal: Seal) -> list[Event]:
     """The events that would allow something in a resumed session if this installation had written them, in their order."""
     authority = Authority(session_id, seal)

@@ -41,6 +41,7 @@ from .folds.summary import (
 from .folds.view import KeptView
 from .log.line import EncodedEvents, encode_event, encode_events, stamp_event
 from .request import json_sha256
+from .rewriting import Rewriting
 from .seal import Seal
 from .waiting import Waiting
 
@@ -107,7 +108,7 @@ class SessionWriter(ABC):
         self.close()
 
 
-class SessionStore(Waiting, ABC):
+class SessionStore(Waiting, Rewriting, ABC):
     """Where sessions live. The abstract methods are the whole contract; a backend may override the others to be faster."""
 
     is_remote: ClassVar[bool] = False
@@ -148,7 +149,8 @@ class SessionStore(Waiting, ABC):
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         """Remove the session and its blobs. Raises `SessionNotFoundError`, or `SessionLockedError` while a run uses it.
 
-        With `expected_seq`, raises `ConcurrencyError` and removes nothing unless the log's last event has that `seq`.
+        With `expected_seq`, raises `ConcurrencyError` and removes nothing unless the log's last event has that `seq`. A
+        session that is held or to be kept (`refuse_kept`) is not removed.
         """
 
     @abstractmethod

@@ -38,6 +38,7 @@ from .base import (
 from .folds.summary import SessionSummary, fold_session_summary, start_summary
 from .folds.view import KeptView
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, loads_message
+from .rewriting import Change
 from .stores.per_process import check_open
 
 
@@ -116,10 +117,24 @@ class MemorySessionStore(SessionStore):
         return session_id in self._sessions
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        self.refuse_kept(session_id)
         with self._guard, self.open_writer(session_id) as writer:
             check_expected_seq(session_id, expected_seq, writer.last_seq)
             session = self._sessions.pop(session_id)
             self._messages = [kept for kept in self._messages if kept[1] is not session]
+
+    def rewrite_events(self, session_id: str, change: Change) -> None:
+        with self._guard, self.open_writer(session_id):
+            session = self._session(session_id)
+            events = list(self.iter_events(session_id))
+            changed = change(events)
+            rewritten = [changed.get(event.seq or 0, event) for event in events]
+            session.lines, session.checkpoint = dumps_all_stored(rewritten), None
+            session.summary = self.fold_summary(session_id)
+
+    def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
+        for digest in digests:
+            self._session(session_id).blobs.pop(digest, None)
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         digest = hashlib.sha256(data).hexdigest()

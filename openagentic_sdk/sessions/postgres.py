@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 from uuid import uuid4
 
 from ..clock import Clock, SystemClock
-from ..errors import SessionExistsError, SessionNotFoundError, StorageError
+from ..errors import LeaseLostError, SessionExistsError, SessionNotFoundError, StorageError
 from ..events import Event
 from ..serialization import dumps_json
 from .base import check_copied_part, check_sequence, check_session_id, stamp_events
@@ -189,6 +190,22 @@ class PostgresSessionStore(RemoteStore, TableStore):
             raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
         return bytes(row[0])
 
+    def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
+        command = "DELETE FROM openagentic_blobs WHERE session = %s AND sha256 = ANY(%s)"
+        names = list(digests)
+        self._call(session_id, lambda db: db.execute(command, (self._position_on(db, session_id).key, names)))
+
+    def scrub(self, session_id: str) -> Sequence[str]:
+        """Have the server reclaim the rows that were replaced, as far as this role may."""
+        tables = [f"openagentic_{name}" for name in ("events", "blobs", "sessions", "checkpoints", "messages")]
+        tables += ["openagentic_words"] if self._call(None, has_index) else []
+        with suppress(StorageError):
+            self._call(None, lambda db: db.execute(f"VACUUM {', '.join(tables)}"))
+        return (
+            f"{self._server.where} keeps the bytes of replaced rows in its write-ahead log, its backups and the free space "
+            "of its files until the server uses these again: VACUUM FULL and the end of the backups' time remove them",
+        )
+
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
         command = (
             "INSERT INTO openagentic_checkpoints (session, data) VALUES (%s, %s) "
@@ -337,6 +354,24 @@ class PostgresSessionStore(RemoteStore, TableStore):
             # The number stands in the text: the server plans the first page once, not each time.
             command = f"{_ROW} {found} LIMIT {'ALL' if limit is None else int(limit)}"
         return (_position(*row) for row in self._call(None, lambda db: db.execute(command, values).fetchall()))
+
+    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+        def replace_all(db: Any) -> None:
+            with db.transaction():
+                mine = "SELECT 1 FROM openagentic_sessions WHERE key = %s AND epoch = %s FOR UPDATE"
+                if db.execute(mine, (at.key, at.epoch)).fetchone() is None:
+                    raise LeaseLostError(at.id, at.head.last_seq, at.head.last_seq)
+                for seq, text in rows:
+                    self._give_time(db)
+                    command = "UPDATE openagentic_events SET data = %s WHERE session = %s AND seq = %s"
+                    db.execute(command, (text, at.key, seq))
+                db.execute(f"UPDATE openagentic_sessions SET {_SET_COLUMNS} WHERE key = %s", (*_columns(head), at.key))
+                db.execute("DELETE FROM openagentic_checkpoints WHERE session = %s", (at.key,))
+                if has_index(db):
+                    for table in ("openagentic_words", "openagentic_words_upto"):
+                        db.execute(f"DELETE FROM {table} WHERE session = %s", (at.key,))
+
+        self._call(at.id, replace_all)
 
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
         at = self._position(session_id)

@@ -24,7 +24,13 @@ from itertools import islice
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import LogCorruptError, SessionError, SessionExistsError, SessionNotFoundError, StorageError
+from ..errors import (
+    LogCorruptError,
+    SessionError,
+    SessionExistsError,
+    SessionNotFoundError,
+    StorageError,
+)
 from ..events import Event
 from ..frozen import frozen
 from ..serialization import dumps_json, loads_json
@@ -42,8 +48,9 @@ from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
 from .stores.redis_link import RedisServer, driver, join_server, leave_server, run, without_prefix
+from .stores.redis_rewriting import RewritingRedis
 from .stores.redis_scripts import APPEND, CHANGE, CLAIM, CREATE, DELETE, KEEP, POSITION, PUT_BLOB, STAGE, STAGE_COPY
-from .stores.remote import Batch, RemoteStore
+from .stores.remote import Batch
 
 DEFAULT_PREFIX = "openagentic"
 PAGE_ROWS = 100
@@ -52,7 +59,7 @@ STAGED_S = 3600
 _FIELDS = ("created_at", "metadata", "epoch", "holder", "summary", "updated", "revision", "key", "last_seq", "blobs")
 
 
-class RedisSessionStore(RemoteStore):
+class RedisSessionStore(RewritingRedis):
     """Sessions on the server that `url` names (`redis://host:port/number`), under keys that begin with `prefix`.
 
     `?prefix=NAME` in the URL does the same. `patience_s` bounds every wait for the server, while it restarts and when it

@@ -57,6 +57,7 @@ from .log.kept import SummaryBeside
 from .log.line import stamp_event
 from .log.lock import is_locked, lock_holder, try_lock
 from .log.meta_file import Meta
+from .log.rewriting import RewritingFiles
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
 from .log.summary_file import SummaryFile
 from .seal import Seal
@@ -67,7 +68,7 @@ __all__ = ["FileSessionStore", "SessionStore"]
 FOLDED_TOGETHER = 256
 
 
-class FileSessionStore(SessionStore):
+class FileSessionStore(RewritingFiles):
     """Sessions under `root_dir`, which is made when the first session is.
 
     `durability` is `flush`, `barrier` or `fsync`, see `log`. With `read_only` nothing is ever written, not even a repair.
@@ -294,6 +295,7 @@ class FileSessionStore(SessionStore):
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
         self._refuse_when_read_only(session_id)
+        self.refuse_kept(session_id)
         folder = self.session_dir(session_id)
         doomed = folder.with_name(f".deleted-{os.urandom(16).hex()}")
         with storage_errors(session_id, "cannot be deleted"), self._opened(session_id, folder / LOG_NAME) as fd:

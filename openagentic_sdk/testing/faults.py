@@ -92,6 +92,10 @@ class FaultyOS:
         self._strike("rename")
         self._disk.rename(src, dst)
 
+    def unlink(self, path: str) -> None:
+        self._strike("unlink")
+        self._disk.unlink(path)
+
     def _strike(self, name: str) -> None:
         if self._is_due(name) and self.fault not in WRITE_FAULTS:
             self._fail()

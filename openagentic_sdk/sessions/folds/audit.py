@@ -8,6 +8,7 @@ from typing import Any
 from ...events import Event, ModelContext, ModelRequest
 from ...frozen import frozen
 from ..rebuild import Conversation, system_messages
+from ..record.commit import ERASED
 from ..request import RequestDigest
 
 
@@ -53,5 +54,6 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
 
 
 def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
-    """The requests whose digest is not what the log rebuilds."""
-    return [request for request in rebuild_requests(events) if not request.matches]
+    """The requests whose digest is not what the log rebuilds. Of those that held what was erased there is no digest."""
+    rebuilt = rebuild_requests(events)
+    return [request for request in rebuilt if not request.matches and request.recorded_sha256 != ERASED]

@@ -16,6 +16,7 @@ from ...events import (
     Event,
     ModelContext,
     ModelResponse,
+    RecordKept,
     Result,
     SessionForked,
     SessionMeta,
@@ -56,8 +57,8 @@ class SessionSummary:
     `spent` is what the session itself spent, see `spent`; `costs.cost_report` reads it.
     `events` is the `seq` of the last event that is folded in. `updated` rises with every event, in epoch seconds.
     `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `tenant` is
-    whose session it is, None without one. `cost_usd` is None when unknown. `error` says why a row could not be read;
-    everything else of such a row is empty.
+    whose session it is, None without one. `held` and `kept_until` (epoch seconds) keep it from being deleted. `cost_usd` is
+    None when unknown. `error` says why a row could not be read; everything else of such a row is empty.
     """
 
     id: str = ""
@@ -79,6 +80,8 @@ class SessionSummary:
     state: str = "idle"
     open_questions: tuple[str, ...] = ()
     subagents: tuple[str, ...] = ()
+    held: bool = False
+    kept_until: float = 0.0
     error: str | None = None
     spent: Mapping[str, Any] = field(default_factory=dict)
 
@@ -174,7 +177,7 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
         value = values[name] = data.get(name)
         if value.__class__ not in kinds:
             return None
-    if not (abs(values["created"]) <= LAST_TIME and abs(values["updated"]) <= LAST_TIME):
+    if not all(abs(values[name]) <= LAST_TIME for name in ("created", "updated", "kept_until")):
         return None
     if values["state"] not in STATES or values["error"] is not None or not isfinite(values["cost_usd"] or 0):
         return None
@@ -263,6 +266,7 @@ _MOVING = frozenset(
         SubagentFinished,
         SessionForked,
         SessionMeta,
+        RecordKept,
     )
 )
 
@@ -308,7 +312,10 @@ def _apply(state: dict[str, Any], event: Event) -> None:
         case SessionForked():
             # What was copied was paid for by the parent.
             state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
-            state.update(open_questions=(), subagents=())
+            state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
+        case RecordKept():
+            state["held"] = state["held"] if event.held is None else event.held
+            state["kept_until"] = state["kept_until"] if event.until is None else event.until
         case SessionMeta():
             if event.title is not None:
                 state["title"] = plain_line(event.title) or None

@@ -249,7 +249,9 @@ def open_log(path: Path, *, session_id: str, durability: str, clock: Clock, disk
                 raise SessionLockedError(session_id, lock_holder(fd))
             hold(fd)
             if disk.fstat(fd).st_nlink == 0:
-                # Deleted between our opening it and locking it.
+                # Deleted between our opening it and locking it, or another log has taken its name.
+                if path.exists():
+                    raise SessionLockedError(session_id, "a process that rewrites its log: try again")
                 raise FileNotFoundError(errno.ENOENT, "deleted", str(path))
             return _repaired_writer(fd, path, session_id, durability, clock, disk)
         except BaseException:  # whatever happened, the lock must not stay behind

@@ -21,6 +21,11 @@ from ...events import (
     FilesRestored,
     FilesRestoring,
     PermissionDecision,
+    RecordErased,
+    RecordErasing,
+    RecordKept,
+    RecordPurged,
+    RecordSigned,
     Result,
     TextCommandFinished,
     TextCommandStarted,
@@ -70,6 +75,11 @@ _BARRIERS = (
     FileKept,
     FilesRestoring,
     FilesRestored,
+    RecordErased,
+    RecordErasing,
+    RecordKept,
+    RecordPurged,
+    RecordSigned,
 )
 
 

@@ -122,9 +122,8 @@ def verify_record(
         if each.is_recorded is False
     ]
     erased = {(seq, path) for seq, path in checked.erased}
-    erased |= {
-        (each["seq"], each["path"]) for event in log if isinstance(event, RecordErased) for each in _fields(event)
-    }
+    begun = (event for event in log if isinstance(event, RecordErasing))
+    erased |= {(each["seq"], each["path"]) for event in begun for each in event.fields if _is_place(each)}
     return RecordReport(
         session_id,
         len(log),
@@ -361,8 +360,8 @@ def _longest_rise(found: Mapping[int, int]) -> set[int]:
     return rise
 
 
-def _fields(event: RecordErased | RecordErasing) -> list[Mapping[str, Any]]:
-    return [each for each in event.fields if isinstance(each.get("seq"), int) and isinstance(each.get("path"), str)]
+def _is_place(each: Mapping[str, Any]) -> bool:
+    return isinstance(each.get("seq"), int) and isinstance(each.get("path"), str)
 
 
 def _unfinished(log: Sequence[Event]) -> list[RecordProblem]:

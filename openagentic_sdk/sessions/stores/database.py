@@ -13,8 +13,9 @@ from ...errors import InvalidEventError, LogCorruptError, SessionError, SessionL
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
-from ..base import SessionStore, as_shown, iter_pages
-from ..folds.summary import SessionSummary, failed_summary, page_of, summary_matches
+from ..base import SessionStore, as_shown, dumps_stored, iter_pages
+from ..folds.summary import SessionSummary, failed_summary, page_of, start_summary, summary_matches
+from ..rewriting import Change
 from .log_state import Head
 
 
@@ -59,6 +60,10 @@ class DatabaseStore(SessionStore):
         """`seq` and JSON of the next events of the session that stands there."""
 
     @abstractmethod
+    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
+        """In one step: these texts in the place of those events, this head, and no checkpoint. Raises `LeaseLostError`."""
+
+    @abstractmethod
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
         """Keep a summary that was folded anew, if nobody wrote meanwhile."""
 
@@ -83,6 +88,16 @@ class DatabaseStore(SessionStore):
             if self._position(session_id).key != at.key:
                 raise SessionNotFoundError(session_id)
             raise LogCorruptError(session_id, after_seq + count + 1, 0, "missing")
+
+    def rewrite_events(self, session_id: str, change: Change) -> None:
+        with self.open_writer(session_id):
+            at = self._position(session_id)
+            events = list(self.iter_events(session_id))
+            changed = change(events)
+            rewritten = [changed.get(event.seq or 0, event) for event in events]
+            head = Head(start_summary(session_id, at.created_at, loads_json(at.metadata))).after(rewritten)
+            rows = [(seq, dumps_stored(event)) for seq, event in changed.items()]
+            self._put_in_place(at, rows, head)
 
     def read_metadata(self, session_id: str) -> dict[str, Any]:
         at = self._position(session_id)

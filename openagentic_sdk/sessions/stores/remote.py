@@ -221,6 +221,7 @@ class RemoteStore(DatabaseStore):
                 return
 
     def delete_session(self, session_id: str, *, expected_seq: int | None = None) -> None:
+        self.refuse_kept(session_id)
         sent: Position | None = None
         while True:
             try:

@@ -1,0 +1,181 @@
+"""`sessions erase`, `hold`, `retain` and `purge`: what must go and what must stay, with the proof of what there was."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...disk import user_name
+from ...errors import OptionsError
+from ...patterns import regex
+from ...sessions.base import SessionStore
+from ...sessions.record.erase import Erasure, erase, finish_erasures
+from ...sessions.record.keep import hold_session, purge_sessions, retain_session
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from .stores import ActionList, add_id, find_session
+
+_SPAN = regex(r"(\d{1,6})([hdwmy])")
+_UNIT_S: Mapping[str, int] = {"h": 3600, "d": 86_400, "w": 604_800, "m": 2_629_800, "y": 31_557_600}
+_SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
+
+
+def add_actions(actions: ActionList) -> None:
+    """Add them to the tree of the command line."""
+    erasing = actions.add("erase", _erase, "erase fields from a session and its family, and keep the proof of the rest")
+    erasing.epilog = (
+        "example: openagentic-sdk sessions erase ID --field 12:/output/stdout --dry-run. A text is read from a file, so "
+        "that it stands in no history of a shell."
+    )
+    add_id(erasing)
+    erasing.add_argument(
+        "--field", metavar="SEQ:/PATH", action="append", default=[], help="a field of an event, as a JSON pointer"
+    )
+    erasing.add_argument(
+        "--text-file",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="every field that holds this text (-: standard input)",
+    )
+    erasing.add_argument("--only", action="store_true", help="do not look for what the fields held anywhere else")
+    erasing.add_argument("--everywhere", action="store_true", help="look in every session of the store")
+    erasing.add_argument(
+        "--archive", metavar="FILE", action="append", default=[], help="write this archive anew without it"
+    )
+    erasing.add_argument("--finish", action="store_true", help="go on with what was killed while it erased")
+    _add_common(erasing)
+    holding = actions.add("hold", _hold, "hold a session: nothing deletes, purges or erases from it")
+    add_id(holding)
+    holding.add_argument("--release", action="store_true", help="end that")
+    _add_common(holding, dry_run=False)
+    retain = actions.add("retain", _retain, "keep a session at least for a time")
+    add_id(retain)
+    until = retain.add_mutually_exclusive_group(required=True)
+    until.add_argument("--for", dest="span", metavar="TIME", help=f"from now on: {_SPAN_HELP}")
+    until.add_argument("--until", metavar="DATE", help="as YYYY-MM-DD")
+    until.add_argument("--release", action="store_true", help="end that")
+    _add_common(retain, dry_run=False)
+    purging = actions.add("purge", _purge, "delete old sessions and leave tombstones")
+    purging.add_argument("--older-than", metavar="TIME", required=True, help=f"since the last event: {_SPAN_HELP}")
+    _add_common(purging)
+
+
+def _add_common(parser: argparse.ArgumentParser, *, dry_run: bool = True) -> None:
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the log")
+    if dry_run:
+        parser.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _erase(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id = find_session(store, args.id)
+    screen = Screen(sys.stdout)
+    if args.finish:
+        finished = finish_erasures(store, session_id)
+        return _say(
+            screen, args, {"session_id": session_id, "finished": finished}, [f"finished {len(finished)} erasures"]
+        )
+    done = erase(
+        store,
+        session_id,
+        [_field(text) for text in args.field],
+        texts=[_text(path) for path in args.text_file],
+        spread=not args.only,
+        everywhere=args.everywhere,
+        archives=args.archive,
+        reason=args.reason,
+        by=user_name(),
+        dry_run=args.dry_run,
+    )
+    return _say(screen, args, asdict(done), _erasure_lines(done, args.dry_run))
+
+
+def _erasure_lines(done: Erasure, is_dry: bool) -> list[str]:
+    verb = "would erase" if is_dry else "erased"
+    lines = []
+    for each in done.sessions:
+        name = on_one_line(each.session_id)
+        lines.append(f"{name}: {verb} {len(each.places)} fields and {each.blobs} blobs")
+        lines += [f"  event {seq}: {on_one_line(pointer)}" for seq, pointer in each.places]
+        lines += [f"  event {seq}: LEFT in {where}, which hold the session together" for seq, where in each.left]
+    lines += [f"{on_one_line(name)}: {'would be' if is_dry else 'was'} told" for name in done.told]
+    lines += [f"{on_one_line(path)}: {'would be' if is_dry else 'was'} written anew" for path in done.archives]
+    return [*lines, *(f"note: {on_one_line(notice, 300)}" for notice in done.notices)]
+
+
+def _field(text: str) -> tuple[int, str]:
+    seq, _, pointer = text.partition(":")
+    if not seq.isdecimal() or not pointer.startswith("/"):
+        raise OptionsError(
+            f"{text!r} names no field: give the event's number and a JSON pointer, as in 12:/output/stdout"
+        )
+    return int(seq), pointer
+
+
+def _text(path: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except OSError as error:
+        raise OptionsError(f"the text in {path} cannot be read: {error.strerror or error}") from None
+    text = data.decode("utf-8", "surrogateescape").strip()
+    if not text:
+        raise OptionsError(f"{path} holds no text to erase")
+    return text
+
+
+def _hold(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id = find_session(store, args.id)
+    hold_session(store, session_id, release=args.release, reason=args.reason, by=user_name())
+    said = "is released" if args.release else "is held: nothing deletes, purges or erases from it"
+    known = {"session_id": session_id, "held": not args.release}
+    return _say(Screen(sys.stdout), args, known, [f"{on_one_line(session_id)} {said}"])
+
+
+def _retain(store: SessionStore, args: argparse.Namespace) -> int:
+    session_id, until = find_session(store, args.id), 0.0
+    if args.span:
+        until = time.time() + _span_s(args.span)
+    elif args.until:
+        try:
+            until = datetime.strptime(args.until, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            raise OptionsError(f"{args.until!r} is no date: give it as YYYY-MM-DD") from None
+    retain_session(store, session_id, until, reason=args.reason, by=user_name())
+    said = f"is kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}" if until else "is kept no longer than others"
+    return _say(
+        Screen(sys.stdout), args, {"session_id": session_id, "until": until}, [f"{on_one_line(session_id)} {said}"]
+    )
+
+
+def _span_s(text: str) -> float:
+    span = _SPAN.fullmatch(text)
+    if span is None:
+        raise OptionsError(f"{text!r} is no time: give a number and a unit, {_SPAN_HELP}")
+    return float(int(span[1]) * _UNIT_S[span[2]])
+
+
+def _purge(store: SessionStore, args: argparse.Namespace) -> int:
+    rows = purge_sessions(store, _span_s(args.older_than), reason=args.reason, by=user_name(), dry_run=args.dry_run)
+    verb = "would purge" if args.dry_run else "purged"
+    lines = []
+    for row in rows:
+        became = f"stays, {on_one_line(row.why, 300)}" if row.why else f"{verb} {row.events} events"
+        lines.append(f"{on_one_line(row.session_id)}: {became}")
+    known = {"purged": [asdict(row) for row in rows], "dry_run": args.dry_run}
+    _say(Screen(sys.stdout), args, known, lines or ["no session is that old"])
+    return FAILED if any(row.why for row in rows) else OK
+
+
+def _say(screen: Screen, args: argparse.Namespace, known: Mapping[str, Any], lines: Sequence[str]) -> int:
+    for line in [json.dumps(known)] if args.json else lines:
+        screen.line(line)
+    return OK

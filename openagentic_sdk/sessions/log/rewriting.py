@@ -1,0 +1,96 @@
+"""How session files forget: a log takes the place of another in one step, and nothing beside it knows more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ...clock import Clock
+from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
+from ...patterns import regex
+from ..base import SessionStore
+from ..rewriting import Change
+from .checkpoint import CHECKPOINT_NAME
+from .file import seal_events
+from .folder import (
+    BLOBS_NAME,
+    LOG_NAME,
+    META_NAME,
+    SUMMARY_NAME,
+    is_session_folder,
+    storage_errors,
+    sweep_unfinished,
+)
+from .kept import LOST
+from .lock import try_lock
+from .scan import START
+
+DIGEST = regex(r"[0-9a-f]{64}")
+
+
+class RewritingFiles(SessionStore):
+    """What `FileSessionStore` does to erase."""
+
+    root_dir: Path
+    _disk: Disk
+    _clock: Clock
+
+    @abstractmethod
+    def session_dir(self, session_id: str) -> Path:
+        """The session's folder. Raises `SessionNotFoundError`."""
+
+    def rewrite_events(self, session_id: str, change: Change) -> None:
+        """Like `SessionStore.rewrite_events`; the new log is on disk before it takes the name of the old one."""
+        with self.open_writer(session_id), storage_errors(session_id, "cannot be rewritten"):
+            folder = self.session_dir(session_id)
+            events = self.read_events(session_id)
+            changed = change(events)
+            lines = seal_events((changed.get(event.seq or 0, event) for event in events), START, self._clock.now())
+            unfinished = folder / f".{LOG_NAME}.{os.urandom(6).hex()}.tmp"
+            write_new_file(self._disk, unfinished, lines, sync=True)
+            fd = self._disk.open(str(unfinished), os.O_RDWR | BINARY | NO_FOLLOW)
+            try:
+                try_lock(fd)  # nobody writes to the new log either before all of this is done
+                # Caches of the log of before: they say what it said.
+                for name in (SUMMARY_NAME, CHECKPOINT_NAME):
+                    with contextlib.suppress(FileNotFoundError):
+                        self._disk.unlink(str(folder / name))
+                self._disk.replace(str(unfinished), str(folder / LOG_NAME))
+                self._disk.fsync_folder(str(folder))
+            finally:
+                self._disk.close(fd)
+
+    def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
+        folder = self.session_dir(session_id) / BLOBS_NAME
+        with storage_errors(session_id, "cannot lose a blob"):
+            for name in filter(DIGEST.fullmatch, digests):
+                with contextlib.suppress(FileNotFoundError):
+                    self._disk.unlink(str(folder / name))
+            if folder.is_dir():
+                self._disk.fsync_folder(str(folder))
+
+    def scrub(self, session_id: str) -> Sequence[str]:
+        """Remove what crashes and damage have left of the session: files that are no part of it, and what is in those that
+        tell of lost events. They may hold any part of any line.
+        """
+        sessions = self.root_dir / "sessions"
+        with storage_errors(session_id, "cannot be cleaned up"):
+            sweep_unfinished(sessions)
+            for doomed in sessions.glob(".deleted-*"):
+                shutil.rmtree(doomed, ignore_errors=True)
+            folder = sessions / session_id
+            for path in (*folder.iterdir(), *(folder / BLOBS_NAME).glob("*")) if is_session_folder(folder) else ():
+                if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):
+                    os.truncate(path, 0)
+                elif path.name not in (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME) and not DIGEST.fullmatch(
+                    path.name
+                ):
+                    self._disk.unlink(str(path))
+            left = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]
+            for path in left:
+                self._disk.fsync_folder(str(path))
+        return ()

@@ -1,0 +1,277 @@
+"""Erase what must not be kept, wherever a store has it, and keep the proof of everything else.
+
+    find     where it stands: in the session, in its forks, subagents and parents, in blobs, metadata and waiting messages
+    begin    a `record.erasing` in each log that has some, the session's own last: what is to go, and nothing of what it was
+    erase    each log is rewritten in one step, marks in the place of values, salts gone; then blobs that nothing names any
+             more, caches, what crashes left, free pages; the session's own log last
+    end      a `record.erased` in each of them, and in every fork and child, so that whoever reads those is told
+
+An erasure that was killed goes on with `finish_erasures`: every step may be done again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConcurrencyError, InvalidEventError, OptionsError, SessionError, SessionLockedError
+from ...events import Event, RecordErased, RecordErasing
+from ...frozen import frozen
+from ...patterns import regex
+from ...serialization import dumps_event, dumps_json
+from ..archive import archive_session, restore_session
+from ..base import SessionStore
+from ..memory import MemorySessionStore
+from ..seal import Seal
+from .commit import ERASED
+from .places import Needles, Place, erase_places, find_places, leaf_places, needles_of, value_at
+
+# A log that grows while it is looked at is looked at again, so often.
+ROUNDS = 3
+_DIGEST = regex(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+
+
+@frozen
+class ErasedIn:
+    """What an erasure takes out of one session: places as (`seq`, JSON pointer), and how many blobs.
+
+    `left` are places that hold it and cannot be erased, since they hold the session together.
+    """
+
+    session_id: str
+    places: tuple[Place, ...] = ()
+    blobs: int = 0
+    left: tuple[Place, ...] = ()
+
+
+@frozen
+class Erasure:
+    """What was erased, or would be. `notices` are sentences about what this program cannot reach."""
+
+    erasure_id: str
+    sessions: tuple[ErasedIn, ...]
+    told: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def erase(
+    store: SessionStore,
+    session_id: str,
+    fields: Iterable[Place] = (),
+    *,
+    texts: Collection[str] = (),
+    spread: bool = True,
+    everywhere: bool = False,
+    archives: Iterable[str | os.PathLike[str]] = (),
+    reason: str = "",
+    by: str = "",
+    seal: Seal | None = None,
+    dry_run: bool = False,
+) -> Erasure:
+    """Erase fields, each (`seq`, JSON pointer), and every field that holds one of `texts`.
+
+    With `spread`, what stood there is looked for too, whole, in every usual form, in the whole family of the session, or
+    with `everywhere` in all sessions; without it only the named fields go. `archives` are files of `archive_session` that
+    are written anew without it. With `dry_run` nothing is changed.
+
+    Raises `OptionsError` for places that are not there or hold the session together, `SessionHeldError`,
+    `SessionLockedError` while a run writes one of the sessions, `LogCorruptError` for a damaged log; then nothing was begun.
+    """
+    seal = seal or store.seal
+    events = store.read_events(session_id)
+    asked = [(seq, leaf_places(_event(events, seq, session_id), pointer)) for seq, pointer in fields]
+    spread_texts = [text for text in texts if text.strip()]
+    values = [value_at(events[seq - 1], pointer) for seq, pointer in asked] if spread else []
+    needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
+    if not asked and not needles.texts:
+        raise OptionsError("name what to erase: a field of an event, or a text of 4 characters or more")
+    family = store.list_sessions() if everywhere else _family(store, session_id)
+    others = [name for name in family if name != session_id] if needles.texts else []
+    erasure_id = os.urandom(8).hex()
+    begin = partial(_begun, store, erasure_id, session_id, needles, reason, by, dry_run)
+    for name in (*others, session_id):
+        _check_free(store, name)
+    done_archives = [str(path) for path in archives]
+    if not dry_run:
+        # First, for only what was not erased yet says what to look for there.
+        for path in done_archives:
+            _erase_archive(Path(path), needles, reason=reason, by=by, seal=seal)
+        _forget_beside(store, [*others, session_id], needles)
+    found = [begin(name, []) for name in others]
+    mine = begin(session_id, asked)
+    found = [each for each in found if each.places or each.left or each.blobs]
+    touched = [*(each.session_id for each in found if each.places or each.blobs), session_id]
+    notices = () if dry_run else _finish(store, erasure_id, session_id, touched, seal, reason, by)
+    told = tuple(name for name in _descendants(store, session_id) if name not in touched)
+    return Erasure(erasure_id, (mine, *found), told, tuple(done_archives), notices)
+
+
+def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None = None) -> list[str]:
+    """Go on with erasures that were killed; returns the ids of those that this session had begun or a part in."""
+    seal = seal or store.seal
+    finished = []
+    for event in _unfinished(store.read_events(session_id)):
+        source = event.source_session_id
+        begun = [name for name in store.list_sessions() if _has_begun(store, name, event.erasure_id)]
+        ordered = [*sorted(name for name in begun if name != source), *([source] if source in begun else [])]
+        _finish(store, event.erasure_id, source, ordered, seal, event.reason, event.by)
+        finished.append(event.erasure_id)
+    return finished
+
+
+# --- find and begin --------------------------------------------------------------------------------------------------
+
+
+def _event(events: Sequence[Event], seq: int, session_id: str) -> Event:
+    if not 1 <= seq <= len(events):
+        raise OptionsError(f"session {session_id!r} has events 1 to {len(events)}, and no event {seq}")
+    return events[seq - 1]
+
+
+def _family(store: SessionStore, session_id: str) -> list[str]:
+    """The session, what it came from, and all that came from any of them."""
+    parents = {row.id: row.parent for row in store.list_session_summaries(include_children=True)}
+    family, waiting = {session_id: None}, [session_id]
+    while waiting:
+        name = waiting.pop()
+        near = [other for other, parent in parents.items() if parent == name]
+        near += [parent] if (parent := parents.get(name)) in parents and parent is not None else []
+        fresh = [other for other in near if other not in family]
+        family.update(dict.fromkeys(fresh))
+        waiting += fresh
+    return list(family)
+
+
+def _descendants(store: SessionStore, session_id: str) -> list[str]:
+    """The forks and children of the session, theirs, and so on."""
+    parents = {row.id: row.parent for row in store.list_session_summaries(include_children=True)}
+    found, waiting = {session_id: None}, [session_id]
+    while waiting:
+        name = waiting.pop()
+        fresh = [other for other, parent in parents.items() if parent == name and other not in found]
+        found.update(dict.fromkeys(fresh))
+        waiting += fresh
+    return list(found)[1:]
+
+
+def _check_free(store: SessionStore, session_id: str) -> None:
+    store.refuse_kept(session_id, "erased from", may_shorten=True)
+    if store.is_held(session_id):
+        raise SessionLockedError(session_id, "a run")
+
+
+def _begun(
+    store: SessionStore,
+    erasure_id: str,
+    source: str,
+    needles: Needles,
+    reason: str,
+    by: str,
+    dry_run: bool,
+    session_id: str,
+    asked: Sequence[Place],
+) -> ErasedIn:
+    """Find what is to go in one session, and write it down there."""
+    for _ in range(ROUNDS):
+        events = store.read_events(session_id)
+        blobs = [
+            name for name in store.list_blobs(session_id) if needles.are_in_bytes(store.read_blob(session_id, name))
+        ]
+        # What holds a value in its bytes is named by a digest from which a short value could be guessed.
+        places, left = find_places(events, asked, Needles([*needles.texts, *blobs]))
+        found = ErasedIn(session_id, tuple(places), len(blobs), tuple(left))
+        if dry_run or not (places or blobs or source == session_id):
+            return found
+        named = [{"seq": seq, "path": pointer} for seq, pointer in places]
+        marker = RecordErasing(erasure_id, source, named, reason, by)
+        with suppress(ConcurrencyError):
+            store.append_events(session_id, [marker], expected_seq=len(events))
+            return found
+    raise SessionLockedError(session_id, "a run that goes on writing")
+
+
+def _forget_beside(store: SessionStore, names: Iterable[str], needles: Needles) -> None:
+    """Take it out of metadata, and out of messages that wait for a run."""
+    for name in names:
+        metadata: dict[str, Any] = store.read_metadata(name)["metadata"]
+        store.update_metadata(name, {key: ERASED for key, value in metadata.items() if needles.are_in(value)})
+        if store.has_inbox:
+            waiting = store.read_messages([name])
+            store.remove_messages([each.number for each in waiting if needles.are_in(dumps_json(dict(each.message)))])
+
+
+def _erase_archive(path: Path, needles: Needles, **known: Any) -> None:
+    """Write an archive anew without it. What it had signed stays signed."""
+    store = MemorySessionStore()
+    first = restore_session(store, path)[0]
+    if needles.texts:
+        with suppress(OptionsError):
+            erase(store, first, texts=needles.texts, everywhere=True, **known)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.erased")
+    unfinished.unlink(missing_ok=True)
+    try:
+        archive_session(store, first, unfinished)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+# --- erase and end ---------------------------------------------------------------------------------------------------
+
+
+def _finish(
+    store: SessionStore, erasure_id: str, source: str, touched: Sequence[str], seal: Seal, reason: str, by: str
+) -> tuple[str, ...]:
+    """Do what the logs say was begun, the source's last; every part of it may have been done before."""
+    ended: list[tuple[str, int]] = []
+    for name in touched:
+        store.rewrite_events(name, partial(_change, erasure_id, name, seal))
+        unnamed = _unnamed_blobs(store, name)
+        store.delete_blobs(name, unnamed)
+        ended.append((name, len(unnamed)))
+    notices: dict[str, None] = {}
+    for name in touched:
+        notices.update(dict.fromkeys(store.scrub(name)))
+    told = _descendants(store, source) if store.session_exists(source) else []
+    ended = [*((name, 0) for name in told if name not in touched), *ended]
+    for name, blobs in ended:
+        known = [event for event in store.iter_events(name) if isinstance(event, RecordErased)]
+        if not any(event.erasure_id == erasure_id for event in known):
+            store.append_event(name, RecordErased(erasure_id, source, blobs, reason, by))
+    return tuple(notices)
+
+
+def _change(erasure_id: str, session_id: str, seal: Seal, events: list[Event]) -> Any:
+    places = [
+        (each["seq"], each["path"])
+        for event in events
+        if isinstance(event, RecordErasing) and event.erasure_id == erasure_id
+        for each in event.fields
+    ]
+    return erase_places(session_id, events, places, seal)
+
+
+def _unnamed_blobs(store: SessionStore, session_id: str) -> list[str]:
+    """Blobs that no event names: those whose names were erased, and what crashes left."""
+    named: set[str] = set()
+    for event in store.iter_events(session_id):
+        named.update(_DIGEST.findall(dumps_event(event)))
+    return [name for name in store.list_blobs(session_id) if name not in named]
+
+
+def _has_begun(store: SessionStore, session_id: str, erasure_id: str) -> bool:
+    try:
+        events = store.read_events(session_id)
+    except (SessionError, InvalidEventError):
+        return False  # a damaged log has to be saved first; what was begun in it is begun still
+    return any(isinstance(event, RecordErasing) and event.erasure_id == erasure_id for event in events)
+
+
+def _unfinished(events: Sequence[Event]) -> list[RecordErasing]:
+    ended = {event.erasure_id for event in events if isinstance(event, RecordErased)}
+    return [event for event in events if isinstance(event, RecordErasing) and event.erasure_id not in ended]

@@ -1,0 +1,361 @@
+"""What is erased is gone from every file of a store, nothing of it can be guessed, and the proof of the rest holds."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import unittest
+import zipfile
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+from openagentic_sdk.errors import OptionsError, SessionHeldError, SessionLockedError
+from openagentic_sdk.events import (
+    Event,
+    ModelRequest,
+    RecordErased,
+    RecordErasing,
+    RecordKept,
+    RecordSigned,
+    SubagentStarted,
+    SystemInit,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+)
+from openagentic_sdk.sessions.archive import archive_session
+from openagentic_sdk.sessions.authority import foreign_authority
+from openagentic_sdk.sessions.base import SessionStore
+from openagentic_sdk.sessions.lifecycle import fork_session
+from openagentic_sdk.sessions.log.verify import verify_session
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.rebuild import rebuild_messages
+from openagentic_sdk.sessions.record.bundle import read_bundle
+from openagentic_sdk.sessions.record.commit import ERASED, leaves
+from openagentic_sdk.sessions.record.erase import Erasure, erase, finish_erasures
+from openagentic_sdk.sessions.record.places import Needles
+from openagentic_sdk.sessions.record.sign import sign_session
+from openagentic_sdk.sessions.record.verify import verify_record
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.faults import FaultyOS
+from openagentic_sdk.testing.validity import find_fault
+
+from .support import RecordCase, turn
+
+SECRET = 'IBAN DE89 "3704" 0044\u00fc'
+
+
+def stored_bytes(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, unpacked where it is an archive."""
+    found: dict[str, bytes] = {}
+    for path in folder.rglob("*"):
+        found[str(path)] = str(path.name).encode() + (path.read_bytes() if path.is_file() else b"")
+        if path.suffix == ".zip":
+            with zipfile.ZipFile(path) as file:
+                found.update({f"{path}/{name}": file.read(name) for name in file.namelist()})
+    return found
+
+
+def forms(secret: str) -> list[bytes]:
+    """How a value may stand in a file."""
+    whole = secret.encode()
+    texts = [secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret)[1:-1])[1:-1], sha256(whole).hexdigest()]
+    made = [base64.b64encode(b"x" * before + whole)[4:-4].decode() for before in range(3)]
+    return [text.encode("utf-8") for text in (*texts, *made, whole.hex())]
+
+
+class Erasing(RecordCase):
+    def stores(self) -> list[SessionStore]:
+        made: list[SessionStore] = [
+            FileSessionStore(self.folder / "files"),
+            SqliteSessionStore(self.folder / "sessions.db"),
+            MemorySessionStore(),
+        ]
+        for store in made:
+            self.addCleanup(store.close)
+        return made
+
+    def erased(self, store: SessionStore, **how: object) -> Erasure:
+        return erase(store, "s", seal=self.seal, **how)  # type: ignore[arg-type]
+
+    def family(self, store: SessionStore, secret: str) -> None:
+        """A session with a fork, a child and a grandchild, where the value stands in every place that comes to mind."""
+        self.filled(store, turns=(1, 2), secret=secret)
+        blob = store.put_blob("s", f"big output with {secret} in it".encode())
+        encoded = base64.b64encode(f"a{secret}".encode()).decode()
+        events: list[Event] = [
+            ModelRequest(1, 1, "ab" * 32, 3),
+            ToolUse("big", "Read", {"file_path": "/x", "deep": {"er": [secret]}}),
+            ToolResult(
+                "big", {"kept": blob, "encoded": encoded, secret: "a name tells it"}, meta={"sha256": "cd" * 32}
+            ),
+            SubagentStarted("big", "helper", "child", f"look for {secret}"),
+            UserMessage("see", attachments=[{"type": "image", "media_type": "image/png", "size": 3, "sha256": blob}]),
+        ]
+        self.goes_on(store, "s", events)
+        child = {"parent_session_id": "s", "parent_tool_use_id": "big", "agent_name": "helper"}
+        store.create_session(session_id="child", metadata=child)
+        self.goes_on(store, "child", [SystemInit("child", "/", "0", model="m"), UserMessage(f"look for {secret}")])
+        store.update_metadata("s", {"note": f"about {secret}"})
+        sign_session(store, "s", [self.key])
+        self.goes_on(store, "s", turn(3, secret))
+        fork_session(store, "s", session_id="fork", seal=self.seal)
+        sign_session(store, "fork", [self.key])
+        store.create_session(session_id="bystander")
+        store.append_event("bystander", UserMessage("nothing to do with it"))
+        store.search("IBAN")
+
+    def test_an_erased_field_leaves_no_trace_in_any_file_of_a_store_and_the_proof_holds(self) -> None:
+        for store in self.stores():
+            with self.subTest(type(store).__name__):
+                self.family(store, SECRET)
+                before = {name: store.last_seq(name) for name in store.list_sessions()}
+                self.erased(store, fields=[(8, "/output/stdout")], texts=[SECRET])
+                for path, data in stored_bytes(self.folder).items():
+                    for form in forms(SECRET):
+                        self.assertNotIn(form, data, path)
+                for name in before:
+                    self.assertFalse(any(SECRET in repr(event) for event in store.iter_events(name)))
+                    self.assertEqual(store.search("IBAN"), [])
+                self.assertEqual(store.list_blobs("s"), [])
+                for name in ("s", "fork"):
+                    report = self.report(store, name)
+                    self.assertEqual(report.problems, ())
+                    self.assertTrue(all(each.is_vouched for each in report.ranges))
+                    self.assertTrue(report.erased)
+                    self.assertEqual(foreign_authority(name, store.iter_events(name), self.seal), [])
+                self.assertIsNone(find_fault(rebuild_messages(store.read_events("s"))))
+                self.assertEqual(store.last_seq("bystander"), before["bystander"])
+                store.read_summary("s")
+            if not isinstance(store, MemorySessionStore):
+                store.close()
+
+    def test_files_that_crashes_and_damage_left_are_cleaned(self) -> None:
+        store = FileSessionStore(self.folder / "files")
+        self.filled(store, secret=SECRET)
+        folder = store.session_dir("s")
+        half = SECRET[: len(SECRET) // 2].encode()
+        for name in ("events.jsonl.torn-5-00000000", ".summary.json.abc.tmp", "checkpoint.json", "blobs/.x.tmp"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(b"..." + half)
+        (folder / "summary.json.lost-1-2").write_bytes(SECRET.encode())
+        for name in (".new-0123", ".deleted-0123"):
+            (folder.parent / name).mkdir()
+            (folder.parent / name / "events.jsonl").write_bytes(SECRET.encode())
+        self.erased(store, texts=[SECRET])
+        for path, data in stored_bytes(self.folder / "files").items():
+            self.assertNotIn(half, data, path)
+        self.assertTrue((folder / "summary.json.lost-1-2").exists())
+        self.assertTrue(verify_session(store, "s").ok)
+
+    def test_a_short_value_cannot_be_guessed_from_what_is_left(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store, secret="4711")
+        sign_session(store, "s", [self.key])
+        signed = store.read_events("s")[-1]
+        self.erased(store, fields=[(2, "/text")], texts=["4711"])
+        left = b"".join(line.encode() for line in store._sessions["s"].lines)
+        for seed in (signed.opening["seed"],):  # type: ignore[attr-defined]
+            self.assertNotIn(seed.encode(), left)
+        # Whoever tries every value with every salt that is left finds none of the digests that are left.
+        salts = [bytes.fromhex(word) for word in _hex_words(left, 32)]
+        digests = {bytes.fromhex(word) for word in _hex_words(left, 64)}
+        for guess in ("4711", "0000"):
+            text = f'"text":"What is number 1? {guess}"'
+            self.assertFalse({sha256(salt + text.encode()).digest() for salt in (*salts, b"")} & digests)
+            self.assertFalse({sha256(text.encode()).digest(), sha256(guess.encode()).digest()} & digests)
+
+    def test_only_what_was_named_goes_when_nothing_else_is_to_be_looked_for(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store, secret=SECRET)
+        sign_session(store, "s", [self.key])
+        done = self.erased(store, fields=[(3, "/input/command")], spread=False)
+        self.assertIn((3, "/input/command"), done.sessions[0].places)
+        use, message = store.read_events("s")[2], store.read_events("s")[1]
+        self.assertEqual((use.input, SECRET in message.text), ({"command": ERASED, "timeout_s": 5}, True))  # type: ignore[attr-defined]
+        self.assertEqual(self.report(store).problems, ())
+
+    def test_a_field_can_be_erased_after_another_of_the_same_event(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store, secret=SECRET)
+        sign_session(store, "s", [self.key])
+        for pointer in ("/input/command", "/input/timeout_s", "/input"):
+            self.erased(store, fields=[(3, pointer)], spread=False)
+            self.assertEqual(self.report(store).problems, ())
+        self.assertEqual(store.read_events("s")[2].input, {})  # type: ignore[attr-defined]
+        sign_session(store, "s", [self.key])
+        self.assertTrue(self.report(store).ok)
+
+    def test_what_stands_where_something_was_erased_is_noticed(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store, secret=SECRET)
+        sign_session(store, "s", [self.key])
+        self.erased(store, fields=[(2, "/text")], spread=False)
+        events = store.read_events("s")
+        for text in ("something else", ""):
+            forged = [*events]
+            forged[1] = UserMessage(text, seq=2, ts=events[1].ts)
+            kinds = [problem.kind for problem in verify_record("s", forged, self.trust).problems]
+            self.assertEqual(kinds, ["changed"])
+
+    def test_other_fields_of_an_event_that_lost_one_are_still_vouched_for(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store, secret=SECRET)
+        sign_session(store, "s", [self.key])
+        self.erased(store, fields=[(8, "/output/stdout")], spread=False)
+        events = store.read_events("s")
+        self.assertEqual(events[7].output, {"stdout": ERASED, "exit_code": 0})  # type: ignore[attr-defined]
+        forged = [*events]
+        forged[7] = ToolResult("call-1", {"stdout": ERASED, "exit_code": 1}, seq=8, ts=events[7].ts)
+        self.assertEqual([problem.kind for problem in verify_record("s", forged, self.trust).problems], ["changed"])
+
+    def test_forks_and_children_are_told(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store)
+        fork_session(store, "s", at_seq=1, session_id="fork", seal=self.seal)
+        fork_session(store, "fork", session_id="fork of fork", seal=self.seal)
+        done = self.erased(store, fields=[(2, "/text")], reason="asked for by the person", by="dpo")
+        self.assertEqual(done.told, ("fork", "fork of fork"))
+        for name in done.told:
+            last = store.read_events(name)[-1]
+            assert isinstance(last, RecordErased)
+            self.assertEqual((last.source_session_id, last.reason, last.by), ("s", "asked for by the person", "dpo"))
+
+    def test_what_cannot_be_erased_is_refused_before_anything_is_changed(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store)
+        before = store.read_events("s")
+        bound = ((2, "/ts"), (2, "/seq"), (3, "/tool_use_id"), (3, "/name"))
+        for place in (*bound, (2, "/nothing"), (2, "text"), (99, "/text")):
+            with self.subTest(place=place), self.assertRaises(OptionsError):
+                self.erased(store, fields=[place])
+        with self.assertRaises(OptionsError):
+            self.erased(store)
+        with store.open_writer("s"), self.assertRaises(SessionLockedError):
+            self.erased(store, fields=[(2, "/text")])
+        store.append_event("s", RecordKept(held=True))
+        with self.assertRaises(SessionHeldError):
+            self.erased(store, fields=[(2, "/text")])
+        self.assertEqual(store.read_events("s")[:-1], before)
+
+    def test_a_dry_run_says_what_would_go_and_changes_nothing(self) -> None:
+        store = MemorySessionStore()
+        self.family(store, SECRET)
+        before = {name: store.read_events(name) for name in store.list_sessions()}
+        would = self.erased(store, texts=[SECRET], dry_run=True)
+        self.assertEqual({name: store.read_events(name) for name in store.list_sessions()}, before)
+        done = self.erased(store, texts=[SECRET])
+        self.assertEqual(would.sessions, done.sessions)
+
+    def test_archives_are_written_anew(self) -> None:
+        store = FileSessionStore(self.folder / "files")
+        self.family(store, SECRET)
+        archive_session(store, "s", self.folder / "s.zip")
+        self.erased(store, texts=[SECRET], archives=[self.folder / "s.zip"])
+        for path, data in stored_bytes(self.folder).items():
+            for form in forms(SECRET):
+                self.assertNotIn(form, data, path)
+        events = read_bundle(self.folder / "s.zip")["s"]
+        self.assertEqual(verify_record("s", events, self.trust).problems, ())
+
+    def test_any_value_goes_without_a_trace(self) -> None:
+        draw = random.Random(11)
+        letters = 'aZ09 "\\/<>\n\t\u00e9\u2028\U0001f600{}[]:,%+='
+        for round_ in range(12):
+            secret = "x" + "".join(draw.choice(letters) for _ in range(draw.randrange(8, 40))) + "x"
+            with self.subTest(secret=secret):
+                store = FileSessionStore(self.folder / str(round_))
+                self.family(store, secret)
+                self.erased(store, texts=[secret])
+                for path, data in stored_bytes(self.folder / str(round_)).items():
+                    for form in forms(secret):
+                        self.assertNotIn(form, data, path)
+                self.assertEqual(self.report(store).problems, ())
+
+    @unittest.skipUnless(hasattr(os, "fork"), "this system cannot fork")
+    def test_an_erasure_that_is_killed_anywhere_is_finished_later(self) -> None:
+        def prepared(name: str) -> FileSessionStore:
+            store = FileSessionStore(self.folder / name)
+            self.filled(store, secret=SECRET)
+            store.put_blob("s", SECRET.encode())
+            self.goes_on(store, "s", [UserMessage("x", attachments=[{"sha256": sha256(SECRET.encode()).hexdigest()}])])
+            sign_session(store, "s", [self.key])
+            fork_session(store, "s", session_id="fork", seal=self.seal)
+            return store
+
+        counted = FaultyOS()
+        prepared("counted")
+        erase(FileSessionStore(self.folder / "counted", disk=counted), "s", texts=[SECRET], seal=self.seal)
+        writing = [
+            at for at, name in enumerate(counted.operations, 1) if name not in ("open", "read", "fstat", "lseek")
+        ]
+        self.assertGreater(len(writing), 12)
+        for at in writing:
+            name = f"killed-{at}"
+            prepared(name)
+            child = os.fork()
+            if not child:
+                try:
+                    faulty = FaultyOS(at=at, fault="kill before")
+                    erase(FileSessionStore(self.folder / name, disk=faulty), "s", texts=[SECRET], seal=self.seal)
+                finally:
+                    os._exit(0)
+            self.assertEqual(os.WTERMSIG(os.waitpid(child, 0)[1]), 9)
+            with self.subTest(at=at, operation=counted.operations[at - 1]):
+                store = FileSessionStore(self.folder / name)
+                begun = any(isinstance(event, RecordErasing) for event in store.iter_events("s"))
+                if begun:
+                    self.assertEqual([p.kind for p in self.report(store).problems][:1], self._unfinished(store))
+                    finish_erasures(store, "s", seal=self.seal)
+                else:
+                    erase(store, "s", texts=[SECRET], seal=self.seal)
+                    for other in ("s", "fork"):
+                        finish_erasures(store, other, seal=self.seal)
+                for path, data in stored_bytes(self.folder / name).items():
+                    for form in forms(SECRET):
+                        self.assertNotIn(form, data, path)
+                for other in ("s", "fork"):
+                    self.assertEqual(self.report(store, other).problems, ())
+                    self.assertTrue(verify_session(store, other).ok)
+
+    def _unfinished(self, store: SessionStore) -> list[str]:
+        ended = any(isinstance(event, RecordErased) for event in store.iter_events("s"))
+        return [] if ended else ["erasure"]
+
+
+def _hex_words(data: bytes, size: int) -> list[str]:
+    words = "".join(chr(byte) if chr(byte) in "0123456789abcdef" else " " for byte in data).split()
+    return [word for word in words if len(word) == size]
+
+
+class Looking(unittest.TestCase):
+    def test_a_value_is_found_in_every_usual_form(self) -> None:
+        needles = Needles([SECRET])
+        whole = SECRET.encode()
+        table: dict[str, Callable[[], str]] = {
+            "as it is": lambda: f"a {SECRET} b",
+            "JSON in a text": lambda: json.dumps({"a": SECRET}),
+            "JSON that keeps letters": lambda: json.dumps({"a": SECRET}, ensure_ascii=False),
+            "JSON in JSON": lambda: json.dumps(json.dumps({"a": SECRET})),
+            "base64": lambda: base64.b64encode(whole).decode(),
+            "base64 behind one": lambda: base64.b64encode(b"1" + whole + b"2").decode(),
+            "base64 behind two": lambda: base64.b64encode(b"12" + whole + b"3").decode(),
+            "base64 for URLs": lambda: base64.urlsafe_b64encode(b"123" + whole).decode(),
+            "hex": lambda: whole.hex(),
+            "its digest": lambda: sha256(whole).hexdigest(),
+            "in a URL": lambda: "q=IBAN%20DE89%20%223704%22%200044%C3%BC",
+        }
+        for name, made in table.items():
+            with self.subTest(name):
+                self.assertTrue(needles.are_in(made()))
+        self.assertFalse(needles.are_in("IBAN DE89"))
+        self.assertTrue(Needles(["123456"]).are_in({"a": [123456]}))
+        self.assertFalse(Needles(["abc"]).are_in("abc"))
+
+    def test_checkpoints_have_no_leaf_of_their_salts(self) -> None:
+        signed = RecordSigned("s", 1, 1, "0" * 64, "0" * 64, "", opening={"seed": "secret"})
+        self.assertNotIn("secret", repr(leaves(signed)))

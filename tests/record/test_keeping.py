@@ -1,0 +1,165 @@
+"""What is held stays, what is to be kept stays until then, what is purged leaves a tombstone; and the commands for it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
+
+from openagentic_sdk.cli.main import main
+from openagentic_sdk.errors import SessionHeldError
+from openagentic_sdk.events import RecordErased, UserMessage
+from openagentic_sdk.sessions.archive import archive_session
+from openagentic_sdk.sessions.lifecycle import delete_session, fork_session
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.record.keep import (
+    TOMBSTONES,
+    hold_session,
+    purge_session,
+    purge_sessions,
+    retain_session,
+    tombstone_of,
+)
+from openagentic_sdk.sessions.record.sign import sign_session
+from openagentic_sdk.sessions.seal import KEY_FILE_NAME
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing.clock import FakeClock
+
+from .support import RecordCase
+
+
+class Keeping(RecordCase):
+    def test_what_is_held_is_not_deleted_by_any_way_until_it_is_released(self) -> None:
+        stores = [FileSessionStore(self.folder / "files"), SqliteSessionStore(self.folder / "db"), MemorySessionStore()]
+        for store in stores:
+            self.addCleanup(store.close)
+            with self.subTest(type(store).__name__):
+                self.filled(store)
+                hold_session(store, "s", reason="a case")
+                archive = self.folder / f"{type(store).__name__}.zip"
+                ways = (
+                    partial(store.delete_session, "s"),
+                    partial(delete_session, store, "s"),
+                    partial(purge_session, store, "s"),
+                    partial(archive_session, store, "s", archive, remove=True),
+                )
+                for way in ways:
+                    with self.assertRaises(SessionHeldError):
+                        way()
+                self.assertTrue(store.read_summary("s").held)
+                hold_session(store, "s", release=True)
+                delete_session(store, "s")
+                self.assertFalse(store.session_exists("s"))
+
+    def test_a_held_session_whose_log_is_damaged_is_not_deleted_either(self) -> None:
+        store = FileSessionStore(self.folder / "files")
+        self.filled(store)
+        hold_session(store, "s")
+        store.append_event("s", UserMessage("more"))
+        folder = store.session_dir("s")
+        (folder / "summary.json").unlink()
+        path = folder / "events.jsonl"
+        lines = path.read_bytes().split(b"\n")
+        lines[-2] = lines[-2].replace(b"more", b"less")
+        path.write_bytes(b"\n".join([*lines, b""]))
+        with self.assertRaises(SessionHeldError):
+            store.delete_session("s")
+
+    def test_what_is_to_be_kept_stays_until_then_and_its_fork_is_free(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store)
+        retain_session(store, "s", time.time() + 3600)
+        fork_session(store, "s", session_id="fork", seal=self.seal)
+        with self.assertRaisesRegex(SessionHeldError, "kept until"):
+            delete_session(store, "s")
+        delete_session(store, "fork")
+        retain_session(store, "s", time.time() - 1)
+        delete_session(store, "s")
+
+    def test_a_purge_takes_what_is_old_and_leaves_tombstones_and_tells_forks(self) -> None:
+        clock = FakeClock(now=time.time() - 90 * 86_400)
+        store = MemorySessionStore(clock=clock)
+        self.filled(store)
+        store.create_session(session_id="child", metadata={"parent_session_id": "s", "parent_tool_use_id": "c"})
+        store.append_event("child", UserMessage("x"))
+        signed = sign_session(store, "s", [self.key])
+        self.filled(store, "held")
+        hold_session(store, "held")
+        clock.advance(89 * 86_400)
+        fork_session(store, "s", session_id="fork", seal=self.seal)
+        self.assertEqual(
+            [(row.session_id, bool(row.why)) for row in purge_sessions(store, 30 * 86_400, dry_run=True)],
+            [("held", True), ("s", False)],
+        )
+        done = purge_sessions(store, 30 * 86_400, reason="over", by="cron")
+        self.assertEqual([(row.session_id, bool(row.why)) for row in done], [("held", True), ("s", False)])
+        self.assertEqual(sorted(store.list_sessions()), ["fork", "held", TOMBSTONES])
+        stone = tombstone_of(store, "s")
+        assert stone is not None
+        self.assertEqual((stone.head, stone.signed["to_seq"], stone.by), (signed.head, signed.to_seq, "cron"))
+        self.assertIsNotNone(tombstone_of(store, "child"))
+        self.assertIsNone(tombstone_of(store, "fork"))
+        told = store.read_events("fork")[-1]
+        self.assertEqual(told.source_session_id if isinstance(told, RecordErased) else None, "s")
+        self.assertEqual(sorted(row.session_id for row in purge_sessions(store, 0.0)), ["fork", "held"])
+
+    def test_a_purge_leaves_no_page_of_what_was(self) -> None:
+        store = SqliteSessionStore(self.folder / "sessions.db")
+        self.addCleanup(store.close)
+        self.filled(store, secret="a-long-secret-value")
+        store.search("secret")
+        purge_session(store, "s")
+        for path in self.folder.glob("sessions.db*"):
+            self.assertNotIn(b"a-long-secret-value", path.read_bytes() if path.is_file() else b"")
+
+
+class Commands(RecordCase):
+    def command(self, *argv: str) -> tuple[int, str]:
+        out = io.StringIO()
+        with redirect_stdout(out), redirect_stderr(out):
+            code = main(["sessions", argv[0], "--store", str(self.folder / "files"), *argv[1:]])
+        return code, out.getvalue()
+
+    def setUp(self) -> None:
+        super().setUp()
+        before = os.environ.get(KEY_FILE_NAME)
+        os.environ[KEY_FILE_NAME] = str(self.folder / "installation.key")
+        undo = os.environ.pop if before is None else os.environ.__setitem__
+        self.addCleanup(undo, KEY_FILE_NAME, *([] if before is None else [before]))
+        self.store = FileSessionStore(self.folder / "files")
+        self.filled(self.store, secret="4711-secret")
+
+    def test_a_record_is_signed_checked_erased_from_and_still_holds(self) -> None:
+        code, receipt = self.command("sign", "s", "--json")
+        self.assertEqual((code, json.loads(receipt)["to_seq"]), (0, 10))
+        (self.folder / "receipt").write_text(receipt)
+        (self.folder / "text").write_text("4711-secret\n")
+        code, said = self.command("erase", "s", "--text-file", str(self.folder / "text"), "--reason", "asked for")
+        self.assertEqual((code, "erased" in said), (0, True))
+        self.assertNotIn("4711-secret", (self.store.session_dir("s") / "events.jsonl").read_text())
+        code, said = self.command("verify", "--signed", "s", "--receipt", str(self.folder / "receipt"))
+        self.assertEqual((code, "holds" in said, "/text was erased" in said), (0, True, True), said)
+        code, said = self.command("verify", "--signed", "s", "--json")
+        self.assertEqual((code, json.loads(said)["ok"]), (0, True))
+        code, said = self.command("verify", "s")
+        self.assertEqual((code, said), (0, "s: intact\n"))
+
+    def test_what_nobody_signed_does_not_hold(self) -> None:
+        code, said = self.command("verify", "--signed", "s")
+        self.assertEqual((code, "is signed by nobody" in said), (1, True))
+
+    def test_a_session_is_held_kept_and_purged_from_the_command_line(self) -> None:
+        self.assertEqual(self.command("hold", "s")[0], 0)
+        code, said = self.command("delete", "s")
+        self.assertEqual((code, "is held" in said), (1, True))
+        self.assertEqual(self.command("hold", "s", "--release")[0], 0)
+        self.assertEqual(self.command("retain", "s", "--for", "10y")[0], 0)
+        self.assertEqual(self.command("purge", "--older-than", "0h")[0], 1)
+        self.assertEqual(self.command("retain", "s", "--release")[0], 0)
+        code, said = self.command("purge", "--older-than", "0h", "--json")
+        self.assertEqual((code, [row["session_id"] for row in json.loads(said)["purged"]]), (0, ["s"]))
+        self.assertEqual(self.command("retain", "tombstones", "--until", "soon")[0], 2)
