@@ -11,7 +11,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -50,7 +50,6 @@ from .stores.sqlite_file import MEMORY, SqliteFile
 from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
 from .stores.sqlite_search import SearchFile
 from .stores.sqlite_tables import SqliteTables
-from .stores.sqlite_waiting import SqliteWaiting
 from .stores.tables import Tables, TableStore
 
 if TYPE_CHECKING:
@@ -146,28 +145,6 @@ class SqliteSessionStore(SqliteWaiting, TableStore):
             self._refuse_if_held(at)
             check_expected_seq(session_id, expected_seq, at.head.last_seq)
             db.execute("DELETE FROM sessions WHERE key = ?", (at.key,))
-
-    def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
-        with self._file.transaction(session_id, durable=True) as db:
-            key = self._position_in(db, session_id).key
-            db.executemany("DELETE FROM blobs WHERE session = ? AND sha256 = ?", [(key, digest) for digest in digests])
-
-    def scrub(self, session_id: str) -> Sequence[str]:
-        """Write the database anew without its free pages, empty its write-ahead log, and begin the index of words anew.
-
-        Waits until nobody reads; raises `StorageError` when that does not happen.
-        """
-        self._index.remove()
-        with self._file.reading(session_id) as db:
-            db.execute("VACUUM")
-            busy = 0 if self._file.is_memory else db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if busy:
-            raise StorageError(
-                f"{self.path}-wal still holds what was erased, for others read the database: finish it when they are done",
-                session_id=session_id,
-                retryable=True,
-            )
-        return ()
 
     def put_blob(self, session_id: str, data: bytes) -> str:
         with self._file.transaction(session_id, durable=self.durability != "flush") as db:
@@ -334,17 +311,6 @@ class SqliteSessionStore(SqliteWaiting, TableStore):
         command = "SELECT place & 4294967295, data FROM events WHERE place > ? AND place < ? ORDER BY place LIMIT ?"
         with self._file.reading(at.head.summary.id) as db:
             return db.execute(command, (place_of(at.key, after_seq), place_of(at.key + 1, 0), size)).fetchall()
-
-    def _put_in_place(self, at: Position, rows: Sequence[tuple[int, str]], head: Head) -> None:
-        with self._file.transaction(at.id, durable=True) as db:
-            now = self._position_in(db, at.id)
-            if (now.key, now.epoch) != (at.key, at.epoch):
-                raise LeaseLostError(at.id, at.head.last_seq, now.head.last_seq)
-            db.executemany(
-                "UPDATE events SET data = ? WHERE place = ?", [(text, place_of(at.key, seq)) for seq, text in rows]
-            )
-            db.execute("DELETE FROM checkpoints WHERE session = ?", (at.key,))
-            self._keep_summary(db, at.key, head)
 
     def _keep_folded(self, session_id: str, folded: SessionSummary) -> None:
         with self._file.transaction(session_id) as db:

@@ -33,7 +33,7 @@ from .spent import name_of, spends, spent_after
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
-SUMMARY_VERSION = 4
+SUMMARY_VERSION = 5
 MAX_TEXT_CHARS = 200
 # The key of a session's metadata that says whose it is.
 TENANT_KEY = "tenant"
