@@ -47,6 +47,7 @@ from .stores.lease_file import LeaseFile, living_holder
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import MEMORY, SqliteFile
+from .stores.sqlite_rewriting import RewritingSqlite
 from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
 from .stores.sqlite_search import SearchFile
 from .stores.sqlite_tables import SqliteTables
@@ -72,7 +73,7 @@ _TOUCH = (
 )
 
 
-class SqliteSessionStore(SqliteWaiting, TableStore):
+class SqliteSessionStore(RewritingSqlite, TableStore):
     """Sessions in the SQLite file at `path`, which is made with its folder when the store is first used.
 
     The path `:memory:` is a database that ends with the store.
