@@ -269,8 +269,11 @@ _TOML_KEYS = (
 )
 
 
-def read_agent(name: str, given: Mapping[str, Any], folder: Path) -> NamedAgent:
-    """The agent of one table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`."""
+def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bool = False) -> NamedAgent:
+    """The agent of one table; `project` and `script` are relative to the folder of the file. Raises `OptionsError`.
+
+    `offline` looks for no provider and needs no key: the agent is only replayed.
+    """
     unknown = sorted(set(given) - set(_TOML_KEYS))
     if unknown:
         raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(_TOML_KEYS)}")
@@ -294,7 +297,7 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path) -> NamedAgent:
     if "script" in given:
         plain.setdefault("model", "scripted")
     options = OpenAgenticOptions(
-        provider=_provider_of(given, folder),
+        provider=ScriptedProvider() if offline else _provider_of(given, folder),
         cwd=str(folder / Path(given.get("project", ".")).expanduser()),
         permission_gate=gate,
         **plain,

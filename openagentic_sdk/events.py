@@ -865,7 +865,8 @@ class EvalCase(Event):
 
 @frozen
 class EvalFinished(Event):
-    """An eval stopped: `reason` is `end`, `budget` or `interrupted`. `left` counts the runs that are still to be made."""
+    """An eval stopped: `reason` is `end`, `budget` (`message` says more) or `interrupted`. `left` counts the runs that are
+    still to be made."""
 
     type: ClassVar[str] = "eval.finished"
     reason: str
@@ -873,6 +874,7 @@ class EvalFinished(Event):
     failed: int
     left: int = 0
     cost_usd: float | None = None
+    message: str = ""
 
 
 class UnknownEvent(Event):

@@ -166,7 +166,9 @@ def _table(report: EvalReport, screen: Screen) -> list[str]:
         if failed is not None:
             lines.append(f"      openagentic-sdk view {on_one_line(failed.session_id or '')}")
     finished = report.finished
-    left = f", {finished.left} did not run ({finished.reason})" if finished is not None and finished.left else ""
+    left = ""
+    if finished is not None and finished.left:
+        left = f", {finished.left} did not run ({on_one_line(finished.message or finished.reason, 200)})"
     cost = "an unknown cost" if report.cost_usd is None else f"{report.cost_usd:.4f} USD"
     lines.append(f"{report.passed} of {len(report.runs)} runs passed{left}; {cost}; eval {report.session_id}")
     if left:

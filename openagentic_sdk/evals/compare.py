@@ -23,7 +23,7 @@ from typing import Any
 
 from ..errors import OptionsError
 from ..frozen import frozen
-from .report import EvalReport, Row, mean
+from .report import EvalReport, Row, mean, score_value
 
 LEAST_CASES = 6
 MOST_EXACT = 16
@@ -160,7 +160,7 @@ def _score_values(row: Row) -> dict[str, list[float]]:
     values: dict[str, list[float]] = {}
     for run in row.runs:
         for score in run.scores:
-            values.setdefault(str(score.get("name")), []).append(float(score.get("value") or 0.0))
+            values.setdefault(str(score.get("name")), []).append(score_value(score))
     return values
 
 

@@ -60,8 +60,8 @@ class Job:
 
     def session_id(self, eval_id: str, part: str = "run") -> str:
         """The id of the session that this run makes: the same after a crash, so that what it did is not done again."""
-        digest = hashlib.sha256("\0".join((*map(str, self.key), part)).encode()).hexdigest()
-        return f"{eval_id}-{digest[:16]}"
+        digest = hashlib.sha256("\0".join((eval_id, *map(str, self.key), part)).encode()).hexdigest()
+        return digest[:32]  # no start of it is the start of the eval's own id
 
 
 def key_of(event: EvalCase) -> Key:

@@ -62,7 +62,7 @@ class Player:
 
     async def _replay(self, job: Job) -> Played:
         recorded = await off_loop(may_block(self.store), job.planned.recorded, self.suite, self.store)
-        options = self.suite.options(job.variant)
+        options = self.suite.options(job.variant, offline=True)
         if options is None:
             report = await replay_events(recorded, strict=False)
             words = [f"step {each.step} asks for something else:\n{each.diff}" for each in report.differences]

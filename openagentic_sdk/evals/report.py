@@ -120,11 +120,16 @@ class EvalReport:
         )
         return [Row(case=case, variant=variant, runs=grouped[case, variant]) for case, variant in known]
 
-    def finished_event(self, reason: str, wanted: int) -> EvalFinished:
+    def finished_event(self, reason: str, wanted: int, message: str = "") -> EvalFinished:
         """How the eval stops now."""
         failed = len(self.runs) - self.passed
         return EvalFinished(
-            reason=reason, passed=self.passed, failed=failed, left=wanted - len(self.runs), cost_usd=self.cost_usd
+            reason=reason,
+            passed=self.passed,
+            failed=failed,
+            left=wanted - len(self.runs),
+            cost_usd=self.cost_usd,
+            message=message,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,8 +175,15 @@ class EvalReport:
 
 def value_of(run: EvalCase) -> float:
     """The mean of what the scorers gave, 0 to 1; without any score, whether it passed."""
-    values = [float(score.get("value") or 0.0) for score in run.scores]
+    values = [score_value(score) for score in run.scores]
     return mean(values) if values else float(run.passed)
+
+
+def score_value(score: Mapping[str, Any]) -> float:
+    """The value of a score, 0 to 1; what a log says that is none is 0."""
+    value = score.get("value")
+    is_value = isinstance(value, int | float) and 0 <= value <= 1
+    return float(value) if is_value and value is not None else 0.0
 
 
 def mean(values: Sequence[float]) -> float:

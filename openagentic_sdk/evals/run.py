@@ -167,7 +167,8 @@ class _SuiteRun:
             raise failures.exceptions[0] from None
         finally:
             self._apart.close()
-            await self._append(self.report.finished_event(reason, len(wanted)))
+            complaint = (self._budget.complaint() or "") if reason == "budget" else ""
+            await self._append(self.report.finished_event(reason, len(wanted), complaint))
 
     async def _take(self, waiting: Iterator[Job]) -> None:
         """Do one job after the other, until there is none or the money is spent."""

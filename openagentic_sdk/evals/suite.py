@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ..agents import read_agent
-from ..errors import SuiteError, ToolInputError
+from ..errors import OptionsError, SuiteError, ToolInputError
 from ..events import Outcome, StopReason
 from ..frozen import frozen
 from ..options import OpenAgenticOptions, check_options
 from ..patterns import regex
 from ..permissions.gate import PermissionGate
+from ..testing.scripted import ScriptedProvider
 from ..threads import error_words
 from ..tools.function import json_schema
 from ..tools.schema import unknown_keyword, validate
@@ -134,36 +135,35 @@ class Suite:
 
     def base(self) -> OpenAgenticOptions | None:
         """The options of the agent for one run; None without an agent. Raises `OptionsError`."""
-        return _agent(self.agent, self.folder)
+        return _agent(self.agent, self.folder, offline=False)
 
-    def options(self, variant: str) -> OpenAgenticOptions | None:
-        """The options of one run under a variant, which it shares with no other run; None without an agent."""
+    def options(self, variant: str, *, offline: bool = False) -> OpenAgenticOptions | None:
+        """The options of one run under a variant, which it shares with no other run; None without an agent.
+
+        `offline` looks for no provider and no key, for a run that is a replay. Raises `OptionsError`.
+        """
         known = self.variants.get(variant, Variant())
-        base = self.base() if known.agent is None else _agent(known.agent, self.folder)
+        base = _agent(self.agent if known.agent is None else known.agent, self.folder, offline=offline)
         if base is None:
             return None
-        made = varied(base, known, self.folder)
-        check_options(made)
+        made = varied(base, known, self.folder, offline=offline)
+        check_options(replace(made, provider=ScriptedProvider()) if offline else made)
         return made
 
     def judged_by(self, judge: Judge, base: OpenAgenticOptions | None) -> OpenAgenticOptions:
-        """The options whose model judges: those that the judge names, over the agent's. Raises `SuiteError`."""
+        """The options whose model judges: those that the judge names, over the agent's. Raises `OptionsError`."""
         named = {name: getattr(judge, name) for name in ("model", "provider", "base_url", "api_key_env", "script")}
-        if base is None and judge.provider is None and judge.script is None and judge.base_url is None:
-            raise SuiteError(
-                "a judge needs a provider: the suite has no agent whose model it could take", field="scores"
-            )
         start = OpenAgenticOptions() if base is None else base
         return varied(start, Variant(**named), self.folder)
 
 
-def varied(base: OpenAgenticOptions, variant: Variant, folder: str) -> OpenAgenticOptions:
+def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: bool = False) -> OpenAgenticOptions:
     """The options that a variant makes of others. Raises `OptionsError`, and `SuiteError` for a file that cannot be read."""
     same = ("model", "max_steps", "timeout_s", "max_tokens", "max_cost_usd", "max_context_tokens", "system_prompt")
     changes: dict[str, Any] = {name: value for name in same if (value := getattr(variant, name)) is not None}
     if variant.system_prompt_file is not None:
         changes["system_prompt"] = _text_of(Path(folder, variant.system_prompt_file))
-    if variant.provider or variant.base_url or variant.script or variant.api_key_env:
+    if not offline and (variant.provider or variant.base_url or variant.script or variant.api_key_env):
         named = {
             name: value
             for name in ("provider", "base_url", "api_key_env", "script")
@@ -191,10 +191,10 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str) -> OpenAgent
     return made if variant.change is None else variant.change(made)
 
 
-def _agent(given: Any, folder: str) -> OpenAgenticOptions | None:
+def _agent(given: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | None:
     """The options that a suite or a variant names."""
     if isinstance(given, Mapping):
-        made: Any = read_agent("agent", given, Path(folder)).options
+        made: Any = read_agent("agent", given, Path(folder), offline=offline).options
     else:
         made = _named(given, folder, "agent") if isinstance(given, str) else given
     made = made() if callable(made) else made
@@ -420,6 +420,8 @@ def check_suite(suite: Suite) -> Suite:
         if not 1 <= getattr(suite, name) <= 1_000:
             raise SuiteError(f"must be from 1 to 1000, not {getattr(suite, name)}", field=name)
     _positive(suite, ("timeout_s",), "")
+    if suite.max_cost_usd is not None and not 0 <= suite.max_cost_usd < float("inf"):
+        raise SuiteError(f"must be a number of dollars, 0 or more, not {suite.max_cost_usd}", field="max_cost_usd")
     for name, variant in suite.variants.items():
         if not _ID.match(name) or not isinstance(variant, Variant):
             raise SuiteError(
@@ -434,6 +436,7 @@ def check_suite(suite: Suite) -> Suite:
         if name in seen:
             raise SuiteError(f"{name!r} is the id of two cases", field=f"cases[{number}].id")
         seen.add(name)
+    _check_agents(suite)
     named = [replace(case, id=case.id or f"case-{number + 1}") for number, case in enumerate(suite.cases)]
     return replace(suite, cases=tuple(named))
 
@@ -463,6 +466,22 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
     _check_scores(case.scores, f"{where}.scores")
 
 
+def _check_agents(suite: Suite) -> None:
+    """Raise `SuiteError` for an agent, or what a variant makes of it, that no run could use."""
+    is_offline = all(isinstance(case, Case) and case.how == "replay" for case in suite.cases)
+    field = "agent"
+    try:
+        for field in ("agent", *(f"variants.{name}" for name in suite.variants)):
+            suite.options(field.removeprefix("variants."), offline=is_offline)
+    except SuiteError as error:
+        raise SuiteError(error.message, field=error.field or field, source=suite.source) from None
+    except OptionsError as error:
+        raise SuiteError(str(error), field=field, source=suite.source) from None
+    judges = [s for scorers in (suite.scores, *(case.scores for case in suite.cases)) for s in scorers]
+    if suite.agent is None and any(isinstance(s, Judge) and not (s.provider or s.script or s.base_url) for s in judges):
+        raise SuiteError("a judge needs a provider: the suite has no agent whose model it could take", field="scores")
+
+
 def _check_scores(scores: Sequence[Any], where: str) -> None:
     for number, scorer in enumerate(scores):
         here = f"{where}[{number}]"
@@ -470,8 +489,8 @@ def _check_scores(scores: Sequence[Any], where: str) -> None:
             raise SuiteError(f"must be a scorer such as Exact(...), not {scorer!r:.200}", field=here)
         values = {key: value for key, value in vars(scorer).items() if value is not None}
         if isinstance(scorer, Calls):
-            lists = ("must", "must_not", "order", "exactly")
-            values |= {key: [vars(as_call(c)) for c in values[key]] for key in lists if values.get(key) is not None}
+            lists = [key for key in ("must", "must_not", "order", "exactly") if values.get(key) is not None]
+            values |= {key: [vars(c) if isinstance(c, Call) else c for c in values[key]] for key in lists}
         _fits(values, type(scorer), here)
         _positive(scorer, ("timeout_s",), here)
         if isinstance(scorer, Regex):

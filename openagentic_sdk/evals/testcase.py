@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import OptionsError
+from ..runtime.limits import Budget
 from ..sessions.base import SessionStore
 from ..sessions.memory import MemorySessionStore
 from ..sessions.stores.locate import open_store
@@ -36,23 +37,33 @@ def eval_tests(
             suite = load_suite(str(folder / suite) if suite.endswith((".py", ".toml")) else suite)
         suite = check_suite(suite)
         opened = open_store(store) if isinstance(store, str) else store or MemorySessionStore()
+        budget = Budget(max_cost_usd=suite.max_cost_usd)
         for planned in plan_cases(suite, opened):
             for variant in variants_of(suite):
                 if not planned.case.variants or variant in planned.case.variants:
                     words = re.sub(r"\W+", "_", f"{planned.id}_{variant}" if suite.variants else planned.id)
-                    methods[f"test_{words}"] = _test(suite, opened, planned.id, variant)
+                    same = sum(re.fullmatch(rf"test_{words}(_\d+)?", method) is not None for method in methods)
+                    method = f"test_{words}_{same + 1}" if same else f"test_{words}"
+                    methods[method] = _test(suite, opened, planned.id, variant, budget)
     except OptionsError as error:
         methods["test_the_suite"] = _broken(error)
     return type(name, (unittest.TestCase,), methods)
 
 
-def _test(suite: Suite, store: SessionStore, case: str, variant: str) -> Callable[[unittest.TestCase], None]:
+def _test(
+    suite: Suite, store: SessionStore, case: str, variant: str, budget: Budget
+) -> Callable[[unittest.TestCase], None]:
+    """One test; what the tests before it have spent is gone from the suite's budget."""
+
     def test(self: unittest.TestCase) -> None:
-        report = asyncio.run(run_suite(suite, store=store, cases=[case], variants=[variant]))
+        limit = budget.max_cost_usd
+        left = None if limit is None else 0.0 if budget.cost_usd is None else max(0.0, limit - budget.cost_usd)
+        report = asyncio.run(run_suite(suite, store=store, cases=[case], variants=[variant], max_cost_usd=left))
+        is_spent = report.finished is not None and report.finished.reason == "budget"
+        budget.charge(None, left if is_spent else report.cost_usd)
         if not report.ok:
             self.fail(_words(report.rows(), report.session_id))
 
-    test.__doc__ = None
     return test
 
 

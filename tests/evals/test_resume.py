@@ -95,11 +95,14 @@ class Resume(unittest.TestCase):
         held = Both(TURNS[0], lambda: self.wait(reached))
 
         async def first() -> str:
-            work = asyncio.create_task(run_suite(suite, store=store))
+            seen: list[EvalReport] = []
+            work = asyncio.create_task(
+                run_suite(suite, store=store, on_progress=lambda report, running: seen.append(report))
+            )
             await reached.wait()
             work.cancel()
             await asyncio.wait({work})
-            return next(n for n in store.list_sessions() if "-" not in n)
+            return seen[0].session_id
 
         case = Case(id="tea", prompt="Is there tea?")
         suite = Suite(name="x", cases=[case], agent=made(provider=held))

@@ -275,7 +275,9 @@ class _Spans:
     def _evaluation(self, event: EvalCase, score: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "gen_ai.evaluation.name": self._text(str(score.get("name"))),
-            "gen_ai.evaluation.score.value": float(score.get("value") or 0.0),
+            "gen_ai.evaluation.score.value": float(value)
+            if isinstance(value := score.get("value"), int | float)
+            else None,
             "gen_ai.evaluation.score.label": "pass" if score.get("passed") else "fail",
             "gen_ai.evaluation.explanation": self._text(str(score.get("words") or "")) or None,
             "gen_ai.response.id": event.response_id,

@@ -1,0 +1,192 @@
+"""`openagentic-sdk eval`, as a person and a CI job use it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+from openagentic_sdk import FileSessionStore
+from openagentic_sdk.cli.main import main
+from openagentic_sdk.events import EvalCase, EvalStarted
+
+from .support import recorded
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITE = """
+name = "shop"
+
+[agent]
+script = "script.json"
+
+[[cases]]
+id = "hello"
+prompt = "Say hello."
+
+[[cases]]
+id = "bye"
+prompt = "Say bye."
+
+[[scores]]
+type = "regex"
+pattern = "Hello"
+
+[variants.plain]
+"""
+WORSE = '\n[variants.worse]\nscript = "worse.json"\n'
+
+
+class Command(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self) -> None:
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.suite = self.folder / "suite.toml"
+        self.suite.write_text(SUITE)
+        (self.folder / "script.json").write_text(json.dumps({"turns": ["Hello!"]}))
+        (self.folder / "worse.json").write_text(json.dumps({"turns": ["\x1b[2JGo away\u202e."]}))
+
+    def call(self, *arguments: str) -> tuple[int, str, str]:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            code = main(["eval", *arguments, "--store", str(self.folder / "store")])
+        return code, out.getvalue(), err.getvalue()
+
+    def test_all_that_passes_is_0_and_a_table(self) -> None:
+        code, out, err = self.call(str(self.suite))
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"pass  hello  value 1.00  1 steps  \? USD\n")
+        self.assertRegex(out, r"2 of 2 runs passed; an unknown cost; eval [0-9a-f]{32}\n")
+
+    def test_what_fails_is_1_with_its_words_and_nothing_that_commands_a_terminal(self) -> None:
+        self.suite.write_text(SUITE + WORSE)
+        junit, page = self.folder / "j.xml", self.folder / "p.html"
+        code, out, _ = self.call(str(self.suite), "--junit", str(junit), "--page", str(page))
+        self.assertEqual(code, 1)
+        self.assertNotIn("\x1b", out)
+        self.assertNotIn("\u202e", out)
+        self.assertIn("regex: the final text is '\\\\x1b[2JGo away\\\\u202e.'", out)
+        self.assertIn("openagentic-sdk view ", out)
+        self.assertIn('failures="2"', junit.read_text())
+        self.assertIn("Go away", page.read_text())
+
+    def test_only_what_is_named_runs(self) -> None:
+        self.suite.write_text(SUITE + WORSE)
+        code, out, _ = self.call(str(self.suite), "--case", "hello", "--variant", "plain", "--repeats", "3", "--json")
+        told = json.loads(out)
+        self.assertEqual((code, told["passed"], [row["runs"] for row in told["rows"]]), (0, 3, [3]))
+
+    def test_wrong_usage_is_2_with_one_sentence(self) -> None:
+        for arguments, words in (
+            (["nowhere.toml"], "cannot be read"),
+            ([str(self.suite), "--case", "x"], "there is no case 'x': the cases are hello, bye"),
+            ([str(self.suite), "--variant", "x"], "there is no variant 'x'"),
+            ([str(self.suite), "--repeats", "0"], "at least 1"),
+            ([str(self.suite), "--parallel", "0"], "at least 1"),
+            ([str(self.suite), "--max-cost", "-1"], "from 0 on"),
+            ([str(self.suite), "ID"], "takes 0 ids"),
+            ([str(self.suite), "--resume"], "no eval of 'shop'"),
+            (["compare", "a"], "takes 2 ids"),
+            (["show"], "takes 1 ids"),
+        ):
+            with self.subTest(words):
+                code, out, err = self.call(*arguments)
+                self.assertEqual((code, out, err.count("\n")), (2, "", 1), err)
+                self.assertIn(words, err)
+
+    def test_what_is_kept_can_be_shown_and_compared(self) -> None:
+        self.suite.write_text(SUITE + WORSE)
+        _, out, _ = self.call(str(self.suite), "--json")
+        first = json.loads(out)["session_id"]
+        code, again, _ = self.call("show", first[:12], "--json")
+        self.assertEqual((code, json.loads(again)), (1, json.loads(out)))
+        code, text, _ = self.call("compare", f"{first[:12]}:plain", f"{first[:12]}:worse")
+        self.assertEqual(code, 1)
+        self.assertIn("2 cases ran in both: 0 better, 2 worse\n  worse: hello\n  worse: bye\n", text)
+        self.assertIn("passed: 1 -> 0, -1, 95 % from -1 to ", text)
+        self.assertIn("McNemar's exact test of better against worse: p = 0.5", text)
+        code, text, _ = self.call("compare", first, first, "--json")
+        self.assertEqual((code, json.loads(text)["p_value"]), (0, None))
+        code, _, err = self.call("compare", f"{first}:none", f"{first}:plain")
+        self.assertEqual(code, 2)
+        self.assertIn("it has plain, worse", err)
+
+    def test_a_session_that_is_no_eval_is_said_to_be_none(self) -> None:
+        session = recorded(FileSessionStore(self.folder / "store"), "Hi.")
+        code, _, err = self.call("show", session)
+        self.assertEqual(code, 2)
+        self.assertIn("is no eval", err)
+
+    def test_hostile_names_in_a_log_do_no_harm_in_a_table(self) -> None:
+        store = FileSessionStore(self.folder / "store")
+        evil = "\x1b]0;x\x07\u202e\n"
+        session = store.create_session(session_id="e1")
+        scores = [{"name": evil, "words": evil, "passed": False, "value": "x"}, {"value": None}]
+        store.append_events(
+            session,
+            [
+                EvalStarted(evil, "0", [{}], [evil, "b"], source=evil),
+                EvalCase(evil, evil, 1, evil, passed=False, scores=scores, session_id=evil),
+            ],
+        )
+        for arguments in (["show", session], ["compare", session, session]):
+            _, out, err = self.call(*arguments)
+            self.assertNotIn("\x1b", out + err)
+            self.assertNotIn("\u202e", out + err)
+        self.call("show", session, "--junit", str(self.folder / "j"), "--page", str(self.folder / "p"))
+
+
+class CtrlC(unittest.TestCase):
+    def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(self) -> None:
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (folder / "suite.py").write_text(STOPPED)
+        environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder)}
+        command = [sys.executable, "-m", "openagentic_sdk", "eval", str(folder / "suite.py"), "--store", str(folder)]
+        done = subprocess.run(
+            [*command, "--parallel", "1"], env=environ, capture_output=True, text=True, timeout=120, cwd=folder
+        )
+        self.assertEqual((done.returncode, done.stdout), (130, ""), done.stderr)
+        self.assertRegex(
+            done.stderr, r"stopped; 1 runs are kept. To go on: openagentic-sdk eval \S+suite.py --resume \w+"
+        )
+        self.assertNotIn("Traceback", done.stderr)
+        store = FileSessionStore(folder)
+        kept = [e for name in store.list_sessions() for e in store.iter_events(name) if isinstance(e, EvalCase)]
+        self.assertEqual([event.case for event in kept], ["c0"])
+
+
+STOPPED = """
+import asyncio
+import os
+import signal
+
+from openagentic_sdk import OpenAgenticOptions
+from openagentic_sdk.evals import Case, Suite
+from openagentic_sdk.providers.base import ModelOutput
+
+
+class Model:
+    name = "waits"
+
+    async def complete(self, *, model, messages, tools=(), api_key=None):
+        if messages[-1]["content"] == "prompt 1":
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        return ModelOutput("Yes.", [])
+
+
+def agent():
+    return OpenAgenticOptions(provider=Model(), model="m", tools=())
+
+
+suite = Suite(name="stopped", agent=agent, cases=[Case(id=f"c{n}", prompt=f"prompt {n}") for n in range(3)])
+"""
+
+
+if __name__ == "__main__":
+    unittest.main()
