@@ -79,7 +79,7 @@ class Process:
 
     def end(self) -> tuple[int, bytes, bytes]:
         """Close its input; its exit code and what was left on both streams."""
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=120)
         return self.process.returncode, out, err
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Command(unittest.TestCase):
         agent.begin("session/prompt", sessionId=session_id, prompt=[{"type": "text", "text": "Go."}])
         agent.until(lambda message: message.get("method") == "session/request_permission")
         agent.process.send_signal(signal.SIGTERM)
-        self.assertEqual(agent.process.wait(20), 0)
+        self.assertEqual(agent.process.wait(120), 0)
         row = agent.store.read_summary(session_id)
         self.assertEqual((row.state, len(row.open_questions)), ("waiting", 1))
         agent.store.open_writer(session_id).close()
@@ -133,7 +133,7 @@ class Command(unittest.TestCase):
         assert agent.process.stdin is not None and agent.process.stdout is not None
         agent.process.stdout.close()
         agent.process.stdin.close()
-        self.assertEqual(agent.process.wait(20), 0)
+        self.assertEqual(agent.process.wait(120), 0)
         agent.process.stderr.close()  # type: ignore[union-attr]
         agent.store.open_writer(session_id).close()
         self.assertEqual(agent.store.read_summary(session_id).state, "idle")

@@ -87,7 +87,7 @@ class Cancelling(unittest.IsolatedAsyncioTestCase):
                 turn = editor.prompt(session_id)
                 if at == 0:
                     editor.notify("session/cancel", sessionId=session_id)
-                answer = await asyncio.wait_for(turn, 20)
+                answer = await asyncio.wait_for(turn, 120)
                 is_over = at == total  # it was the answer itself
                 self.assertEqual(answer["stopReason"], "end_turn" if is_over else "cancelled")
                 self.assertIn("result", editor.messages[-1], "nothing comes behind the answer")
@@ -177,8 +177,8 @@ class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
                 if at == 0:
                     await asyncio.sleep(0)
                     gone.set()
-                await asyncio.wait_for(gone.wait(), 20)
-                await asyncio.wait_for(editor.agent.leave(), 20)
+                await asyncio.wait_for(gone.wait(), 120)
+                await asyncio.wait_for(editor.agent.leave(), 120)
                 turn.cancel()
                 if not editor.store.session_exists(session_id):
                     continue
@@ -391,13 +391,13 @@ class Steering(unittest.IsolatedAsyncioTestCase):
         editor = Editor(lambda: ScriptedProvider(["x"] * 20))
         session_id = await editor.start()
         turns = [editor.prompt(session_id, f"p{number}") for number in range(10)]
-        answers = await asyncio.wait_for(asyncio.gather(*turns), 20)
+        answers = await asyncio.wait_for(asyncio.gather(*turns), 120)
         self.assertEqual({answer["stopReason"] for answer in answers}, {"end_turn"})
         said = [vars(e)["text"] for e in editor.store.iter_events(session_id) if e.type == "user.message"]
         self.assertEqual(sorted(said), sorted(f"p{number}" for number in range(10)))
         turns = [editor.prompt(session_id, f"q{number}") for number in range(10)]
         editor.notify("session/cancel", sessionId=session_id)
-        answers = await asyncio.wait_for(asyncio.gather(*turns), 20)
+        answers = await asyncio.wait_for(asyncio.gather(*turns), 120)
         self.assertEqual({answer["stopReason"] for answer in answers}, {"cancelled"})
         self.assertEqual(await editor.take_turn(session_id, "after"), "end_turn")
 

@@ -104,7 +104,7 @@ class ProcessesTest(SceneTest):
             else:
                 holder.stdin.write("\n")
                 holder.stdin.flush()
-            holder.wait(timeout=30)
+            holder.wait(timeout=120)
             self.store.open_writer("s").close()
 
     def test_a_stopped_holder_keeps_the_lock_and_goes_on(self) -> None:
@@ -116,7 +116,7 @@ class ProcessesTest(SceneTest):
         with self.assertRaises(SessionLockedError):
             self.store.open_writer("s")
         holder.send_signal(signal.SIGCONT)
-        holder.communicate("\n", timeout=30)
+        holder.communicate("\n", timeout=120)
         self.assertEqual(holder.returncode, 0)
 
     @unittest.skipUnless(sys.platform == "linux", "the kernel's list of locks is read from /proc")

@@ -139,7 +139,7 @@ class Commands(unittest.IsolatedAsyncioTestCase):
         await self.gone(int((self.folder / "child").read_text()))
 
     async def gone(self, pid: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while _is_running(pid):  # noqa: ASYNC110 - a process tells nobody that it ended
                 await asyncio.sleep(0.01)
 

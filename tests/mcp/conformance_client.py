@@ -79,7 +79,7 @@ class Person:
 
     async def go(self, url: str, state: str) -> Mapping[str, list[str]]:
         parts = urlsplit(url)
-        page = http.client.HTTPConnection(parts.netloc, timeout=20)
+        page = http.client.HTTPConnection(parts.netloc, timeout=120)
         page.request("GET", f"{parts.path}?{parts.query}")
         location = page.getresponse().headers["Location"]
         page.close()

@@ -365,7 +365,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
 
             def tell(connection: Connection, request: Request, message: Any, told: threading.Event = told) -> bool:
                 connection.head(Content_Type="text/event-stream", Transfer_Encoding="chunked")
-                told.wait(20)
+                told.wait(120)
                 connection.chunk(event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
                 connection.wait_for_client_to_go()
                 return True
@@ -376,7 +376,7 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
             seat = self.seats[-1]
             told.set()
             with self.subTest(era):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(120):
                     while script.seen.count("tools/list") < 2:
                         await asyncio.sleep(0.01)
                         await seat.ready()

@@ -85,7 +85,7 @@ def files_made(line: str) -> set[str]:
             env={"LC_ALL": "C.UTF-8"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
         return {str(path.relative_to(folder)) for path in Path(folder).rglob("*") if path.is_file()}

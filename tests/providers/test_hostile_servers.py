@@ -490,10 +490,10 @@ class Connections(HostileCase):
     async def test_a_consumer_that_is_slow_slows_the_server_down_and_loses_nothing(self) -> None:
         with Server(lambda c, r: c.stream(THREE_MEGABYTES)) as server:
             length = 0
-            async for event in provider_for(server, timeouts=Timeouts(idle_s=1)).stream(model="m", messages=HELLO):
+            async for event in provider_for(server, timeouts=Timeouts(idle_s=3)).stream(model="m", messages=HELLO):
                 if isinstance(event, TextDelta):
                     if length == 0:
-                        await asyncio.sleep(1.2)  # longer than the idle timeout, which is about the server
+                        await asyncio.sleep(3.1)  # longer than the idle timeout, which is about the server
                     length += len(event.delta)
         self.assertEqual(length, 3_000_000)
 

@@ -169,7 +169,7 @@ class RunsOverTheWire(unittest.IsolatedAsyncioTestCase):
             async for event in events:
                 if isinstance(event, AssistantDelta):
                     break
-            await asyncio.wait_for(events.aclose(), 3)
+            await asyncio.wait_for(events.aclose(), 120)
         (session_id,) = self.store.list_sessions()
         self.assertEqual(self.check_log(session_id)[-1].stop_reason, "interrupted")
 

@@ -59,7 +59,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
             for session_id in ids:
                 store.append_event(session_id, UserMessage(text))
             await asyncio.sleep(0)
-        taken = await asyncio.wait_for(asyncio.gather(*followers), 30)
+        taken = await asyncio.wait_for(asyncio.gather(*followers), 120)
         self.assertEqual({tuple(event.text for event in events) for events in taken}, {("one", "two", "three")})
         self.assertLessEqual(store.most, 2, "one waits for news, one reads for who begins")
 
@@ -73,7 +73,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
                 for n in range(8, 11):
                     await asyncio.sleep(0.01)
                     store.append_event(session_id, UserMessage(str(n)))
-                for after, events in zip((0, 3, 7), await asyncio.wait_for(asyncio.gather(*tasks), 30), strict=True):
+                for after, events in zip((0, 3, 7), await asyncio.wait_for(asyncio.gather(*tasks), 120), strict=True):
                     self.assertEqual([event.seq for event in events], list(range(after + 1, 11)))
                 store.close()
 
@@ -96,7 +96,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         await asked.wait()
         await asyncio.sleep(0.05)  # the followers have read what is there, or read it when they have come so far
         release.set()
-        seen, stored = await asyncio.wait_for(asyncio.gather(with_deltas, without), 30)
+        seen, stored = await asyncio.wait_for(asyncio.gather(with_deltas, without), 120)
         self.assertEqual("".join(event.text_delta for event in seen if event.seq is None), "one two three")
         kinds = [event.type for event in seen]
         self.assertLess(kinds.index("model.request"), kinds.index("assistant.delta"))
@@ -129,7 +129,7 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         await asyncio.sleep(0.05)
         store.delete_session(session_id)
         with self.assertRaises(SessionNotFoundError):
-            await asyncio.wait_for(waiting, 30)
+            await asyncio.wait_for(waiting, 120)
 
     async def test_who_is_woken_while_the_store_is_read_does_not_wait_any_more(self):
         reading, go_on = threading.Event(), threading.Event()
@@ -137,17 +137,17 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
         class Slow(MemorySessionStore):
             def read_events(self, *args, **kwargs):
                 reading.set()
-                go_on.wait(30)
+                go_on.wait(120)
                 return super().read_events(*args, **kwargs)
 
         store = Slow()
         follower = Follower(store, store.create_session())
         self.addAsyncCleanup(follower.close)
         waiting = asyncio.create_task(follower.batch())
-        await asyncio.to_thread(reading.wait, 30)
+        await asyncio.to_thread(reading.wait, 120)
         follower.wake()
         go_on.set()
-        self.assertEqual(await asyncio.wait_for(waiting, 30), ())
+        self.assertEqual(await asyncio.wait_for(waiting, 120), ())
 
 
 if __name__ == "__main__":

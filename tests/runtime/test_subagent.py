@@ -77,7 +77,7 @@ class SubagentTest(unittest.IsolatedAsyncioTestCase):
             "Both done.",
         ]  # fmt: skip
         options = options_with(turns, tools=[meet, TaskTool({"one": "", "two": ""})])
-        events = await asyncio.wait_for(events_of("go", options), 20)
+        events = await asyncio.wait_for(events_of("go", options), 120)
         results = [e for e in events if e.type == "tool.result" and e.parent_tool_use_id is None]
         self.assertEqual([result.output["final_text"] for result in results], ["1", "2"])
 

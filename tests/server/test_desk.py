@@ -89,7 +89,7 @@ class Runs(DeskCase):
         turns = [{"tool_calls": [{"name": "hold", "arguments": {}}]}, "Done."]
         application = self.app(tea=options(turns, gate.tool()))
         session_id = await self.start(application)
-        await asyncio.to_thread(gate.reached.wait, 20)
+        await asyncio.to_thread(gate.reached.wait, 120)
         path = f"/v1/sessions/{session_id}"
         self.assertEqual((await ask(application, "POST", f"{path}/runs", {"prompt": "x"})).status, 409)
         self.assertEqual((await ask(application, "POST", f"{path}/messages", {"prompt": "Faster."})).status, 202)
@@ -102,7 +102,7 @@ class Runs(DeskCase):
         gate = Gate()
         application = self.app(tea=options(turns, gate.tool()))
         session_id = await self.start(application)
-        await asyncio.to_thread(gate.reached.wait, 20)
+        await asyncio.to_thread(gate.reached.wait, 120)
         cancelling = asyncio.create_task(ask(application, "POST", f"/v1/sessions/{session_id}/cancel", {}))
         await asyncio.sleep(0)
         gate.open.set()
@@ -119,7 +119,7 @@ class Runs(DeskCase):
         hooks = HookEngine(user_prompt_submit=[HookMatcher("wait", hook=wait)])
         application = self.app(tea=options(["Tea."], hooks=hooks))
         asking = asyncio.create_task(ask(application, "POST", "/v1/sessions", {"prompt": "Go."}))
-        await asyncio.wait_for(reached.wait(), 20)
+        await asyncio.wait_for(reached.wait(), 120)
         [session_id] = self.store.list_sessions()
         cancelled = await ask(application, "POST", f"/v1/sessions/{session_id}/cancel", {})
         self.assertTrue(cancelled.json["was_running"])

@@ -117,7 +117,7 @@ class ToolsTest(FaceCase):
     async def test_a_run_that_takes_longer_goes_on_and_is_seen(self) -> None:
         started = (await self.call("run_agent", prompt="Go.", agent="held", wait_s=0))["structuredContent"]
         self.assertEqual(started["status"], "running")
-        await asyncio.to_thread(self.gate.reached.wait, 20)
+        await asyncio.to_thread(self.gate.reached.wait, 120)
         shown = await self.call("show_session", session_id=started["session_id"])
         self.assertEqual(shown["structuredContent"]["state"], "running")
         self.assertIn("calls hold", self.text(shown))
@@ -125,7 +125,7 @@ class ToolsTest(FaceCase):
         self.assertEqual(listed["structuredContent"]["sessions"][0]["session_id"], started["session_id"])
         self.gate.open.set()
         async with self.desk.follow(Principal(), started["session_id"], deltas=False) as follower:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while not any(event.type == "result" for event in await follower.batch()):
                     continue
         after = shown["structuredContent"]["after_seq"]
@@ -135,7 +135,7 @@ class ToolsTest(FaceCase):
 
     async def test_a_run_is_cancelled(self) -> None:
         started = (await self.call("run_agent", prompt="Go.", agent="held", wait_s=0))["structuredContent"]
-        await asyncio.to_thread(self.gate.reached.wait, 20)
+        await asyncio.to_thread(self.gate.reached.wait, 120)
         self.gate.open.set()
         cancelled = await self.call("cancel_run", session_id=started["session_id"])
         self.assertTrue(cancelled["structuredContent"]["cancelled"])
@@ -398,9 +398,9 @@ class LeavingTest(FaceCase):
         os.write(
             ours[1], json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n"
         )
-        await asyncio.wait_for(reached.wait(), 20)
+        await asyncio.wait_for(reached.wait(), 120)
         os.close(ours[1])
-        await asyncio.wait_for(serving, 20)
+        await asyncio.wait_for(serving, 120)
         os.close(theirs[1])
         with open(theirs[0], "rb") as file:
             said = json.loads(file.read())["result"]["structuredContent"]

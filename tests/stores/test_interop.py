@@ -50,7 +50,7 @@ class AdapterTest(unittest.TestCase):
                 asyncio.run(self.bounded(check(self.open_url(url.format(self.place, self.number)))))
 
     async def bounded(self, work: Awaitable[None]) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await work
 
     def test_entries_come_back_in_the_order_of_the_calls(self) -> None:

@@ -58,7 +58,7 @@ class StandbyTest(unittest.TestCase):
         self.assertIsNotNone(reader.search_notice())
         self.assertEqual(len(list(copy_missing(reader, MemorySessionStore(), session_id))), 1)
         news: list[object] = []
-        follower = threading.Thread(target=lambda: news.append(reader.wait_for_news({session_id: 2}, timeout_s=30)))
+        follower = threading.Thread(target=lambda: news.append(reader.wait_for_news({session_id: 2}, timeout_s=120)))
         follower.start()
         self.store.append_event(session_id, UserMessage("three"))
         follower.join()

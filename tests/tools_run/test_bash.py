@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 import unittest
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from openagentic_sdk.errors import OptionsError, ToolError, ToolInputError
 from openagentic_sdk.tools.base import ToolContext
@@ -300,23 +302,29 @@ class BackgroundShells(WorkspaceTestCase):
         self.assertEqual(result["status"], "running")
         return str(result["shell_id"])
 
+    def read_until(self, shell_id: str, holds: Callable[[str, str], bool]) -> tuple[str, dict[str, Any]]:
+        """What a shell wrote until this holds for it and the shell's status, and the last answer of the tool."""
+        text = ""
+        while True:
+            latest = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 60}, self.ctx)
+            text += latest["stdout"]
+            if holds(text, latest["status"]):
+                return text, latest
+
     def test_output_is_read_piece_by_piece_until_the_end(self) -> None:
         os.mkfifo(self.workspace / "pipe")
         shell_id = self.start("echo one; read x < pipe; echo two; exit 4")
-        latest = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 10}, self.ctx)
-        self.assertEqual((latest["stdout"], latest["status"]), ("one\n", "running"))
+        text, latest = self.read_until(shell_id, lambda text, state: "\n" in text)
+        self.assertEqual((text, latest["status"]), ("one\n", "running"))
         (self.workspace / "pipe").write_text("go\n")
-        text = ""
-        while latest["status"] == "running":
-            latest = BashOutputTool().run_sync({"shell_id": shell_id, "wait_s": 10}, self.ctx)
-            text += latest["stdout"]
+        text, latest = self.read_until(shell_id, lambda text, state: state != "running")
         self.assertEqual((text, latest["exit_code"], latest["status"]), ("two\n", 4, "exited"))
         again = BashOutputTool().run_sync({"shell_id": shell_id}, self.ctx)
         self.assertEqual((again["stdout"], again["status"]), ("", "exited"))
 
     def test_much_new_output_is_cut_in_the_middle(self) -> None:
         shell_id = self.start("seq 100000")
-        run_shells(self.ctx).get(shell_id)._running.wait(10)
+        run_shells(self.ctx).get(shell_id)._running.wait(120)
         result = BashOutputTool(max_output_bytes=1000).run_sync({"shell_id": shell_id}, self.ctx)
         self.assertTrue(result["stdout_truncated"])
         self.assertLessEqual(len(result["stdout"]), 1000)

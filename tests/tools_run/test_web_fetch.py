@@ -169,7 +169,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
         assert isinstance(server, _Server)
         server.hosts.append(self.headers["Host"])
         if self.path == "/hang":
-            server.released.wait(10)
+            server.released.wait(120)
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.end_headers()

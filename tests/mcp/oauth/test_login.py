@@ -299,11 +299,11 @@ class BrowserTest(unittest.IsolatedAsyncioTestCase):
                 f"{base}?state=",
             ):
                 try:
-                    urlopen(target, timeout=10)
+                    urlopen(target, timeout=120)
                 except HTTPError as error:
                     pages.append(f"{error.code}")
                     error.close()
-            with urlopen(f"{base}?code=good&state=mine", timeout=10) as page:
+            with urlopen(f"{base}?code=good&state=mine", timeout=120) as page:
                 pages.append(page.read().decode())
 
         browser = LoopbackBrowser(told.append, open_url=visit)
