@@ -11,6 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any, Unpack
 
 from ..errors import (
@@ -20,8 +21,9 @@ from ..errors import (
     ProviderHTTPError,
     ProviderResponseError,
 )
+from ..frozen import mutable
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .calls import HeardCall, finish_calls, is_unfinished, read_arguments
+from .calls import HeardCall, allowed_callers, finish_calls, is_unfinished, read_arguments, vendor_caller
 from .chat_request import (
     RequestSettings,
     ToolNames,
@@ -48,7 +50,11 @@ _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 DEFAULT_MAX_TOKENS = 16_384
 
 _QUIRKS = Quirks(
-    empty_content="", echo_fields=("anthropic_content",), think_tags=False, keeps_parts=True, name_in_tool_result=True
+    empty_content="",
+    echo_fields=("anthropic_content", "anthropic_container"),
+    think_tags=False,
+    keeps_parts=True,
+    name_in_tool_result=True,
 )
 _SEARCH, _PLACEHOLDER = "ToolSearch", "DeferredToolPlaceholder"
 # Blocks that the messages' own fields hold already; any other is opaque and is kept as it came.
@@ -150,13 +156,14 @@ class AnthropicProvider(EndpointProvider):
         names = tool_names(tools)
         repaired = repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin)
         found = _found_tools(tools, names) if self.loads_tools(model) else {}
-        system, turns = _turns(repaired, found)
+        prompt = _write_prompt(repaired, found)
         written = write_tools(tools, self.settings.extra_tools, lambda tool: _write_tool(tool, names))
         payload: dict[str, Any] = {
             "model": model,
             "max_tokens": self.settings.max_tokens or DEFAULT_MAX_TOKENS,
-            "messages": turns,
-            "system": system or None,
+            "messages": prompt.turns,
+            "system": prompt.system or None,
+            "container": prompt.container,
             "tools": _with_deferred(written, found) or None,
             "stream": True if stream else None,
             "context_management": self._context_management,
@@ -168,7 +175,7 @@ class AnthropicProvider(EndpointProvider):
             _mark_cached(payload, self._cache_ttl)
         payload.update(self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
-        reading = MessageReading(used_call_ids(messages), self.origin)
+        reading = MessageReading(used_call_ids(messages), self.origin, holds=bool(prompt.held))
         reading.notices = notices
         return payload, reading, names
 
@@ -177,10 +184,11 @@ COUNTED = ("model", "messages", "system", "tools", "tool_choice", "thinking", "o
 
 
 class MessageReading(Reading):
-    """A message being read, block by block."""
+    """A message being read, block by block. With `holds` the request did not say all, so that its answer is not the last."""
 
-    def __init__(self, used_ids: set[str], origin: str) -> None:
+    def __init__(self, used_ids: set[str], origin: str, *, holds: bool = False) -> None:
         super().__init__()
+        self._holds = holds
         self._used_ids = used_ids
         self._origin = origin
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -192,6 +200,7 @@ class MessageReading(Reading):
         self._has_started = False
         self._id: str | None = None
         self._model: str | None = None
+        self._container: str | None = None
 
     def take_chunk(self, chunk: Mapping[str, Any]) -> list[StreamEvent]:
         kind = chunk.get("type")
@@ -236,7 +245,7 @@ class MessageReading(Reading):
             assistant_text=text or None,
             tool_calls=calls,
             usage=self._usage or None,
-            finish_reason=self._stop_reason,
+            finish_reason="pause_turn" if self._holds and self._stop_reason == "end_turn" else self._stop_reason,
             reasoning=reasoning or None,
             extras=self._extras(),
             refusal=self._stop_reason == "refusal",
@@ -262,6 +271,8 @@ class MessageReading(Reading):
             self.notices.append(f"the endpoint edited the context with {as_text(edit.get('type'))}: {cleared}")
         if dropped := len(as_list(message.get("input_transformations"))):
             self.notices.append(f"the endpoint dropped or changed {dropped} blocks of thinking that fit no longer")
+        container = as_mapping(message.get("container")).get("id")
+        self._container = container if isinstance(container, str) else self._container
         model, reason = message.get("model"), message.get("stop_reason")
         self._model = model if isinstance(model, str) and model else self._model
         if isinstance(reason, str) and reason and not is_unfinished(self._stop_reason):
@@ -316,6 +327,7 @@ class MessageReading(Reading):
                 as_text(block.get("name")),
                 "".join(self._arguments.get(index, ())) or (json.dumps(block["input"]) if block.get("input") else ""),
                 ended=index in self._ended,
+                caller=vendor_caller(block),
             )
             for index, block in uses
         ]
@@ -336,9 +348,15 @@ class MessageReading(Reading):
                 block["input"] = read_arguments("".join(self._arguments[index]))[0]
             if block.get("type") != "thinking" or index in self._ended:  # thinking that was cut has no valid signature
                 kept.append(block)
-        if all(block.get("type") in _PLAIN_BLOCKS and not block.get("citations") for block in kept):
+        if not any(map(_needs_keeping, kept)):
             return None
-        return {"anthropic_content": kept, "origin": self._origin}
+        container = {"anthropic_container": self._container} if self._container else {}
+        return {"anthropic_content": kept, **container, "origin": self._origin}
+
+
+def _needs_keeping(block: Mapping[str, Any]) -> bool:
+    """Whether text and calls do not say all of a block."""
+    return block.get("type") not in _PLAIN_BLOCKS or bool(block.get("citations")) or vendor_caller(block) is not None
 
 
 def _found_tools(tools: Sequence[ToolSpec], names: ToolNames) -> dict[str, str]:
@@ -371,10 +389,26 @@ def _references(message: Message, found: Mapping[str, str]) -> list[dict[str, An
     return [{"type": "tool_reference", "tool_name": name} for name in named]
 
 
-def _turns(messages: Sequence[Message], found: Mapping[str, str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system prompt's blocks, and the turns; results stand first in the user turn behind their calls."""
-    system: list[dict[str, Any]] = []
-    turns: list[dict[str, Any]] = []
+@mutable
+class _Prompt:
+    """A request's system prompt and turns; `container` is where code of the vendor's waits for results, if some does, and
+    `held` what cannot be said before it has them."""
+
+    system: list[dict[str, Any]] = field(default_factory=list)
+    turns: list[dict[str, Any]] = field(default_factory=list)
+    container: str | None = None
+    held: list[dict[str, Any]] = field(default_factory=list)
+
+
+def _write_prompt(messages: Sequence[Message], found: Mapping[str, str]) -> _Prompt:
+    """The messages as the API takes them. Results stand first in the user turn behind their calls.
+
+    Behind calls that code of the vendor's made they stand alone (platform.claude.com, "Programmatic tool calling"): what
+    else was said is told behind the answer to them.
+    """
+    prompt = _Prompt()
+    system, turns = prompt.system, prompt.turns
+    code_waits = False
     for message in messages:
         role, content = message["role"], message.get("content")
         if role == "system":
@@ -385,17 +419,25 @@ def _turns(messages: Sequence[Message], found: Mapping[str, str]) -> tuple[list[
             continue
         if role == "assistant":
             blocks = _assistant_blocks(message)
+            code_waits = any(vendor_caller(block) for block in blocks if block.get("type") == "tool_use")
+            prompt.container = message.get("anthropic_container") if code_waits else None
         elif role == "tool":
             shown = _references(message, found) or (content if isinstance(content, str) else _blocks(content))
             blocks = [{"type": "tool_result", "tool_use_id": _usable_id(message["tool_call_id"]), "content": shown}]
         else:
             blocks = _blocks(content)
+            if code_waits:
+                prompt.held += blocks
+                continue
         speaker = "assistant" if role == "assistant" else "user"
         if turns and turns[-1]["role"] == speaker:
             turns[-1]["content"] += blocks
         elif blocks:
             turns.append({"role": speaker, "content": blocks})
-    return system, turns
+        if prompt.held and role == "assistant" and not code_waits:
+            turns.append({"role": "user", "content": prompt.held})
+            prompt.held = []
+    return prompt
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
@@ -456,7 +498,8 @@ def _usable_id(call_id: str) -> str:
 
 def _write_tool(tool: ToolSpec, names: ToolNames) -> dict[str, Any]:
     function = write_tool(tool, names, _QUIRKS)["function"]
-    return {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
+    written = {"name": function["name"], "description": function["description"], "input_schema": function["parameters"]}
+    return {**written, **allowed_callers(tool, "code_execution")}
 
 
 def _choose(

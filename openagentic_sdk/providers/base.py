@@ -27,7 +27,7 @@ class ToolCall:
 
     `raw_arguments` is set when the call did not arrive whole (the answer was cut, the arguments are no JSON object):
     `arguments` is then empty and the call must not run. `extras` are opaque vendor fields that go back with the call to the
-    same provider.
+    same provider. `caller` is what a vendor says of code that it runs and that made the call, None for the model itself.
     """
 
     tool_use_id: str
@@ -35,6 +35,7 @@ class ToolCall:
     arguments: Mapping[str, Any]
     raw_arguments: str | None = None
     extras: Mapping[str, Any] | None = None
+    caller: Mapping[str, Any] | None = None
 
 
 @frozen
@@ -253,7 +254,8 @@ def read_tool_call(item: Any) -> ToolCall:
         raise ProviderResponseError(f"a tool call needs a name, not {name!r}")
     if not isinstance(arguments, Mapping):
         raise ProviderResponseError(f"the arguments of {name} must be an object, not {type(arguments).__name__}")
-    return ToolCall(str(data.get("tool_use_id") or ""), name, arguments, data.get("raw_arguments"), data.get("extras"))
+    rest = (data.get(key) for key in ("raw_arguments", "extras", "caller"))
+    return ToolCall(str(data.get("tool_use_id") or ""), name, arguments, *rest)
 
 
 @frozen

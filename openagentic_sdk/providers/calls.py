@@ -36,6 +36,7 @@ class HeardCall:
     text: str = ""
     ended: bool = False
     extras: Mapping[str, Any] | None = None
+    caller: Mapping[str, Any] | None = None
 
 
 def is_unfinished(finish_reason: str | None) -> bool:
@@ -58,7 +59,7 @@ def finish_calls(
         call_id = call.id if call.id and call.id not in taken else (make_id or new_call_id)()
         taken.add(call_id)
         arguments, raw = ({}, call.text) if cut or not call.ended else read_arguments(call.text)
-        calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras))
+        calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras, call.caller))
     return calls
 
 
@@ -70,6 +71,18 @@ def without_unfinished_calls(output: ModelOutput) -> ModelOutput:
     texts = [json.dumps(dict(call.arguments)) if call.raw_arguments is None else call.raw_arguments for call in calls]
     kept = [replace(call, arguments={}, raw_arguments=text) for call, text in zip(calls, texts, strict=True)]
     return replace(output, tool_calls=kept)
+
+
+def vendor_caller(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a call of the Messages or Responses API says of the vendor's code that made it; None when the model did."""
+    caller = item.get("caller")
+    return caller if isinstance(caller, Mapping) and caller.get("type") not in (None, "direct") else None
+
+
+def allowed_callers(tool: Mapping[str, Any], *known: str) -> dict[str, Any]:
+    """The field of a definition that says which of the vendor's callers may call the tool; empty without any of `known`."""
+    named = [name for name in tool.get("allowed_callers") or () if name == "direct" or name.startswith(known)]
+    return {} if set(named) <= {"direct"} else {"allowed_callers": named}
 
 
 def new_call_id() -> str:

@@ -20,7 +20,7 @@ from ..errors import (
     ProviderResponseError,
 )
 from .base import Message, ModelOutput, ReasoningDelta, StreamEvent, TextDelta, ToolCall, ToolSpec
-from .calls import HeardCall, finish_calls
+from .calls import HeardCall, allowed_callers, finish_calls, vendor_caller
 from .chat_request import (
     RequestSettings,
     ToolNames,
@@ -127,7 +127,8 @@ class OpenAIResponsesProvider(EndpointProvider):
         previous, sent = self._behind_stored(repaired)
 
         def write(tool: ToolSpec) -> dict[str, Any]:
-            return {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
+            written = {"type": "function", "strict": False, **write_tool(tool, names, _QUIRKS)["function"]}
+            return {**written, **allowed_callers(tool, "programmatic")}
 
         found: dict[str, dict[str, Any]] | None = None
         if self.loads_tools(model):
@@ -139,7 +140,7 @@ class OpenAIResponsesProvider(EndpointProvider):
         reasoning = {"effort": self.settings.reasoning_effort, "summary": self._reasoning_summary}
         payload: dict[str, Any] = {
             "model": model,
-            "input": [item for message in sent for item in _items(message, found)],
+            "input": [item for message in sent for item in _items(message, found, _callers(repaired))],
             "store": self._store,
             "previous_response_id": previous,
             "tools": written or None,
@@ -342,6 +343,7 @@ class ResponseReading(Reading):
                 _SEARCH if item["type"] == "tool_search_call" else as_text(item.get("name")),
                 _arguments(item) or self._arguments.get(place, ""),
                 ended=place in self._ended,
+                caller=vendor_caller(item),
             )
             for place, item in asked
         ]
@@ -361,9 +363,9 @@ class ResponseReading(Reading):
         """Reasoning, and what the vendor's own tools did, as it came and where it stood between the others."""
         extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
         plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
-        if not all(plain):
+        if not all(plain) or any(map(vendor_caller, self._items)):
             extras["responses_items"] = [
-                {key: item[key] for key in ("type", "call_id", "execution") if key in item}
+                {key: item[key] for key in ("type", "call_id", "execution", "caller") if key in item}
                 if is_plain
                 else {key: value for key, value in item.items() if key != "_place" and value is not None}
                 for item, is_plain in zip(self._items, plain, strict=True)
@@ -411,7 +413,15 @@ def _reasoning_of(items: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(text for text in texts if text)
 
 
-def _items(message: Message, found: Mapping[str, dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+def _callers(messages: Sequence[Message]) -> dict[str, Mapping[str, Any]]:
+    """The calls that programs of the vendor's made, and which: it wants to hear that with their results."""
+    kept = [item for message in messages for item in as_mappings(message.get("responses_items"))]
+    return {str(item.get("call_id")): caller for item in kept if _is_call(item) and (caller := vendor_caller(item))}
+
+
+def _items(
+    message: Message, found: Mapping[str, dict[str, Any]] | None, callers: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """A message as items of the request. `found` are the definitions that stand where they were found; None for nowhere."""
     role, content = message["role"], message.get("content")
     if role == "tool" and found is not None and message.get("name") == _SEARCH:
@@ -420,7 +430,9 @@ def _items(message: Message, found: Mapping[str, dict[str, Any]] | None = None) 
         return [{"type": "tool_search_output", **ended, "tools": tools}]
     if role == "tool":
         shown = content if isinstance(content, str) else [_input_part(part) for part in read_parts(content)]
-        return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": shown}]
+        call_id = message["tool_call_id"]
+        made_by = {"caller": callers[call_id]} if call_id in callers else {}
+        return [{"type": "function_call_output", "call_id": call_id, "output": shown, **made_by}]
     if role != "assistant":
         parts = [_input_part(part) for part in read_parts(content)]
         return [{"role": role, "content": parts}] if parts else []
@@ -474,7 +486,7 @@ def _with_kept(
             items += text
             text = []
         elif _is_call(item):
-            items.append(calls[item["call_id"]])
+            items.append({**calls[item["call_id"]], **({"caller": item["caller"]} if vendor_caller(item) else {})})
         else:
             items.append(dict(item))
     return [*items, *text]

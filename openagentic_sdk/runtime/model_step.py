@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import IncompleteResponseError
 from ..events import (
+    CODE_CALLER,
     AssistantDelta,
     AssistantMessage,
     AssistantReasoning,
@@ -24,6 +25,7 @@ from ..frozen import frozen
 from ..providers import base as wire
 from ..providers.calls import without_unfinished_calls
 from ..providers.wrap import ask, streams, whole
+from ..serialization import dumps_json
 from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
@@ -35,6 +37,7 @@ from .context import update_context
 from .masking import mask_messages
 from .prompt import with_data
 from .recorder import settled
+from .tool_output import plain_value
 
 
 @frozen
@@ -64,6 +67,9 @@ async def ask_model(run: Run) -> Reply:
     if decision is not None and decision.block:
         raise RunStopped("blocked:after_model_call", decision.block_reason or "")
     return Reply(output.assistant_text or "", calls, output)
+
+
+_MAX_CALLER_BYTES = 2_000
 
 
 @frozen
@@ -150,6 +156,14 @@ class AnswerRoom:
 def _call_text(call: wire.ToolCall) -> str:
     """A call as text, to count what it weighs."""
     return f"{call.name}{call.raw_arguments or call.arguments}"
+
+
+def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
+    """What the endpoint says of the code that made a call; what only we may say of calls is not taken from it."""
+    caller = plain_value(call.caller)
+    if not isinstance(caller, dict) or caller.get("type") == CODE_CALLER or len(dumps_json(caller)) > _MAX_CALLER_BYTES:
+        return None
+    return caller
 
 
 class _Answer:
@@ -333,7 +347,8 @@ class _Answer:
             if not call_id or call_id in earlier or call_id in taken:
                 call_id = f"call_{self._request.step}_{index}"
             taken.add(call_id)
-            uses.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras))
+            caller = _vendor_caller(call)
+            uses.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras, caller))
         return uses
 
     def _response(self, output: wire.ModelOutput) -> ModelResponse:

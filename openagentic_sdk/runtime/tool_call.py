@@ -19,7 +19,7 @@ from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult, PermissionGate
 from ..sessions.request import json_sha256
 from ..threads import error_words
-from ..tools.base import Tool
+from ..tools.base import CALLER_WORDS, Tool, may_call
 from ..tools.registry import ToolRegistry
 from ..tools.schema import validate
 from .agent import Run, RunStopped
@@ -109,6 +109,9 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
             f"{use.name}: the call did not arrive whole (the answer was cut or withdrawn, or the arguments are no JSON "
             f"object), so it did not run; what came is {quoted!r}"
         )
+    caller = str((use.caller or {}).get("type") or "direct")
+    if not may_call(tool, CALLER_WORDS.get(caller, caller)):
+        raise ToolError(f"{use.name} may not be called by {caller} (its allowed_callers say so)")
     validate(use.input, tool.input_schema, use.name)
     hooked, events, decision = await run.agent.hooks.run_pre_tool_use(
         tool_name=use.name, tool_input=use.input, context=run.hook_context(tool_use_id=use.tool_use_id)

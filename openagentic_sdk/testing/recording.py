@@ -54,9 +54,13 @@ class RecordingProvider:
 
     def _record(self, output: ModelOutput, sizes: list[int]) -> None:
         calls = [
-            {"id": call.tool_use_id, "name": call.name, "arguments": dict(call.arguments)}
-            if call.raw_arguments is None
-            else {"id": call.tool_use_id, "name": call.name, "raw_arguments": call.raw_arguments}
+            {"id": call.tool_use_id, "name": call.name}
+            | (
+                {"arguments": dict(call.arguments)}
+                if call.raw_arguments is None
+                else {"raw_arguments": call.raw_arguments}
+            )
+            | ({"caller": dict(call.caller)} if call.caller is not None else {})
             for call in output.tool_calls
         ]
         turn = {

@@ -193,7 +193,8 @@ def _output(step: RecordedStep) -> ModelOutput:
     return ModelOutput(
         assistant_text=step.text,
         tool_calls=[
-            ToolCall(use.tool_use_id, use.name, use.input, use.raw_arguments, use.extras) for use in step.calls
+            ToolCall(use.tool_use_id, use.name, use.input, use.raw_arguments, use.extras, use.caller)
+            for use in step.calls
         ],
         usage=response.usage,
         finish_reason=response.finish_reason,
@@ -218,6 +219,7 @@ class RecordedTool(Tool):
         self.description = str(function.get("description", ""))
         self.input_schema = function.get("parameters", {})
         self.effect = effect
+        self.allowed_callers = spec.get("allowed_callers")
         self._results = results
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:

@@ -5,7 +5,8 @@ request and may hold
 
     text        what the model says
     tool_calls  [{"name": ..., "arguments": {...}, "id": ...}]; without an id, one is made from the turn and position.
-                `"raw_arguments": "..."` instead of arguments plays a call whose arguments are no JSON object
+                `"raw_arguments": "..."` instead of arguments plays a call whose arguments are no JSON object, `"caller"`
+                one that code of the vendor's made
     reasoning   the model's reasoning
     deltas      how the text is cut: a number of characters per piece (default 12), or a list of sizes; 0 sends it whole
     usage       {"input_tokens": ..., "output_tokens": ...}; counted from the texts, four characters a token, when absent;
@@ -49,7 +50,7 @@ from ..providers.base import Done, Message, ModelOutput, ReasoningDelta, TextDel
 _KEYS = frozenset(
     ("text", "tool_calls", "reasoning", "deltas", "usage", "delay_s", "error", "finish_reason", "expect", "agent")
 )
-_CALL_KEYS = frozenset(("name", "arguments", "raw_arguments", "id"))
+_CALL_KEYS = frozenset(("name", "arguments", "raw_arguments", "id", "caller"))
 _ERROR_KEYS = frozenset(("message", "type", "status", "after"))
 _EXPECT_KEYS = frozenset(("last", "contains", "lacks", "tool_results", "messages", "tools"))
 _PIECE_CHARS = 12
@@ -201,7 +202,8 @@ def _calls(turn: Mapping[str, Any], index: int) -> list[ToolCall]:
             calls.append(call)
             continue
         call_id = str(call.get("id") or f"call_{index}_{position + 1}")
-        calls.append(ToolCall(call_id, call["name"], call.get("arguments") or {}, call.get("raw_arguments")))
+        rest = call.get("raw_arguments"), None, call.get("caller")
+        calls.append(ToolCall(call_id, call["name"], call.get("arguments") or {}, *rest))
     return calls
 
 

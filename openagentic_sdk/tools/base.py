@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, Protocol
 
-from ..events import CODE_CALLER, Event, SkillActivated, StopReason, ToolResult, ToolUse
+from ..events import Event, SkillActivated, StopReason, ToolResult, ToolUse
 from ..frozen import frozen
 from ..skills.text_commands import Draft
 from ..threads import run_in_thread
@@ -121,7 +121,7 @@ class Tool(ABC):
     `idempotency_key`; `unsafe` is started at most once. `parallel` lets calls of one answer run at the same time.
     `allowed_callers` says who may call it: `direct` is the model itself, `Code` our tool of that name, anything else is a
     vendor's word for code that it runs (`code_execution_20260120`, `programmatic`) and is sent to the vendor with the
-    definition. None is the model and `Code`.
+    definition. None lets all of them.
     """
 
     name: str
@@ -167,10 +167,13 @@ class Tool(ABC):
         return _run_in_new_thread(lambda: asyncio.run(output()))
 
 
+# Callers that a vendor calls otherwise in calls than in definitions (OpenAI, "Programmatic tool calling").
+CALLER_WORDS = {"program": "programmatic"}
+
+
 def may_call(tool: Tool, caller: str) -> bool:
     """Whether a tool may be called by this caller (see `Tool.allowed_callers`)."""
-    allowed = tool.allowed_callers
-    return caller in ("direct", CODE_CALLER) if allowed is None else caller in allowed
+    return tool.allowed_callers is None or caller in tool.allowed_callers
 
 
 class BlockingTool(Tool):

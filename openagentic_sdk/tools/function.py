@@ -17,7 +17,7 @@ import enum
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from ..errors import OptionsError
@@ -46,7 +46,11 @@ R = TypeVar("R")
 def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, effect: Effect = "unsafe"
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "unsafe",
+    allowed_callers: Sequence[str] | None = None,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -55,26 +59,34 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     effect: Effect = "unsafe",
+    allowed_callers: Sequence[str] | None = None,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn a function, async or not, into a tool; a function that is not async runs in a thread of its own.
 
     `name` is the function's and `description` its docstring unless given. `effect`: `read` when it changes nothing,
-    `idempotent` when repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. Raises
-    `OptionsError` for an annotation that has no JSON schema.
+    `idempotent` when repeating it with the same arguments is harmless, `unsafe` (the default) otherwise. `allowed_callers`
+    is as in `Tool`. Raises `OptionsError` for an annotation that has no JSON schema.
     """
     if function is not None:
-        return FunctionTool(function, name, description, effect)
-    return lambda wrapped: FunctionTool(wrapped, name, description, effect)
+        return FunctionTool(function, name, description, effect, allowed_callers)
+    return lambda wrapped: FunctionTool(wrapped, name, description, effect, allowed_callers)
 
 
 class FunctionTool(Tool, Generic[P, R]):
     """A function as a tool; calling it calls the function, and type checkers see its parameters and what it returns."""
 
-    def __init__(self, function: Callable[P, R], name: str | None, description: str | None, effect: Effect) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str | None,
+        description: str | None,
+        effect: Effect,
+        allowed_callers: Sequence[str] | None = None,
+    ) -> None:
         self.function = function
         self.name = name or function.__name__
         self.description = description or inspect.getdoc(function) or self.name
-        self.effect = effect
+        self.effect, self.allowed_callers = effect, allowed_callers
         self._context_name, self._types = _parameters(function)
         self.input_schema = _parameters_schema(function, self._types)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..errors import OptionsError, ToolNotFoundError
+from ..events import CODE_CALLER
 from .base import Tool
 
 
@@ -63,4 +64,6 @@ class ToolRegistry:
 def tool_spec(tool: Tool) -> dict[str, Any]:
     """What a model is told about a tool, as a chat-completions entry."""
     function = {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)}
-    return {"type": "function", "function": function}
+    callers = [caller for caller in tool.allowed_callers or () if caller != CODE_CALLER]
+    of_vendor = {"allowed_callers": callers} if set(callers) - {"direct"} else {}
+    return {"type": "function", "function": function, **of_vendor}
