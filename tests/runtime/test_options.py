@@ -14,7 +14,16 @@ from .support import options_for
 NAN, INF = float("nan"), float("inf")
 COUNTS = ["output_repair_turns", "blob_bytes", "max_steps", "max_subagent_depth", "max_answer_bytes"]
 LIMITS = ["resume_max_events", "resume_max_bytes", "max_tokens", "max_context_tokens", "max_context_bytes"]
-LISTS = ["setting_sources", "additional_dirs", "skill_paths", "allowed_tools", "disallowed_tools", "fallback", "tools"]
+LISTS = [
+    "setting_sources",
+    "additional_dirs",
+    "skill_paths",
+    "skills",
+    "allowed_tools",
+    "disallowed_tools",
+    "fallback",
+    "tools",
+]
 TEXTS = ["model", "api_key", "system_prompt", "resume", "session_id", "request_id"]
 BAD = {
     **{name: [-1, 1.5, "3", True, None, NAN] for name in COUNTS},

@@ -17,7 +17,7 @@ from openagentic_sdk.testing import FakeClock
 from openagentic_sdk.tools.base import ToolContext
 from openagentic_sdk.tools.find.search import Query, line_spans, search_file
 from openagentic_sdk.tools.find.search_files import FileSearch, ListedFile, is_linear
-from openagentic_sdk.tools.find.worker import _interpreter
+from openagentic_sdk.tools.find.worker import find_interpreter
 from openagentic_sdk.tools.grep import GrepTool
 from tests.size import LARGE
 
@@ -312,7 +312,7 @@ class Runaway(ScratchCase):
     def test_the_worker_is_run_by_python_and_nothing_else(self) -> None:
         program, sys.executable = sys.executable, "/usr/bin/uwsgi"
         try:
-            self.assertEqual(os.path.basename(_interpreter()), "python3")
+            self.assertEqual(os.path.basename(find_interpreter()), "python3")
         finally:
             sys.executable = program
 
