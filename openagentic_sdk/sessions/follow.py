@@ -179,11 +179,12 @@ class Feed:
         return bool(self.recent) and (self.recent[0].seq or 0) <= after_seq + 1 and after_seq < self.last_seq
 
     def learn(self, seq: int) -> None:
-        """The log reaches at least to here."""
+        """The log reaches at least to here. Who waits is told: no look for news finds what is known already."""
         if seq > self.last_seq:
             self.last_seq = seq
             self.recent.clear()
             self.deltas.clear()
+            self.tell()
 
     def add(self, events: Sequence[Event]) -> None:
         """Events that were just stored, or shown; what is known already is left out."""

@@ -77,6 +77,25 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual([event.seq for event in events], list(range(after + 1, 11)))
                 store.close()
 
+    async def test_who_waits_hears_of_what_another_follower_has_read(self):
+        looking, go_on = threading.Event(), threading.Event()
+
+        class Late(MemorySessionStore):
+            def wait_for_news(self, *args, **kwargs):
+                looking.set()
+                go_on.wait(120)
+                return super().wait_for_news(*args, **kwargs)
+
+        store = Late()
+        session_id = store.create_session()
+        waiting = asyncio.create_task(take(follow(store, session_id), 1))
+        await asyncio.to_thread(looking.wait, 120)
+        store.append_event(session_id, UserMessage("one"))
+        await take(follow(store, session_id), 1)
+        go_on.set()
+        (event,) = await asyncio.wait_for(waiting, 120)
+        self.assertEqual(event.text, "one")
+
     async def test_deltas_come_in_their_place_to_who_asks_for_them(self):
         store, asked, release = MemorySessionStore(), asyncio.Event(), asyncio.Event()
 
