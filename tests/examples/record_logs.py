@@ -84,6 +84,7 @@ def facts(events: Iterable[Event]) -> dict[str, Any]:
     """What is promised about a log: file name to JSON value."""
     events = list(events)
     summary = summary_to_dict(fold_session_summary(None, events))
+    del summary["version"]  # which says how a cache is written
     return {"messages.json": rebuild_messages(events), "summary.json": json.loads(json.dumps(summary))}
 
 

@@ -31,7 +31,7 @@ BAD = {
     **{name: ["user", b"x", 3, {"a": 1}, [3]] for name in LISTS},
     **{name: [3, b"x", ["x"]] for name in TEXTS},
     **{name: [-1, NAN, INF, "1", True] for name in ("timeout_s", "max_cost_usd")},
-    **{name: [3, b"x", ["x"]] for name in ("cwd", "project_dir", "home", "key_file")},
+    **{name: [3, b"x", ["x"]] for name in ("cwd", "project_dir", "home", "key_file", "limits_file")},
     **{name: ["yes", 1] for name in ("trust_project", "run_text_commands", "continue_last")},
     "provider": [None, "openai", object()],
     "retry": [3, {"max_retries": 2}],
