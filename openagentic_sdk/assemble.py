@@ -185,6 +185,7 @@ def run_request(options: OpenAgenticOptions, agent: Agent) -> RunRequest:
         session_id=options.session_id,
         metadata=options.session_metadata,
         request_id=options.request_id,
+        traceparent=options.traceparent,
         part=options.part,
         max_events=options.resume_max_events,
         max_bytes=options.resume_max_bytes,
@@ -302,7 +303,7 @@ class _Assembly:
             project_dir=project.root,
             guidance=guidance,
             final_answer=wanted,
-            summary_provider=_guarded(options, self._clock) if wanted else None,
+            summary_provider=guarded_provider(options, self._clock) if wanted else None,
             child=self.child,
             cost=lambda usage, model, tier=None: cost(usage, model, self._prices, tier),
             agent_names=tuple(self._agents),
@@ -323,7 +324,7 @@ class _Assembly:
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:
         """Whom to ask, how the final answer is asked for, and the tools that are offered for it."""
-        asked = _guarded(options, self._clock)
+        asked = guarded_provider(options, self._clock)
         tools = self._tools.only(self._gate.offered_tools(self._tools.names()))
         if options.output_schema is None:
             return asked, None, tools
@@ -366,7 +367,7 @@ class _Assembly:
             parent,
             name=name,
             offers=offers,
-            provider=definition.provider or _guarded(self._options, self._clock),
+            provider=definition.provider or guarded_provider(self._options, self._clock),
             final_answer=None,
             model=served_model(definition.model or "", self._project.settings.model_names) or parent.model,
             tools=tools.only(gate.offered_tools(tools.names())),
@@ -441,7 +442,7 @@ def _prices(prices: Mapping[str, Any] | str | None) -> PriceTable:
     return with_prices(prices) if isinstance(prices, str) else own_prices(prices)
 
 
-def _guarded(options: OpenAgenticOptions, clock: Clock) -> Provider:
+def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     """The provider with retries, breaker and fallbacks: an endpoint always, any other when the options ask for it."""
     provider = options.provider
     assert provider is not None, "build_agent has checked it"

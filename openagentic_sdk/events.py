@@ -61,7 +61,8 @@ class SystemInit(Event):
 
     `messages_from_seq`, when set, is the first event that the conversation still shows the model (`resume_max_events`).
     `workspace_roots` are the folders that belong to the session, as they are named and where that leads; `untrusted` says
-    what of elsewhere a subagent's parent had read, see `sessions.folds.untrusted`.
+    what of elsewhere a subagent's parent had read, see `sessions.folds.untrusted`. `traceparent` is the caller's place in a
+    trace, as W3C Trace Context writes it.
     """
 
     type: ClassVar[str] = "system.init"
@@ -77,6 +78,7 @@ class SystemInit(Event):
     durability: str | None = None
     workspace_roots: Sequence[str] = field(default_factory=list)
     untrusted: Sequence[str] = field(default_factory=list)
+    traceparent: str | None = None
 
 
 @frozen

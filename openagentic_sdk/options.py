@@ -29,6 +29,7 @@ from .providers.keys import ApiKey
 from .providers.retry import RetryPolicy
 from .serialization import dumps_json
 from .sessions.base import SessionStore
+from .sessions.folds.trace import read_traceparent
 from .tools.base import Tool
 from .tools.registry import ToolRegistry
 
@@ -121,6 +122,7 @@ class OpenAgenticOptions:
         part                "first" and "next" are runs of one conversation, whose session_start and session_end hooks do not
                             run for each of them; `end_conversation` ends it. "whole" is both
         request_id          names this prompt: sent again after a crash, it does not run twice
+        traceparent         the caller's place in a trace (W3C Trace Context, section 3.2): the run's spans stand below it
         on_storage_error    "stop" ends the run when an event cannot be stored, "continue" goes on unsaved and says so
         redact              masks secrets in what is stored: True (the default) for the values of secret-looking environment
                             variables and known token forms, False for nothing, or a function of your own
@@ -190,6 +192,7 @@ class OpenAgenticOptions:
     session_metadata: Mapping[str, Any] = field(default_factory=dict)
     part: Literal["whole", "first", "next"] = "whole"
     request_id: str | None = None
+    traceparent: str | None = None
     on_storage_error: Literal["stop", "continue"] = "stop"
     blob_bytes: int = BLOB_BYTES
     redact: Callable[[str], str] | bool = True
@@ -359,6 +362,9 @@ _CHECKS: Mapping[str, Check] = {
     "session_metadata": _json,
     "part": _one_of("whole", "first", "next"),
     "request_id": _or_none(_NAME),
+    "traceparent": _or_none(
+        lambda value: None if read_traceparent(value) else "a traceparent: 00-TRACE-SPAN-FLAGS in hex"
+    ),
     "on_storage_error": _one_of("stop", "continue"),
     "blob_bytes": _COUNT,
     "redact": lambda value: None if isinstance(value, bool) or callable(value) else "True, False or a function",

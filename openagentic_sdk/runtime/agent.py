@@ -134,7 +134,7 @@ class RunRequest:
     `brings` are events that come with the prompt of a subagent (a skill that is active there). `part` says how the run
     belongs to a conversation of several: only the whole of it begins and ends with hooks. `untrusted` is what of elsewhere a
     subagent's parent has read. `guard` is called before and behind each append of the run and of its subagents, and raises
-    when it may do nothing more.
+    when it may do nothing more. `traceparent` is the caller's place in a trace, for the log.
     """
 
     resume: str | None = None
@@ -151,6 +151,7 @@ class RunRequest:
     part: Literal["whole", "first", "next"] = "whole"
     untrusted: Sequence[str] = ()
     guard: Callable[[], None] | None = None
+    traceparent: str | None = None
 
 
 # Starts a subagent: (the parent's run, the call, the subagent's name, its prompt, events that come with the prompt).

@@ -177,6 +177,7 @@ def _init(run: Run) -> SystemInit:
         durability=agent.store.durability,
         workspace_roots=list(dict.fromkeys([*roots, *map(os.path.realpath, roots)])),
         untrusted=list(run.request.untrusted),
+        traceparent=run.request.traceparent,
     )
 
 

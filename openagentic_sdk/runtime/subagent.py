@@ -50,7 +50,12 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
     if tenant := run.request.metadata.get(TENANT_KEY):
         links[TENANT_KEY] = tenant
     request = RunRequest(
-        resume=resume, metadata=links, brings=events, parks=run.request.parks, untrusted=tuple(run.view.untrusted)
+        resume=resume,
+        metadata=links,
+        brings=events,
+        parks=run.request.parks,
+        untrusted=tuple(run.view.untrusted),
+        traceparent=run.request.traceparent,
     )
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id

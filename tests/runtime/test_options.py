@@ -24,7 +24,7 @@ LISTS = [
     "fallback",
     "tools",
 ]
-TEXTS = ["model", "api_key", "system_prompt", "resume", "session_id", "request_id"]
+TEXTS = ["model", "api_key", "system_prompt", "resume", "session_id", "request_id", "traceparent"]
 BAD = {
     **{name: [-1, 1.5, "3", True, None, NAN] for name in COUNTS},
     **{name: [-1, 1.5, "3", True] for name in LIMITS},

@@ -53,6 +53,18 @@ class ExportTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(attribute(spans[2], "gen_ai.operation.name"), {"stringValue": "execute_tool"})
         self.assertEqual(spans[3]["status"]["code"], 2)
 
+    async def test_spans_stand_below_the_place_in_a_trace_that_the_caller_gave(self):
+        place = f"00-{'a1' * 16}-{'b2' * 8}-01"
+        options = options_for(["hello"], traceparent=place)
+        result = await run(prompt="hi", options=options)
+        first, *others = spans_of(to_otlp(options.session_store.read_events(result.session_id)))
+        self.assertEqual((first["traceId"], first["parentSpanId"]), ("a1" * 16, "b2" * 8))
+        self.assertEqual({span["traceId"] for span in others}, {"a1" * 16})
+        self.assertEqual({span["parentSpanId"] for span in others}, {first["spanId"]})
+        for wrong in (f"00-{'0' * 32}-{'b2' * 8}-01", f"ff-{'a1' * 16}-{'b2' * 8}-01", f"{place}\n", "x", ""):
+            with self.subTest(wrong), self.assertRaisesRegex(OptionsError, "traceparent"):
+                await run(prompt="hi", options=options_for(["hello"], traceparent=wrong))
+
     def test_what_was_said_is_in_spans_only_when_it_is_asked_for(self):
         self.assertNotIn(SECRET, json.dumps(to_otlp(self.events)))
         self.assertIn(SECRET, json.dumps(to_otlp(self.events, with_content=True)))

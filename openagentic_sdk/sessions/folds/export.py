@@ -30,6 +30,7 @@ from ...media import describe_attachment
 from ...serialization import event_to_dict
 from ...text import visible
 from ..rebuild import rebuild_messages
+from .trace import read_traceparent
 
 Mask = Callable[[str], str]
 
@@ -62,11 +63,11 @@ def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
 def to_otlp(events: Iterable[Event], *, mask: Mask | None = None, with_content: bool = False) -> dict[str, Any]:
     """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry.
 
-    One trace per session: an `invoke_agent` span per run, a `chat` span per model call, an `execute_tool` span per call.
-    What an eval says of a run is a `gen_ai.evaluation.result` event, in that run's trace and below its span (see
-    open-telemetry/semantic-conventions-genai, docs/gen-ai/gen-ai-events.md). `with_content` adds what was
-    said, which the conventions leave off by default. Ids follow from the session's id and `seq`, so exporting twice gives
-    the same spans.
+    One trace per session, or below the `traceparent` of a run where its caller gave one: an `invoke_agent` span per run, a
+    `chat` span per model call, an `execute_tool` span per call. What an eval says of a run is a `gen_ai.evaluation.result`
+    event, in that run's trace and below its span (see open-telemetry/semantic-conventions-genai,
+    docs/gen-ai/gen-ai-events.md). `with_content` adds what was said, which the conventions leave off by default. Ids follow
+    from the session's id and `seq`, so exporting twice gives the same spans.
     """
     spans = _Spans(list(events), mask, with_content).all()
     scope = {"name": "openagentic_sdk"}
@@ -138,7 +139,7 @@ class _Spans:
         self._mask = mask
         self._with_content = with_content
         self._session = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
-        self._trace_id = _trace_id(self._session)
+        self._own_trace_id = self._trace_id = _trace_id(self._session)
         self._spans: list[dict[str, Any]] = []
         self._run: dict[str, Any] | None = None
         self._model: dict[str, Any] | None = None
@@ -192,7 +193,10 @@ class _Spans:
         }
         if self._run is not None and "endTimeUnixNano" not in self._run:
             self._end(self._run, event, error="the process died")
-        self._run = self._start(f"invoke_agent {name}", event, _INTERNAL, None, facts)
+        above = read_traceparent(event.traceparent)
+        self._trace_id = above[0] if above else self._own_trace_id
+        parent = {"spanId": above[1]} if above else None
+        self._run = self._start(f"invoke_agent {name}", event, _INTERNAL, parent, facts)
 
     def _result(self, event: Result) -> None:
         if self._run is not None:
