@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import FleetError, RunNotFoundError
 from ..frozen import changed, frozen
 from ..sessions.stores.tables import Execute, Rows, Steps, Tables, drive
+from .limits import BUSY, FAIR, IS_FULL, Limits
 from .record import FORMAT, FleetRun, Outcome, State
 
 CHANNEL = "openagentic_runs"
@@ -50,6 +51,7 @@ _QUEUED = """
     SELECT id FROM openagentic_runs AS run
     WHERE state = 'queued' AND run_at <= {now} AND {mine} AND {is_first} ORDER BY rank DESC, id LIMIT 1 {skip_locked}
 """
+_OF_GROUP = "run.tenant = groups.tenant AND run.queue = groups.queue AND run.agent = groups.agent AND run.format <= %s"
 _CLAIM = """
     UPDATE openagentic_runs SET
         state = 'running', fence = fence + 1, attempts = attempts + 1, claim = %s,
@@ -126,6 +128,7 @@ class Queue:
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
+        self.limits = Limits(tables)
         self._columns = _COLUMNS.format(now=tables.now)
 
     # --- before a run --------------------------------------------------------------------------------------------------
@@ -161,19 +164,21 @@ class Queue:
         """Become the owner of the next run that is due or was lost, or of this one; None when there is none."""
         if not self.tables.skip_locked and not self._is_any(who, run_id):
             return None  # who writes shuts others out
-        name, attempts = os.urandom(8).hex(), 0
+        name, attempts, takes_turns = os.urandom(8).hex(), 0, self.limits.are_any
 
         def attempt(execute: Execute) -> Rows:
             nonlocal attempts
             attempts += 1
             if attempts > 1 and (rows := self._select(execute, "claim = %s AND state = 'running'", (name,))):
                 return rows
+            if takes_turns:
+                self.tables.take_turn(execute)
             try:
                 return self._claim(execute, name, who, run_id)
             except self.tables.conflict:
                 return []  # another run of the same session was faster
 
-        rows = self.tables.change(attempt, patience_s=PATIENCE_S)
+        rows = self.tables.change(attempt, steps=2 if takes_turns else 1, patience_s=PATIENCE_S)
         return _read(rows[0]) if rows else None
 
     def _is_any(self, who: Claimer, run_id: int | None) -> bool:
@@ -195,8 +200,14 @@ class Queue:
         now, skip_locked = self.tables.now, self.tables.skip_locked
         lost = _LOST.format(now=now, mine=mine, skip_locked=skip_locked)
         is_first = _IS_FIRST.format(now=now)
-        queued = _QUEUED.format(now=now, mine=mine, is_first=is_first, skip_locked=skip_locked)
-        return f"coalesce(({lost}), ({queued}))", [*values, *values]
+        if run_id is None:
+            first = _QUEUED.format(now=now, mine=_OF_GROUP, is_first=is_first, skip_locked=skip_locked)
+            queued, queued_values = FAIR.format(mine=mine, first=first), [*values, FORMAT]
+        else:
+            allowed = f"{mine} AND NOT ({IS_FULL})"
+            one = _QUEUED.format(now=now, mine=allowed, is_first=is_first, skip_locked=skip_locked)
+            queued, queued_values = f"WITH {BUSY} {one}", values
+        return f"coalesce(({lost}), ({queued}))", [*values, *queued_values]
 
     def beat(self, fences: Mapping[int, int], lease_s: float, patience_s: float) -> dict[int, bool]:
         """Make the leases of these runs (their numbers and fences) longer, from now on.

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ...errors import OptionsError, StorageError
 from .postgres_link import PostgresListener, PostgresNews, PostgresServer, driver, translated
+from .postgres_schema import LOCK_SPACE
 from .tables import Execute, Rows, Statement, Steps, Tables
 
 T = TypeVar("T")
@@ -66,6 +67,9 @@ class PostgresTables(Tables):
             except StopIteration as end:
                 result: T = end.value
                 return result
+
+    def take_turn(self, execute: Execute) -> None:
+        execute(f"SELECT pg_advisory_xact_lock({LOCK_SPACE}, 2)")
 
     def telling(self, channel: str) -> Statement | None:
         return "SELECT pg_notify(%s, '-')", (channel,)

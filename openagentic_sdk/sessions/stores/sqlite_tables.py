@@ -62,6 +62,9 @@ class SqliteTables(Tables):
             raise OptionsError(f"connection leads to {path or 'memory'!r}, and not to the store's {self._file.path}")
         return execute
 
+    def take_turn(self, execute: Execute) -> None:
+        """Changes of a file are one after the other anyway."""
+
     def telling(self, channel: str) -> Statement | None:
         return None
 

@@ -53,6 +53,10 @@ class Tables(ABC):
         """
 
     @abstractmethod
+    def take_turn(self, execute: Execute) -> None:
+        """Wait, in a transaction, until that of everybody who took his turn before has ended."""
+
+    @abstractmethod
     def telling(self, channel: str) -> Statement | None:
         """What wakes those who wait for the channel, once its transaction has taken effect; None where they look anyway."""
 

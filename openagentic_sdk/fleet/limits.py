@@ -1,0 +1,211 @@
+"""How much of a fleet one tenant, queue or agent may have at a time, and what a tenant may spend. All of it in the database.
+
+The counts are exact: where there are limits at all, claims take turns, so each sees what the one before it took. Money is
+reserved before a run and settled when its worker lets go of it, by what the session's log says that it cost.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..errors import OptionsError
+from ..frozen import frozen
+from ..sessions.stores.tables import Execute, Tables
+
+KINDS = ("tenant", "queue", "agent")
+# How soon after the first limit was set all claims take turns.
+LOOK_S = 1.0
+# What a run of a tenant with a budget reserves, of the budget, when neither it nor the tenant has a limit for one run.
+SHARE_OF_RUN = 0.1
+
+# Who has how many runs, counted once for a claim.
+BUSY = "busy AS (SELECT tenant, queue, agent, count(*) AS n FROM openagentic_runs WHERE state = 'running' GROUP BY 1, 2, 3)"
+# The first run of each tenant, queue and agent, found by jumping along an index, however many wait.
+_HEADS = """
+    heads (id) AS (
+        SELECT id FROM (
+            SELECT id FROM openagentic_runs WHERE state = 'queued' ORDER BY tenant, queue, agent, rank DESC, id LIMIT 1
+        ) AS first
+        UNION ALL
+        SELECT (
+            SELECT next.id FROM openagentic_runs AS next
+            WHERE next.state = 'queued' AND (next.tenant, next.queue, next.agent) > (run.tenant, run.queue, run.agent)
+            ORDER BY next.tenant, next.queue, next.agent, next.rank DESC, next.id LIMIT 1
+        ) FROM heads JOIN openagentic_runs AS run ON run.id = heads.id
+    )
+"""
+IS_FULL = """
+    EXISTS (
+        SELECT 1 FROM openagentic_limits AS lim WHERE
+            (lim.kind = 'tenant' AND lim.name = run.tenant AND lim.max_running <= (
+                SELECT coalesce(sum(n), 0) FROM busy WHERE busy.tenant = run.tenant))
+            OR (lim.kind = 'queue' AND lim.name = run.queue AND lim.max_running <= (
+                SELECT coalesce(sum(n), 0) FROM busy WHERE busy.queue = run.queue))
+            OR (lim.kind = 'agent' AND lim.name = run.agent AND lim.max_running <= (
+                SELECT coalesce(sum(n), 0) FROM busy WHERE busy.agent = run.agent))
+    ) OR EXISTS (
+        SELECT 1 FROM openagentic_budgets AS budget WHERE budget.tenant = run.tenant AND budget.reserved_usd > 0
+            AND budget.spent_usd + budget.reserved_usd >= budget.max_usd
+    )
+"""
+# Tenants with the fewest runs come first, then who has waited longest with the highest priority: `rank` has the age in it.
+FAIR = (
+    f"WITH RECURSIVE {BUSY}, {_HEADS}, groups AS ("
+    "SELECT run.tenant, run.queue, run.agent FROM heads JOIN openagentic_runs AS run ON run.id = heads.id "
+    f"WHERE {{mine}} AND NOT ({IS_FULL}) "
+    "ORDER BY (SELECT coalesce(sum(n), 0) FROM busy WHERE busy.tenant = run.tenant), run.rank DESC, run.id LIMIT 10000) "
+    "SELECT found.id FROM (SELECT ({first}) AS id FROM groups LIMIT 10000) AS found WHERE found.id IS NOT NULL LIMIT 1"
+)
+
+_ALONE = (
+    "UPDATE openagentic_budgets SET max_usd = max_usd WHERE tenant = %s "
+    "RETURNING max_usd, run_usd, spent_usd, reserved_usd"
+)
+_RESERVE = "UPDATE openagentic_budgets SET reserved_usd = reserved_usd + %s WHERE tenant = %s RETURNING tenant"
+_RESERVE_RUN = (
+    "UPDATE openagentic_runs SET reserved_usd = %s WHERE id = %s AND fence = %s AND state = 'running' RETURNING id"
+)
+_SETTLE_RUN = "UPDATE openagentic_runs SET settled_usd = %s, reserved_usd = 0 WHERE id = %s RETURNING id"
+_SPEND = (
+    "UPDATE openagentic_budgets SET spent_usd = spent_usd + %s, reserved_usd = reserved_usd - %s WHERE tenant = %s "
+    "RETURNING tenant"
+)
+
+
+@frozen
+class Limit:
+    """At most so many runs of this tenant, queue or agent (`kind`) at a time, on all hosts together."""
+
+    kind: str
+    name: str
+    max_running: int
+
+
+@frozen
+class Budget:
+    """What a tenant may spend in US dollars, and has; `run_usd` is what one run may, None for a tenth of it all."""
+
+    tenant: str
+    max_usd: float
+    run_usd: float | None
+    spent_usd: float = 0.0
+    reserved_usd: float = 0.0
+
+
+class Limits:
+    """The limits of one database. Every call blocks, and raises `StorageError`."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._looked_at = 0.0
+        self._are_any = True
+
+    # --- as they are set -----------------------------------------------------------------------------------------------
+
+    def set(self, kind: str, name: str, max_running: int | None) -> None:
+        """Limit the runs at a time, from the next claims on; None takes the limit away. Raises `OptionsError`."""
+        if kind not in KINDS:
+            raise OptionsError(f"a limit is for one of {', '.join(KINDS)}, not for {kind!r:.100}")
+        if max_running is not None and (not isinstance(max_running, int) or max_running < 0):
+            raise OptionsError(f"a limit is a whole number from 0 on, not {max_running!r:.100}")
+
+        def change(execute: Execute) -> None:
+            self._tables.take_turn(execute)
+            execute("DELETE FROM openagentic_limits WHERE kind = %s AND name = %s RETURNING name", (kind, name))
+            if max_running is not None:
+                values = (kind, name, max_running)
+                execute(
+                    "INSERT INTO openagentic_limits (kind, name, max_running) VALUES (%s, %s, %s) RETURNING name",
+                    values,
+                )
+
+        self._tables.change(change, steps=3, durable=True)
+        self._looked_at = 0.0
+
+    def rows(self) -> list[Limit]:
+        """All limits of runs at a time."""
+        command = "SELECT kind, name, max_running FROM openagentic_limits ORDER BY kind, name"
+        return [Limit(*row) for row in self._tables.read(command)]
+
+    def set_budget(self, tenant: str, max_usd: float | None, run_usd: float | None = None) -> None:
+        """What a tenant may spend from now on; None takes the budget away. What is reserved stays. Raises `OptionsError`."""
+        for amount in (max_usd, run_usd):
+            if amount is not None and (not isinstance(amount, int | float) or not 0 <= amount < 1e12):
+                raise OptionsError(f"a budget is a number of US dollars from 0 on, not {amount!r:.100}")
+        if max_usd is None:
+            command, values = "DELETE FROM openagentic_budgets WHERE tenant = %s RETURNING tenant", (tenant,)
+            self._tables.change(lambda execute: execute(command, values), durable=True)
+            return
+        add = (
+            "INSERT INTO openagentic_budgets (tenant, max_usd, run_usd, spent_usd, reserved_usd) VALUES (%s, %s, %s, 0, 0) "
+            "ON CONFLICT (tenant) DO UPDATE SET max_usd = excluded.max_usd, run_usd = excluded.run_usd, spent_usd = 0 "
+            "RETURNING tenant"
+        )
+        self._tables.change(lambda execute: execute(add, (tenant, max_usd, run_usd)), durable=True)
+
+    def budgets(self) -> list[Budget]:
+        """All budgets, with what is spent and reserved of them."""
+        command = "SELECT tenant, max_usd, run_usd, spent_usd, reserved_usd FROM openagentic_budgets ORDER BY tenant"
+        return [Budget(*row) for row in self._tables.read(command)]
+
+    # --- as they hold --------------------------------------------------------------------------------------------------
+
+    @property
+    def are_any(self) -> bool:
+        """Whether claims have to take turns; asked of the database at most once in a second."""
+        now = time.monotonic()
+        if now - self._looked_at > LOOK_S or not self._looked_at:
+            command = (
+                "SELECT 1 WHERE EXISTS (SELECT 1 FROM openagentic_limits) OR EXISTS (SELECT 1 FROM openagentic_budgets)"
+            )
+            self._are_any, self._looked_at = bool(self._tables.read(command)), now
+        return self._are_any
+
+    def reserve(self, run_id: int, fence: int, tenant: str, wanted_usd: float | None) -> float | None:
+        """Set money aside for a run that this process owns: what the run may spend, or None where its tenant has no budget.
+
+        0.0 says that the budget is spent, or that others have reserved what is left of it.
+        """
+
+        def attempt(execute: Execute) -> float | None:
+            # Who writes the row first is alone with it until the transaction's end.
+            rows = execute(_ALONE, (tenant,))
+            if not rows:
+                return None
+            max_usd, run_usd, spent_usd, reserved_usd = rows[0]
+            mine = execute("SELECT reserved_usd FROM openagentic_runs WHERE id = %s AND fence = %s", (run_id, fence))
+            if mine and mine[0][0] > 0:
+                return float(mine[0][0])  # kept from a worker that died, or an answer of ours that was lost
+            usual = max_usd * SHARE_OF_RUN if run_usd is None else run_usd
+            asked = usual if wanted_usd is None else wanted_usd if run_usd is None else min(wanted_usd, run_usd)
+            amount = max(0.0, min(max_usd - spent_usd - reserved_usd, asked))
+            if amount <= 0 or not execute(_RESERVE_RUN, (amount, run_id, fence)):
+                return 0.0
+            execute(_RESERVE, (amount, tenant))
+            return float(amount)
+
+        return self._tables.change(attempt, steps=4, durable=True)
+
+    def is_spent(self, tenant: str) -> bool:
+        """Whether nothing is left of a tenant's budget, and nothing can come back."""
+        command = "SELECT 1 FROM openagentic_budgets WHERE tenant = %s AND spent_usd >= max_usd AND reserved_usd <= 0"
+        return bool(self._tables.read(command, (tenant,)))
+
+    def settle(self, run_id: int, fence: int, tenant: str, cost_usd: float | None) -> None:
+        """Say what a run has cost by now, whose owner this process is, and give back what it had reserved.
+
+        A cost that is not known (None) counts as all that was reserved.
+        """
+
+        def attempt(execute: Execute) -> None:
+            execute(_ALONE, (tenant,))
+            command = "SELECT settled_usd, reserved_usd FROM openagentic_runs WHERE id = %s AND fence = %s"
+            rows = execute(command, (run_id, fence))
+            if not rows:
+                return
+            settled_usd, reserved_usd = rows[0]
+            known_usd = settled_usd + reserved_usd if cost_usd is None else cost_usd
+            execute(_SETTLE_RUN, (known_usd, run_id))
+            execute(_SPEND, (known_usd - settled_usd, reserved_usd, tenant))
+
+        self._tables.change(attempt, steps=4, durable=True)

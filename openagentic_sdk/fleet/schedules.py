@@ -1,0 +1,170 @@
+"""Runs that begin at times: schedules stand in the fleet's database, and any worker fires those that are due, each once.
+
+A schedule's next time stands in its row, by the database's clock. Firing enqueues a run whose request id is the schedule's
+name and that time, and moves the row on from that time to the first one after now, in one transaction: who comes second does
+nothing, and what was missed while nobody worked is made up for once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import FleetError, OptionsError
+from ..frozen import frozen
+from ..sessions.stores.tables import Execute
+from ..text import on_one_line
+from .cron import next_fire, parse_cron, read_zone
+from .queue import NewRun, Queue
+
+# A schedule that cannot be read on this host is tried again after so long, by whoever comes first.
+BROKEN_S = 600.0
+MAX_FIRED = 100
+_COLUMNS = (
+    "name, cron, zone, agent, body, tenant, queue, priority, workspace, max_attempts, is_paused, next_at, fired_at, fired, "
+    "error"
+)
+_ADD = f"""
+    INSERT INTO openagentic_schedules ({_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, %s, NULL, 0, NULL)
+    ON CONFLICT (name) DO NOTHING RETURNING name
+"""
+_DUE = "SELECT {columns} FROM openagentic_schedules WHERE is_paused = 0 AND next_at <= {now} ORDER BY next_at, name LIMIT %s"
+_MOVE = """
+    UPDATE openagentic_schedules SET next_at = %s, fired_at = %s, fired = fired + 1, error = %s
+    WHERE name = %s AND next_at = %s AND is_paused = 0 RETURNING name
+"""
+_BREAK = (
+    "UPDATE openagentic_schedules SET next_at = {now} + %s, error = %s WHERE name = %s AND next_at = %s RETURNING name"
+)
+_PAUSE = "UPDATE openagentic_schedules SET is_paused = %s, next_at = %s WHERE name = %s RETURNING name"
+
+
+@frozen
+class Schedule:
+    """One row. Times are seconds since 1970; `error` says why it was not fired the last time."""
+
+    name: str
+    cron: str
+    zone: str
+    agent: str
+    body: str
+    tenant: str
+    queue: str
+    priority: int
+    workspace: str | None
+    max_attempts: int
+    is_paused: bool
+    next_at: float
+    fired_at: float | None = None
+    fired: int = 0
+    error: str | None = None
+
+
+class Schedules:
+    """The schedules of one fleet. Every call blocks, and raises `StorageError`."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._tables = queue.tables
+
+    def add(self, name: str, cron: str, zone: str, run: NewRun) -> Schedule:
+        """Begin to enqueue runs like this one, from now on. Raises `OptionsError`, also for a name that is taken."""
+        next_at = next_fire(parse_cron(cron), self._now(), read_zone(zone))
+        rest = (run.agent, run.body, run.tenant, run.queue, run.priority, run.workspace, run.max_attempts)
+        values = (name, cron, zone, *rest, next_at)
+        if not self._tables.change(lambda execute: execute(_ADD, values), durable=True) and not self._is(values):
+            raise OptionsError(f"there is a schedule {name!r} already: remove it first, or take another name")
+        return self.find(name)
+
+    def rows(self) -> list[Schedule]:
+        """All of them, by name."""
+        return [
+            _schedule(row) for row in self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules ORDER BY name")
+        ]
+
+    def find(self, name: str) -> Schedule:
+        """The one of this name. Raises `OptionsError`."""
+        rows = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (name,))
+        if not rows:
+            raise OptionsError(f"there is no schedule {name!r:.100}: `openagentic-sdk fleet schedule list` shows them")
+        return _schedule(rows[0])
+
+    def remove(self, name: str) -> None:
+        """End it; what it has enqueued stays. Raises `OptionsError`."""
+        self.find(name)
+        command = "DELETE FROM openagentic_schedules WHERE name = %s RETURNING name"
+        self._tables.change(lambda execute: execute(command, (name,)), durable=True)
+
+    def pause(self, name: str, *, paused: bool = True) -> Schedule:
+        """Fire no more until it goes on; then nothing of the time between is made up for. Raises `OptionsError`."""
+        known = self.find(name)
+        next_at = known.next_at
+        if known.is_paused and not paused:
+            next_at = next_fire(parse_cron(known.cron), self._now(), read_zone(known.zone))
+        self._tables.change(lambda execute: execute(_PAUSE, (int(paused), next_at, name)), durable=True)
+        return self.find(name)
+
+    def fire_due(self) -> int:
+        """Enqueue a run for each schedule that is due; gives how many this call enqueued. For all workers, all the time."""
+        due = _DUE.format(columns=_COLUMNS, now=self._tables.now)
+        return sum(self._fire(_schedule(row)) for row in self._tables.read(due, (MAX_FIRED,)))
+
+    def _fire(self, schedule: Schedule) -> bool:
+        at = schedule.next_at
+        try:
+            next_at = next_fire(parse_cron(schedule.cron), self._now(), read_zone(schedule.zone))
+        except OptionsError as error:
+            command = _BREAK.format(now=self._tables.now)
+            values = (BROKEN_S, on_one_line(str(error), 500), schedule.name, at)
+            self._tables.change(lambda execute: execute(command, values))
+            return False
+        run = NewRun(
+            session=os.urandom(16).hex(),
+            agent=schedule.agent,
+            body=schedule.body,
+            request_id=request_id_of(schedule.name, at),
+            tenant=schedule.tenant,
+            queue=schedule.queue,
+            priority=schedule.priority,
+            run_at=None,
+            max_attempts=schedule.max_attempts,
+            workspace=schedule.workspace,
+            traceparent=None,
+        )
+
+        def attempt(execute: Execute) -> bool:
+            # Who moves the row is the one who fires: the others wait for his transaction and find it moved.
+            if not execute(_MOVE, (next_at, at, None, schedule.name, at)):
+                return False
+            self._queue.insert(execute, run)
+            return True
+
+        try:
+            return self._tables.change(attempt, steps=3, durable=True)
+        except FleetError as error:
+            # Something else was enqueued under this name and time.
+            values = (next_at, schedule.fired_at, on_one_line(str(error), 500), schedule.name, at)
+            self._tables.change(lambda execute: execute(_MOVE, values))
+            return False
+
+    def _now(self) -> float:
+        [(now,)] = self._tables.read(f"SELECT {self._tables.now}")
+        return float(now)
+
+    def _is(self, values: Sequence[Any]) -> bool:
+        """Whether the row is what an attempt of ours, whose answer was lost, made of these values."""
+        row = self._tables.read(f"SELECT {_COLUMNS} FROM openagentic_schedules WHERE name = %s", (values[0],))
+        return bool(row) and tuple(row[0][:10]) == tuple(values[:10]) and row[0][11] == values[10]
+
+
+def request_id_of(name: str, at: float) -> str:
+    """The request id of a schedule's run, by which it is the same for all who enqueue it."""
+    return f"{name}@{datetime.fromtimestamp(at, UTC).isoformat().replace('+00:00', 'Z')}"
+
+
+def _schedule(row: Sequence[Any]) -> Schedule:
+    schedule = Schedule(*row)
+    return replace(schedule, is_paused=bool(schedule.is_paused))
