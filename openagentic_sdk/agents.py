@@ -70,13 +70,15 @@ class NamedAgent:
 
     `options` may be a function that makes them anew for each run. `client_modes` are permission modes that a client may
     choose besides the agent's own and every stricter one; never `bypass`. `workspaces` are what runs on many hosts may
-    name to work in, a shared folder or a `Repository`; the one called `default` is meant when a run names none.
+    name to work in, a shared folder or a `Repository`; the one called `default` is meant when a run names none. `rate_key`
+    is the name by which limits call the provider's key (default: the provider's name).
     """
 
     options: OpenAgenticOptions | Callable[[], OpenAgenticOptions]
     description: str = ""
     client_modes: tuple[str, ...] = ()
     workspaces: Mapping[str, str | os.PathLike[str] | Repository] = field(default_factory=dict)
+    rate_key: str = ""
 
 
 class Agents(Mapping[str, NamedAgent]):
@@ -265,7 +267,7 @@ _PLAIN = (
 )
 _TOML_KEYS = (
     *("description", "provider", "base_url", "api_key_env", "fallback", "script", "project", "permission_mode"),
-    *("client_modes", "allow", "ask", "deny", "workspaces", *_PLAIN),
+    *("client_modes", "allow", "ask", "deny", "workspaces", "rate_key", *_PLAIN),
 )
 
 
@@ -277,7 +279,7 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
     unknown = sorted(set(given) - set(_TOML_KEYS))
     if unknown:
         raise OptionsError(f"agent {name!r} has no setting {unknown[0]!r}: the settings are {', '.join(_TOML_KEYS)}")
-    texts = ("description", "provider", "base_url", "api_key_env", "script", "project", "permission_mode")
+    texts = ("description", "provider", "base_url", "api_key_env", "script", "project", "permission_mode", "rate_key")
     lists = ("fallback", "client_modes", "allow", "ask", "deny")
     for key in texts:
         if not isinstance(given.get(key, ""), str):
@@ -308,7 +310,13 @@ def read_agent(name: str, given: Mapping[str, Any], folder: Path, *, offline: bo
     workspaces = {
         each: _workspace_of(f"workspace {each!r:.100} of agent {name!r}", spaces[each], folder) for each in spaces
     }
-    return NamedAgent(options, given.get("description", ""), tuple(given.get("client_modes", ())), workspaces)
+    return NamedAgent(
+        options,
+        given.get("description", ""),
+        tuple(given.get("client_modes", ())),
+        workspaces,
+        given.get("rate_key", ""),
+    )
 
 
 def _workspace_of(where: str, given: Mapping[str, Any], folder: Path) -> str | Repository:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,8 +27,9 @@ from ..text import on_one_line
 from ..threads import error_words
 from .fleet import Fleet
 from .lease import Lease
-from .record import FleetRun, Outcome
-from .standing import Standing, look
+from .prepare import rated_options, within_budget, workspace_of
+from .record import FleetRun, Outcome, Used
+from .standing import Standing, look, used_behind
 
 # How long a run is left alone whose session somebody else uses, or whose store refused.
 BUSY_S = 1.0
@@ -40,8 +42,12 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
 
     When `draining` is set, what runs may come to the end of its step for `grace_s` seconds, and is handed back then.
     """
+    run, store, standing = lease.run, fleet.store, Standing(False)
     try:
-        outcome = await _outcome(fleet, lease, draining, grace_s)
+        if run.lost_owner:
+            await off_loop(True, _take_over, store, run.session)
+        standing = await off_loop(True, look, store, run)
+        outcome = standing.outcome or await _go_on(fleet, lease, standing, draining, grace_s)
     except (RunLostError, LeaseLostError):
         return None
     except SessionLockedError as error:
@@ -53,19 +59,17 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
     if lease.is_lost:
         return None
     try:
-        leave = partial(fleet.queue.leave, lease.run, outcome, patience_s=lease.left_s)
+        used: Used | None = await off_loop(True, used_behind, store, run.session, standing.after_seq)
+        if used is not None and run.tenant and fleet.queue.limits.are_any:
+            await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, used.cost_usd)
+        leave = partial(fleet.queue.leave, run, replace(outcome, used=used), patience_s=lease.left_s)
         return outcome if await off_loop(True, leave) else None
     except StorageError:
         return None  # whoever claims it next finds in the log what became of it
 
 
-async def _outcome(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s: float) -> Outcome:
+async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: asyncio.Event, grace_s: float) -> Outcome:
     run, store = lease.run, fleet.store
-    if run.lost_owner:
-        await off_loop(True, _take_over, store, run.session)
-    standing: Standing = await off_loop(True, look, store, run)
-    if standing.outcome is not None:
-        return standing.outcome
     if lease.is_cancelled or run.attempts > run.max_attempts:
         if standing.is_said:
             await off_loop(True, end_log, store, run, fleet.agents.options(run.agent).key_file)
@@ -73,18 +77,25 @@ async def _outcome(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s:
             return Outcome("cancelled", "interrupted")
         lost = f"{run.max_attempts} workers died or hung while they ran it, the last one was {run.lost_owner}"
         return Outcome("failed", "error", lost)
-    options = run_options(fleet, run, standing)
-    lease.check()
-    background = submit(None if standing.is_said else run.prompt, options, guard=lease.check)
-    await _attend(background, lease, draining, grace_s)
-    lease.check()
-    return await _ending(store, lease, background)
+    options = rated_options(fleet, run, run_options(fleet, run, standing))
+    affordable: OpenAgenticOptions | Outcome = await off_loop(
+        True, within_budget, fleet, run, options, standing.cost_usd
+    )
+    if isinstance(affordable, Outcome):
+        return affordable
+    async with workspace_of(fleet, lease, affordable, draining) as options:
+        lease.check()
+        background = submit(None if standing.is_said else run.prompt, options, guard=lease.check)
+        await _attend(background, lease, draining, grace_s)
+        lease.check()
+        return await _ending(store, lease, background)
 
 
 def run_options(fleet: Fleet, run: FleetRun, standing: Standing) -> OpenAgenticOptions:
     """The options of a run: the registry's, what its client wished, and where it goes on."""
     place: dict[str, Any] = {"resume": run.session} if standing.is_there else {"session_id": run.session}
     ours: dict[str, Any] = {"session_store": fleet.store, "request_id": run.request_id, "on_storage_error": "stop"}
+    ours["traceparent"] = run.traceparent
     metadata = {TENANT_KEY: run.tenant} if run.tenant else {}
     return fleet.agents.options(run.agent, run.wishes, **ours, **place, session_metadata=metadata)
 

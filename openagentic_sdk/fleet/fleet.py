@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ..agents import Agents, NamedAgent
@@ -20,13 +21,18 @@ from ..runtime.recorder import off_loop
 from ..serialization import dumps_json
 from ..sessions.base import SessionStore, check_session_id
 from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.folds.trace import read_traceparent
 from ..sessions.follow import Follower
+from ..sessions.seal import sdk_home
 from ..sessions.stores.locate import open_store
 from ..sessions.stores.tables import tables_of
 from ..text import printable
 from .queue import NewRun, Queue
+from .rates import Rates
 from .record import MAX_ATTEMPTS, FleetRun, State
+from .schedules import Schedules
 from .standing import Standing, look
+from .workspace import read_wish
 
 MAX_NAME_CHARS = 200
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -38,17 +44,23 @@ LOOK_S = 1.0
 class Fleet:
     """Runs of named agents over one store, in Postgres for many hosts or in SQLite for one.
 
-    `store` may be its address. Without `agents` runs can be looked at, answered and ended, but none can be begun. Raises
-    `FleetStoreError` for a store that is no database.
+    `store` may be its address. `workspace_dir` is where this host keeps repositories and their checkouts (default: `fleet`
+    in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk). Without `agents` runs can be looked at, answered and ended, but none can
+    be begun. Raises `FleetStoreError` for a store that is no database.
     """
 
     def __init__(
         self,
         store: SessionStore | str,
         agents: Agents | Mapping[str, NamedAgent | OpenAgenticOptions] | None = None,
+        *,
+        workspace_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         self.queue = Queue(tables_of(self.store))
+        self.rates = Rates(self.queue.tables)
+        self.schedules = Schedules(self.queue)
+        self._workspace_dir = workspace_dir
         self._agents = agents if agents is None or isinstance(agents, Agents) else Agents(agents)
 
     @property
@@ -57,6 +69,11 @@ class Fleet:
         if self._agents is None:
             raise OptionsError("this fleet has no agents: give the registry, Fleet(store, agents=...)")
         return self._agents
+
+    @property
+    def workspace_dir(self) -> Path:
+        """Where this host keeps repositories and their checkouts. Raises `OptionsError` where there is no such place."""
+        return Path(self._workspace_dir or sdk_home() / "fleet").expanduser().absolute()
 
     async def enqueue(
         self,
@@ -89,6 +106,9 @@ class Fleet:
         self.agents[agent]
         if wishes:
             self.agents.options(agent, wishes)
+        read_wish(self.agents[agent], workspace)
+        if traceparent is not None and read_traceparent(traceparent) is None:
+            raise OptionsError(f"traceparent {traceparent!r:.100} is none: it is 00-TRACE-SPAN-FLAGS in hex")
         new = NewRun(
             session=os.urandom(16).hex() if session is None else check_session_id(session),
             agent=agent,
@@ -100,7 +120,7 @@ class Fleet:
             run_at=_seconds(run_at),
             max_attempts=_number("max_attempts", max_attempts, 1, 1000),
             workspace=None if workspace is None else _checked("workspace", workspace),
-            traceparent=None if traceparent is None else _checked("traceparent", traceparent),
+            traceparent=traceparent,
         )
         if session is None and prompt is None:
             raise OptionsError("the prompt is missing: only a session that is there can go on without one")

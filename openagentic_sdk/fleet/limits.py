@@ -97,7 +97,7 @@ class Limits:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
-        self._looked_at = 0.0
+        self._looked_at: float | None = None
         self._are_any = True
 
     # --- as they are set -----------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Limits:
                 )
 
         self._tables.change(change, steps=3, durable=True)
-        self._looked_at = 0.0
+        self._looked_at = None
 
     def rows(self) -> list[Limit]:
         """All limits of runs at a time."""
@@ -135,6 +135,7 @@ class Limits:
         if max_usd is None:
             command, values = "DELETE FROM openagentic_budgets WHERE tenant = %s RETURNING tenant", (tenant,)
             self._tables.change(lambda execute: execute(command, values), durable=True)
+            self._looked_at = None
             return
         add = (
             "INSERT INTO openagentic_budgets (tenant, max_usd, run_usd, spent_usd, reserved_usd) VALUES (%s, %s, %s, 0, 0) "
@@ -142,6 +143,7 @@ class Limits:
             "RETURNING tenant"
         )
         self._tables.change(lambda execute: execute(add, (tenant, max_usd, run_usd)), durable=True)
+        self._looked_at = None
 
     def budgets(self) -> list[Budget]:
         """All budgets, with what is spent and reserved of them."""
@@ -154,7 +156,7 @@ class Limits:
     def are_any(self) -> bool:
         """Whether claims have to take turns; asked of the database at most once in a second."""
         now = time.monotonic()
-        if now - self._looked_at > LOOK_S or not self._looked_at:
+        if self._looked_at is None or now - self._looked_at > LOOK_S:
             command = (
                 "SELECT 1 WHERE EXISTS (SELECT 1 FROM openagentic_limits) OR EXISTS (SELECT 1 FROM openagentic_budgets)"
             )

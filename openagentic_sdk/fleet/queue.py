@@ -74,6 +74,9 @@ _LEAVE = """
         run_at = CASE WHEN %s IN ('waiting', 'queued') THEN {now} + %s ELSE run_at END,
         ended_at = CASE WHEN %s IN ('waiting', 'queued') THEN NULL ELSE {now} END,
         parked_seq = CASE WHEN %s = 'waiting' THEN %s ELSE parked_seq END,
+        input_tokens = coalesce(%s, input_tokens), output_tokens = coalesce(%s, output_tokens),
+        cost_usd = coalesce(%s, cost_usd), unknown = coalesce(%s, unknown),
+        first_event_at = coalesce(first_event_at, {now} - %s),
         stop_reason = %s, error = %s, lease_until = NULL
     WHERE id = %s AND fence = %s AND state = 'running' RETURNING id
 """
@@ -224,6 +227,7 @@ class Queue:
         state, attempts = outcome.state, 0
         values = (
             *(state, state, state, state, state, outcome.delay_s, state, state, outcome.parked_seq),
+            *((None,) * 5 if outcome.used is None else vars(outcome.used).values()),
             *(outcome.stop_reason, outcome.error, run.id, run.fence),
         )
 

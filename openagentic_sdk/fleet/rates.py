@@ -8,6 +8,7 @@ slept meanwhile takes a new turn behind it.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from copy import copy
@@ -28,6 +29,8 @@ from ..runtime.recorder import off_loop
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.stores.tables import Execute, Tables
 
+# How soon a host hears of the first limit, or the first wait, of a key.
+LOOK_S = 1.0
 # How long all hosts leave a key alone after a 429 that names no time, and at most.
 UNNAMED_BLOCK_S = 1.0
 MAX_BLOCK_S = 600.0
@@ -70,6 +73,8 @@ class Rates:
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
+        self._known: set[str] = set()
+        self._looked_at: float | None = None
         now = tables.now
         names = {
             "requests_per_s": _REQUESTS_PER_S,
@@ -82,6 +87,14 @@ class Rates:
         self._take = _TAKE.format(requests=requests, tokens=tokens, **names)
         self._block = _BLOCK.format(longer=_LONGER.format(now=now), **names)
 
+    def is_known(self, name: str) -> bool:
+        """Whether there is anything to wait for; asked of the database at most once in a second, for all keys."""
+        now = time.monotonic()
+        if self._looked_at is None or now - self._looked_at > LOOK_S:
+            rows = self._tables.read("SELECT name FROM openagentic_rates")
+            self._known, self._looked_at = {name for (name,) in rows}, now
+        return name in self._known
+
     def set(self, name: str, requests_per_minute: float | None, tokens_per_minute: float | None) -> None:
         """Limit a key; None is no limit."""
 
@@ -90,6 +103,7 @@ class Rates:
             execute(_SET.format(now=self._tables.now), (requests_per_minute, tokens_per_minute, name))
 
         self._tables.change(change, steps=2, durable=True)
+        self._looked_at = None
 
     def rows(self) -> list[tuple[str, float | None, float | None, float]]:
         """Each key with its requests and tokens per minute, and for how many seconds more it is left alone."""
@@ -125,6 +139,7 @@ class Rates:
             execute(self._block, (*(for_s,) * 8, name))
 
         self._tables.change(change, steps=2)
+        self._looked_at = None
 
     def is_blocked(self, name: str) -> bool:
         """Whether it is left alone now."""
@@ -145,7 +160,7 @@ class RatedProvider(AroundProvider):
         """The same around a provider that marks its attempts, when it can."""
         other = copy(self)
         if isinstance(self.provider, KeyedProvider):
-            other.provider = self.provider.with_idempotency_key(key)  # type: ignore[assignment]
+            other.provider = self.provider.with_idempotency_key(key)
         return other
 
     async def stream(
@@ -153,7 +168,9 @@ class RatedProvider(AroundProvider):
     ) -> AsyncGenerator[StreamEvent, None]:
         """The answer, once its turn has come."""
         taken = estimate_tokens({"messages": messages, "tools": [vars(tool) for tool in tools]}).tokens
-        await self._wait_for_turn(taken)
+        is_counted = await off_loop(True, self._rates.is_known, self._key)
+        if is_counted:
+            await self._wait_for_turn(taken)
         usage: Any = None
         try:
             events = ask(self.provider, model=model, messages=messages, tools=tools, api_key=api_key)
@@ -168,7 +185,7 @@ class RatedProvider(AroundProvider):
                 for_s = min(MAX_BLOCK_S, asked_s or UNNAMED_BLOCK_S)
                 await off_loop(True, self._rates.block, self._key, for_s)
             raise
-        if usage is not None:
+        if is_counted and usage is not None:
             more = usage["input_tokens"] + usage["output_tokens"] - taken
             await off_loop(True, self._rates.settle, self._key, more)
 

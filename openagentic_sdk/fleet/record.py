@@ -86,11 +86,29 @@ class FleetRun:
 
 
 @frozen
+class Used:
+    """What a run has used so far, by its session's log; `cost_usd` is None when a price is not known.
+
+    `unknown` counts calls that may or may not have taken effect, `first_s` is how long ago the run's first event was.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = 0.0
+    unknown: int = 0
+    first_s: float | None = None
+
+
+@frozen
 class Outcome:
-    """Where a run goes from `running`. `delay_s` is how long it is not claimed again, `parked_seq` the log's end then."""
+    """Where a run goes from `running`. `delay_s` is how long it is not claimed again, `parked_seq` the log's end then.
+
+    `used` None leaves what the row says of that.
+    """
 
     state: State
     stop_reason: str | None = None
     error: str | None = None
     delay_s: float = 0.0
     parked_seq: int = 0
+    used: Used | None = None

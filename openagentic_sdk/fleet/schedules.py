@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError
 from ..frozen import frozen
-from ..sessions.stores.tables import Execute
+from ..sessions.stores.tables import Execute, drive
 from ..text import on_one_line
 from .cron import next_fire, parse_cron, read_zone
 from .queue import NewRun, Queue
@@ -139,15 +139,15 @@ class Schedules:
             # Who moves the row is the one who fires: the others wait for his transaction and find it moved.
             if not execute(_MOVE, (next_at, at, None, schedule.name, at)):
                 return False
-            self._queue.insert(execute, run)
+            drive(self._queue.adding(run), execute)
             return True
 
         try:
             return self._tables.change(attempt, steps=3, durable=True)
         except FleetError as error:
             # Something else was enqueued under this name and time.
-            values = (next_at, schedule.fired_at, on_one_line(str(error), 500), schedule.name, at)
-            self._tables.change(lambda execute: execute(_MOVE, values))
+            moved = (next_at, schedule.fired_at, on_one_line(str(error), 500), schedule.name, at)
+            self._tables.change(lambda execute: execute(_MOVE, moved))
             return False
 
     def _now(self) -> float:

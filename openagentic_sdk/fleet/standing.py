@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import time
+
 from ..errors import FleetError, LogCorruptError, SessionNotFoundError
-from ..events import Result, SystemInit, UserAnswer
+from ..events import Result, SystemInit, ToolResult, UserAnswer
 from ..frozen import frozen
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TENANT_KEY
+from ..sessions.folds.usage import Usage, add_usage, own_spending
 from ..sessions.resume import load_view
-from .record import FleetRun, Outcome
+from .record import FleetRun, Outcome, Used
 
 
 @frozen
 class Standing:
-    """Whether its session is there, whether its prompt is in the log, and what came of it; None when it is to go on."""
+    """Whether its session is there, whether its prompt is in the log, and what came of it; None when it is to go on.
+
+    Its own events stand behind `after_seq`; `cost_usd` is what the session has cost by now, None when that is not known.
+    """
 
     is_there: bool
     is_said: bool = False
     outcome: Outcome | None = None
+    after_seq: int = 0
+    cost_usd: float | None = 0.0
 
 
 def look(store: SessionStore, run: FleetRun) -> Standing:
@@ -32,13 +40,35 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     view, _ = load_view(store, run.session)
     said_at = view.prompts.get(run.request_id)
     if said_at is None:
-        return Standing(True)
+        return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
     results = [result for result in view.results if (result.seq or 0) > said_at]
     final = next((result for result in results if result.stop_reason not in ("waiting", "interrupted")), None)
     if final is not None:
-        return Standing(True, True, outcome_of(final))
+        return Standing(True, True, outcome_of(final), said_at - 1, view.cost_usd)
     last = results[-1] if results else None
-    return Standing(True, True, None if last is None else _pause(store, run, last))
+    outcome = None if last is None else _pause(store, run, last)
+    return Standing(True, True, outcome, said_at - 1, view.cost_usd)
+
+
+def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | None:
+    """What the run has used whose events stand behind that one, None when there are none. Raises what reading raises."""
+    events = list(store.iter_events(session, after_seq=after_seq)) if store.session_exists(session) else []
+    if not events:
+        return None
+    tokens: Usage | None = None
+    cost_usd: float | None = 0.0
+    for event in own_spending(events):
+        if event.usage is None and event.cost_usd is None:
+            continue  # cut before its usage came
+        tokens = add_usage(tokens, event.usage)
+        cost_usd = None if cost_usd is None or event.cost_usd is None else cost_usd + event.cost_usd
+    return Used(
+        (tokens or {}).get("input_tokens", 0),
+        (tokens or {}).get("output_tokens", 0),
+        cost_usd,
+        sum(isinstance(event, ToolResult) and event.outcome == "unknown" for event in events),
+        None if events[0].ts is None else max(0.0, time.time() - events[0].ts),
+    )
 
 
 def outcome_of(result: Result) -> Outcome:

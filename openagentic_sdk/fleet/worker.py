@@ -148,6 +148,7 @@ class Worker:
             return
         self._ticked, self._was_told = time.monotonic(), False
         queue = self._fleet.queue
+        await off_loop(True, self._fleet.schedules.fire_due)
         await off_loop(True, queue.wake_answered, partial(is_answered, self._fleet.store))
         if held := {lease.run.id: lease for lease in self._heart.held()}:
             for run_id in await off_loop(True, queue.cancelled, self.name):
