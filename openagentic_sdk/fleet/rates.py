@@ -167,7 +167,7 @@ class RatedProvider(AroundProvider):
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None
     ) -> AsyncGenerator[StreamEvent, None]:
         """The answer, once its turn has come."""
-        taken = estimate_tokens({"messages": messages, "tools": [vars(tool) for tool in tools]}).tokens
+        taken = estimate_tokens({"messages": messages, "tools": list(tools)}).tokens
         is_counted = await off_loop(True, self._rates.is_known, self._key)
         if is_counted:
             await self._wait_for_turn(taken)

@@ -49,13 +49,9 @@ async def _run_child(run: Run, tool_use_id: str, name: str, prompt: str, events:
     links = {"parent_session_id": run.session_id, "parent_tool_use_id": tool_use_id}
     if tenant := run.request.metadata.get(TENANT_KEY):
         links[TENANT_KEY] = tenant
+    parks, untrusted, trace = run.request.parks, tuple(run.view.untrusted), run.request.traceparent
     request = RunRequest(
-        resume=resume,
-        metadata=links,
-        brings=events,
-        parks=run.request.parks,
-        untrusted=tuple(run.view.untrusted),
-        traceparent=run.request.traceparent,
+        resume=resume, metadata=links, brings=events, parks=parks, untrusted=untrusted, traceparent=trace
     )
     child = await open_run(
         agent, request, run.recorder.channel, run_subagent, parent=run, parent_tool_use_id=tool_use_id
