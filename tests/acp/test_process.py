@@ -70,7 +70,9 @@ class Process:
 
     def ask(self, method: str, **params: Any) -> Any:
         asked = self.begin(method, **params)
-        return self.until(lambda message: message.get("id") == asked and "method" not in message)["result"]
+        answer = self.until(lambda message: message.get("id") == asked and "method" not in message)
+        self.assertIn("result", answer)
+        return answer["result"]
 
     def open(self) -> str:
         self.start()
