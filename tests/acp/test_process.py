@@ -71,7 +71,8 @@ class Process:
     def ask(self, method: str, **params: Any) -> Any:
         asked = self.begin(method, **params)
         answer = self.until(lambda message: message.get("id") == asked and "method" not in message)
-        self.assertIn("result", answer)
+        if "result" not in answer:
+            raise KeyError(f"the agent answered {answer}")
         return answer["result"]
 
     def open(self) -> str:
