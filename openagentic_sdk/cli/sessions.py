@@ -70,7 +70,7 @@ def _list(store: SessionStore, args: argparse.Namespace) -> int:
             screen.line(json.dumps({name: value for name, value in summary_to_dict(row).items() if name != "spent"}))
         return OK
     if rows and screen.is_terminal:
-        screen.line(screen.styled(_COLUMNS.format("session", "age", "turns", "cost", "state") + "title", "dim"))
+        screen.line(screen.styled(_COLUMNS.format("session", "age", "steps", "cost", "state") + "title", "dim"))
     for row in sorted(rows, key=lambda row: row.state != "waiting"):
         screen.line(_row(row, screen))
     if not rows:
@@ -88,7 +88,7 @@ def _row(row: SessionSummary, screen: Screen) -> str:
     shown_id = session_id[:8] if screen.is_terminal and len(session_id) == 32 else session_id
     cost = "" if row.cost_usd is None else f"${row.cost_usd:.4f}"
     state = "" if row.state == "idle" else row.state
-    cells = _COLUMNS.format(shown_id, age(row.updated), row.turns, cost, state)
+    cells = _COLUMNS.format(shown_id, age(row.updated), row.steps, cost, state)
     room = max(screen.width - len(cells) - 1, 20) if screen.is_terminal else 80
     cells = cells.replace(f" {state}", f" {screen.styled(state, _STATES.get(state, ''))}") if state else cells
     if row.error is not None:

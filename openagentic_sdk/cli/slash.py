@@ -97,7 +97,7 @@ class SlashCommands:
         if session_id is not None:
             row = self._conversation.store.read_summary(session_id)
             cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
-            self._say(f"{row.turns} turns, {row.tokens:,} tokens, {cost}")
+            self._say(f"{row.turns} turns, {row.steps} steps, {row.tokens:,} tokens, {cost}")
 
     async def _diff(self, rest: str) -> None:
         session_id = self._session()

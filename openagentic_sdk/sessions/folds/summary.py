@@ -33,7 +33,7 @@ from .spent import name_of, spends, spent_after
 from .usage import normalize_usage
 
 # Raised whenever the fold changes: a summary stored by another version is folded anew when its row is shown.
-SUMMARY_VERSION = 5
+SUMMARY_VERSION = 6
 MAX_TEXT_CHARS = 200
 # The key of a session's metadata that says whose it is.
 TENANT_KEY = "tenant"
@@ -42,6 +42,7 @@ TAGS_KEY = "tags"
 STATES = ("idle", "running", "waiting", "failed")
 # Two events of one instant still have an order; floats of today's epoch seconds tell 0.25 microseconds apart.
 _TICK_S = 1e-6
+_MAX_STEPS = 10**9  # a log that says more is not believed
 # The end of the last year that calendars show; a log that says something later is not believed.
 LAST_TIME = 253402300799.0
 
@@ -53,7 +54,7 @@ class SessionSummary:
     `state` is `idle`, `running`, `waiting` (a person is asked), `failed`, or `stopped`: by its log it runs, and nobody runs
     it any more, so its process was killed and a resume goes on with it. The fold alone cannot know that and says `running`.
     `open_questions` are those of the session and, where a store shows it, of its subagents; `subagents` are the sessions of
-    those that are at work or parked.
+    those that are at work or parked. `steps` are the model calls of the runs that ended.
     `spent` is what the session itself spent, see `spent`; `costs.cost_report` reads it.
     `events` is the `seq` of the last event that is folded in. `updated` rises with every event, in epoch seconds.
     `parent` is the session that this one was forked from or, when `is_child`, whose Task call it belongs to. `tenant` is
@@ -70,6 +71,7 @@ class SessionSummary:
     updated: float = 0.0
     events: int = 0
     turns: int = 0
+    steps: int = 0
     model: str | None = None
     tokens: int = 0
     cost_usd: float | None = None
@@ -279,6 +281,7 @@ def _apply(state: dict[str, Any], event: Event) -> None:
             state["cwd"] = state["cwd"] or event.cwd or None
             state["model"] = event.model or state["model"]
         case Result():
+            state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
             state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
             if event.stop_reason != "waiting":
                 state["open_questions"] = state["subagents"] = ()
