@@ -1,4 +1,4 @@
-"""`openagentic-sdk view ID`: a session as one page for a browser, or followed live."""
+"""`openagentic-sdk view ID`: a session as one page for a browser, or followed live; `view --all`: all of them, as a list."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import re
 import secrets
 import sys
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -26,12 +27,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_id(parser, default=NEWEST)
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: ID.html)")
     parser.add_argument("--serve", action="store_true", help="follow the session on 127.0.0.1 until Ctrl-C")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="with --serve: the port (default: a free one)")
+    parser.add_argument(
+        "--all", action="store_true", help="serve a list of all sessions, to search and open, on 127.0.0.1 until Ctrl-C"
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, metavar="N", help="with --serve or --all: the port (default: a free one)"
+    )
     add_store_flag(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     store = open_session_store(args.store)
+    if args.all:
+        return _serve(store, None, args.port, Screen(sys.stdout))
     session_id = find_session(store, args.id)
     title = store.read_summary(session_id).label or session_id
     screen = Screen(sys.stdout)
@@ -39,12 +47,14 @@ def run(args: argparse.Namespace) -> int:
         return _serve(store, session_id, args.port, screen)
     # An id may hold what means another folder.
     target = Path(args.output or f"{re.sub(r'[^A-Za-z0-9_-][^A-Za-z0-9._-]*', '_', session_id)}.html")
-    write_for_one(target, build_page(store.iter_events(session_id), title=title))
+    pictures = partial(store.read_blob, session_id)
+    write_for_one(target, build_page(store.iter_events(session_id), title=title, read_blob=pictures))
     screen.line(f"wrote {on_one_line(str(target))}: open it in a browser")
     return OK
 
 
-def _serve(store: SessionStore, session_id: str, port: int, screen: Screen) -> int:
+def _serve(store: SessionStore, session_id: str | None, port: int, screen: Screen) -> int:
+    """Serve the page of a session, or the list of all that belong to no tenant."""
     from ..server.asgi import app
     from ..server.guard import Principal
     from ..server.listen import SmallServer
@@ -53,10 +63,12 @@ def _serve(store: SessionStore, session_id: str, port: int, screen: Screen) -> i
     application = app(None, store=store, auth=secrets.token_urlsafe(32))
 
     def tell(address: str) -> None:
-        page = quote(f"/sessions/{quote(session_id, safe='')}", safe="")
-        tenant = store.read_metadata(session_id)["metadata"].get(TENANT_KEY, "")
+        path, tenant = "/", ""
+        if session_id is not None:
+            path = f"/sessions/{quote(session_id, safe='')}"
+            tenant = store.read_metadata(session_id)["metadata"].get(TENANT_KEY, "")
         ticket = application.guard.new_ticket(Principal(tenant))
-        screen.line(f"open {address}/signin/{ticket}?to={page} (Ctrl-C ends)")
+        screen.line(f"open {address}/signin/{ticket}?to={quote(path, safe='')} (Ctrl-C ends)")
         sys.stdout.flush()
 
     asyncio.run(SmallServer(application, port=port).serve(tell))

@@ -269,15 +269,17 @@ def _row(row: SessionSummary) -> dict[str, Any]:
 
 
 async def show_list_page(call: Call, office: Office) -> None:
-    rows = await office.desk.rows(call.principal, query=call.query.get("query"), limit=MAX_ROWS)
-    await _reply_page(call, build_list(rows, address="/sessions/"))
+    query = call.query.get("query", "")
+    rows = await office.desk.rows(call.principal, query=query or None, limit=MAX_ROWS)
+    await _reply_page(call, build_list(rows, address="/sessions/", query=query))
 
 
 async def show_session_page(call: Call, office: Office) -> None:
     session_id = call.parts[1]
     row = await office.desk.row(call.principal, session_id)
     events = office.desk.store.iter_events(session_id)
-    build = partial(build_page, events, title=row.label, live_address=f"/v1/sessions/{session_id}/events")
+    live, read_blob = f"/v1/sessions/{session_id}/events", partial(office.desk.store.read_blob, session_id)
+    build = partial(build_page, events, title=row.label, live_address=live, read_blob=read_blob)
     await _reply_page(call, await off_loop(True, build))
 
 

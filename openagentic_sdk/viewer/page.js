@@ -29,11 +29,12 @@ function lineOf(event) {
   if (event.type === "tool.result") parts.push(event.outcome, JSON.stringify(event.output ?? ""));
   if (event.type === "model.response") parts.push(event.model, usageText(event.usage), event.finish_reason);
   if (event.type === "result") parts.push(event.stop_reason, event.final_text);
-  return parts.filter(Boolean).join("  ").replace(/\s+/g, " ").slice(0, 300);
+  return parts.filter(Boolean).join("  ").slice(0, 2000).replace(/\s+/g, " ").slice(0, 300);
 }
 
 function usageText(usage) {
-  return usage ? `${usage.input_tokens} + ${usage.output_tokens} tokens, ${cachedText(usage)}` : "";
+  const count = (number) => Number(number ?? 0).toLocaleString("en");
+  return usage ? `${count(usage.input_tokens)} + ${count(usage.output_tokens)} tokens, ${cachedText(usage)}` : "";
 }
 
 function cachedText({ input_tokens: all, cached_input_tokens: cached }) {
@@ -97,8 +98,18 @@ function bounds() {
   return { first, length: Math.max(drawn(state.events.at(-1)?.ts ?? first) - first, 0.001) };
 }
 
+// The lanes that hold something, in their order.
+function lanes() {
+  const used = new Set(state.spans.map((item) => item.lane));
+  return LANES.filter((lane) => used.has(lane));
+}
+
 function draw() {
   const canvas = byId("lanes");
+  const shown = lanes();
+  const top = shown.length * 24 + 8;
+  const hasCost = state.curves.some((point) => point.cost);
+  canvas.style.height = `${top + (state.curves.length ? (hasCost ? 80 : 40) : 0)}px`;
   const scale = window.devicePixelRatio || 1;
   const width = canvas.clientWidth;
   const height = canvas.clientHeight;
@@ -110,17 +121,17 @@ function draw() {
   const { first, length } = bounds();
   const left = 92;
   const at = (ts) => left + ((drawn(ts) - first) / length) * (width - left - 10);
-  LANES.forEach((lane, index) => {
+  shown.forEach((lane, index) => {
     pen.fillStyle = colour("soft");
     pen.fillText(lane, 8, 18 + index * 24);
   });
   for (const item of state.spans) {
-    const y = 6 + LANES.indexOf(item.lane) * 24;
+    const y = 6 + shown.indexOf(item.lane) * 24;
     pen.fillStyle = colour(isError(item.event) ? "error" : item.lane);
     pen.fillRect(at(item.from), y, Math.max(at(item.to) - at(item.from), 2), 16);
   }
-  curve(pen, "context", at, width, 128, 32, "model");
-  curve(pen, "cost", at, width, 168, 32, "permission");
+  if (state.curves.length) curve(pen, "context", at, width, top, 32, "model");
+  if (hasCost) curve(pen, "cost", at, width, top + 40, 32, "permission");
   if (state.chosen !== null) {
     const event = state.events.find((one) => one.seq === state.chosen);
     if (event) {
@@ -149,7 +160,7 @@ function curve(pen, name, at, width, top, tall, shade) {
 
 function pick(click) {
   const box = byId("lanes").getBoundingClientRect();
-  const lane = LANES[Math.floor((click.clientY - box.top - 6) / 24)];
+  const lane = lanes()[Math.floor((click.clientY - box.top - 6) / 24)];
   const { first, length } = bounds();
   const ts = first + ((click.clientX - box.left - 92) / (box.width - 102)) * length;
   const distance = (item) => Math.max(drawn(item.from) - ts, ts - drawn(item.to), 0);
@@ -190,7 +201,7 @@ function row(event, index) {
   for (const [name, text] of [["seq", String(event.seq)], ["type", event.type], ["text", lineOf(event)]]) {
     const part = document.createElement("span");
     part.className = name;
-    part.textContent = text;
+    part.textContent = seen(text);
     line.append(part);
   }
   line.addEventListener("click", () => choose(event.seq, false));
@@ -209,6 +220,7 @@ function choose(seq, scroll) {
   renderRows();
   draw();
   reveal(seq);
+  commands(seq);
   open(state.events.find((event) => event.seq === seq));
 }
 
@@ -223,11 +235,29 @@ function open(event) {
     term.textContent = name;
     const shown = document.createElement("dd");
     const text = document.createElement("pre");
-    text.textContent = name === "ts" ? `${new Date(value * 1000).toISOString()}` : typeof value === "string" ? value : JSON.stringify(value, null, 1);
+    text.textContent = seen(name === "ts" ? timeText(value) : typeof value === "string" ? value : JSON.stringify(value, null, 1));
     shown.append(text);
     facts.append(term, shown);
   }
   byId("detail").replaceChildren(head, facts);
+}
+
+function timeText(ts) {
+  const time = new Date(ts * 1000);
+  return Number.isNaN(time.getTime()) ? String(ts) : time.toISOString();
+}
+
+// What one would type to go on from an event, in a terminal.
+function commands(seq) {
+  const id = given.session;
+  const lines = [
+    [`go on from event ${seq} with another model or prompt`, `openagentic-sdk whatif ${id} --at ${seq} --model MODEL`],
+    [`a copy up to event ${seq}`, `openagentic-sdk sessions fork ${id} --at-seq ${seq}`],
+    ["play it again from its log, and compare", `openagentic-sdk replay ${id}`],
+    ["go on with it", `openagentic-sdk chat --resume ${id}`],
+  ];
+  const rows = lines.flatMap(([about, command]) => [make("dt", "", about), make("dd", "", make("pre", "command", command))]);
+  byId("commands").replaceChildren(...rows);
 }
 
 function move(step) {
@@ -251,6 +281,8 @@ function pressed(key) {
   } else if (key.key === "/" && key.target !== byId("search")) {
     key.preventDefault();
     byId("search").focus();
+  } else if (key.key === "Enter" && key.target === byId("conversation")) {
+    unfold();
   } else if (key.key === "Escape") {
     byId(document.body.dataset.view === "events" ? "list" : "conversation").focus();
   }
@@ -309,7 +341,7 @@ function followOn(address, misses = 0) {
 }
 
 function begin() {
-  byId("title").textContent = given.title;
+  byId("title").textContent = seen(given.title);
   for (const kind of Object.keys(KINDS)) {
     const button = document.createElement("button");
     button.type = "button";
@@ -336,7 +368,13 @@ function begin() {
   window.addEventListener("beforeprint", printed);
   window.addEventListener("resize", () => { renderRows(); draw(); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  byId("tools").hidden = !given.session;
+  byId("tools").addEventListener("click", () => {
+    byId("commands").hidden = !byId("commands").hidden;
+    byId("tools").setAttribute("aria-expanded", String(!byId("commands").hidden));
+  });
   take(given.events);
+  commands(state.events.at(-1)?.seq ?? 0);
   const wanted = Number(location.hash.slice(1));
   if (wanted) choose(wanted, true);
   window.addEventListener("hashchange", () => choose(Number(location.hash.slice(1)), true));

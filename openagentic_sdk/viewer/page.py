@@ -12,26 +12,55 @@ import html
 import json
 import pkgutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import quote
 
-from ..events import Event
+from ..errors import SessionError
+from ..events import Event, SystemInit
+from ..media import HEAD_BYTES, media_type_of
+from ..patterns import regex
 from ..runtime.masking import shown
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
+from ..text import on_one_line
 
+# Pictures of one page, before they are written as text.
+MAX_PICTURES_BYTES = 8 << 20
+# An id that a shell takes as one word.
+_PLAIN_ID = regex("[A-Za-z0-9][A-Za-z0-9._-]*")
+_DIGEST = regex("[0-9a-f]{64}")
 _ESCAPED = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def build_page(events: Iterable[Event], *, title: str, live_address: str | None = None) -> str:
-    """The page. `live_address` is the WebSocket (`?after=SEQ`) of more events, None for a page that stands alone."""
+def build_page(
+    events: Iterable[Event],
+    *,
+    title: str,
+    live_address: str | None = None,
+    read_blob: Callable[[str], bytes] | None = None,
+) -> str:
+    """The page. `live_address` is the WebSocket (`?after=SEQ`) of more events, None for a page that stands alone.
+
+    `read_blob` gives the pictures that events name by their sha256; without it, and beyond `MAX_PICTURES_BYTES` in all,
+    they are described.
+    """
     style, script = _asset("page.css"), _asset("reader.js") + _asset("page.js")
     connect = "connect-src 'none'" if live_address is None else "connect-src 'self'"
     rules = [_policy(style, "form-action 'none'"), "img-src data:", f"script-src '{_digest(script)}'", connect]
-    data = {"title": title, "live": live_address, "events": [event_to_dict(shown(event)) for event in events]}
+    rows = [event_to_dict(shown(event)) for event in events]
+    pictures = {} if read_blob is None else _pictures(rows, read_blob)
+    session_id = next((event.get("session_id") for event in rows if event["type"] == SystemInit.type), None)
+    data = {
+        "title": title,
+        "session": session_id if isinstance(session_id, str) and _PLAIN_ID.fullmatch(session_id) else None,
+        "live": live_address,
+        "events": rows,
+        "pictures": pictures,
+    }
     parts = {
         "POLICY": "; ".join(rules),
-        "TITLE": html.escape(title),
+        "TITLE": html.escape(on_one_line(title)),
         "STYLE": style,
         "SCRIPT": script,
         "DATA": dump_for_script(data),
@@ -39,15 +68,57 @@ def build_page(events: Iterable[Event], *, title: str, live_address: str | None 
     return _fill("page.html", parts)
 
 
-def build_list(rows: Iterable[SessionSummary], *, address: str) -> str:
-    """The page of a list of sessions; each row links to `address` and its id. It needs no script."""
-    lines = []
-    for row in rows:
-        link = f'<a href="{html.escape(address + quote(row.id, safe=""))}">{html.escape(row.label)}</a>'
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row.updated))
-        cells = (link, row.state, str(row.turns), html.escape(row.model or ""), when, html.escape(row.error or ""))
-        lines.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-    return fill_page("list.html", {"ROWS": "\n".join(lines)}, "form-action 'self'")
+def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], bytes]) -> dict[str, str]:
+    """The address (`data:`) of each picture that the events name, by its digest; what it is, its first bytes say."""
+    made: dict[str, str] = {}
+    left = MAX_PICTURES_BYTES
+    parts = [part for event in events for part in event.get("attachments") or () if isinstance(part, dict)]
+    for name, size in ((part.get("sha256"), part.get("size")) for part in parts):
+        if not isinstance(name, str) or not _DIGEST.fullmatch(name) or name in made:
+            continue
+        if not isinstance(size, int) or size > left:
+            continue
+        try:
+            data = read_blob(name)
+        except SessionError:  # gone, or never there: it is described
+            continue
+        kind = media_type_of(data[:HEAD_BYTES])
+        if kind is not None and kind.startswith("image/") and len(data) <= left:
+            made[name] = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+            left -= len(data)
+    return made
+
+
+def build_list(rows: Iterable[SessionSummary], *, address: str, query: str = "") -> str:
+    """The page of a list of sessions, those that wait for an answer first; each row links to `address` and its id.
+
+    It needs no script. `query` is what was searched for.
+    """
+    today = time.localtime()[:3]
+    lines, spent = [], 0.0
+    for row in sorted(rows, key=lambda row: row.state != "waiting"):
+        then = time.localtime(row.updated)
+        cells = (
+            (f"state {row.state}", row.state),
+            ("number", str(row.steps)),
+            ("number", f"{row.tokens:,}"),
+            ("number", "" if row.cost_usd is None else f"${row.cost_usd:.4f}"),
+            ("", on_one_line(row.model or "")),
+            ("", on_one_line(row.cwd or "")),
+            ("", time.strftime("%H:%M" if then[:3] == today else "%Y-%m-%d", then)),
+        )
+        link = f'<a href="{html.escape(address + quote(row.id, safe=""))}">{html.escape(on_one_line(row.label))}</a>'
+        error = f'<p class="error">{html.escape(on_one_line(row.error))}</p>' if row.error else ""
+        told = "".join(f'<td class="{name}">{html.escape(text)}</td>' for name, text in cells)
+        lines.append(f"<tr><td>{link}{error}</td>{told}</tr>")
+        spent += row.cost_usd or 0.0
+    count = f"{len(lines):,} {'session' if len(lines) == 1 else 'sessions'}"
+    parts = {
+        "ROWS": "\n".join(lines) or '<tr><td colspan="8" class="hint">No session is like that.</td></tr>',
+        "SUM": f"{count}, ${spent:.4f}" if spent else count,
+        "QUERY": html.escape(query),
+    }
+    return fill_page("list.html", parts, "form-action 'self'")
 
 
 def fill_page(name: str, parts: Mapping[str, str], forms: str) -> str:

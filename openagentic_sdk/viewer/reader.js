@@ -6,10 +6,18 @@ const reader = { blocks: new Map(), calls: new Map(), open: new Map(), last: nul
 const MARKS = { ok: "✓", error: "✗", denied: "⊘", cancelled: "■", unknown: "?" };
 const MAX_PART = 20000;
 
+// What shows nothing, or turns the direction of what is shown, is written as an escape; joiners of letters stay.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\ufff0-\uffff\u{e0000}-\u{e0fff}]/gu;
+
+function seen(text) {
+  return String(text).replace(/\r\n/g, "\n").replace(HIDDEN, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`);
+}
+
 function make(tag, className, ...children) {
   const node = document.createElement(tag);
   if (className) node.className = className;
-  node.append(...children.filter((child) => child !== null && child !== ""));
+  const shown = children.filter((child) => child !== null && child !== undefined && child !== "");
+  node.append(...shown.map((child) => (child instanceof Node ? child : seen(child))));
   return node;
 }
 
@@ -38,7 +46,7 @@ function cells(row) {
 
 function markdown(text) {
   const out = make("div", "markdown");
-  const lines = text.split("\n");
+  const lines = seen(text).split("\n");
   let paragraph = [];
   let list = null;
   const flush = () => {
@@ -127,7 +135,7 @@ function note(event, text, kind = "note") {
 }
 
 function part(text, className = "") {
-  const whole = typeof text === "string" ? text : JSON.stringify(text, null, 1);
+  const whole = seen(typeof text === "string" ? text : JSON.stringify(text, null, 1));
   const pre = make("pre", className, whole.slice(0, MAX_PART));
   if (whole.length > MAX_PART) {
     const more = make("button", "more", `show all ${whole.length.toLocaleString()} characters`);
@@ -141,17 +149,23 @@ function part(text, className = "") {
 function diff(before, after) {
   const node = make("pre", "diff");
   for (const [sign, text] of [["-", before], ["+", after]]) {
-    for (const line of text === "" ? [] : text.split("\n")) node.append(make("span", sign === "-" ? "removed" : "added", `${sign} ${line}\n`));
+    for (const line of text === "" ? [] : seen(text).split("\n")) node.append(make("span", sign === "-" ? "removed" : "added", `${sign} ${line}\n`));
   }
   return node;
 }
 
-function picture(value) {
-  if (!value || value.type !== "image" || typeof value.data !== "string" || !/^image\/(png|jpeg|gif|webp)$/.test(value.media_type ?? "")) return null;
-  const image = make("img", "picture");
-  image.alt = "a picture that the tool gave";
-  image.src = `data:${value.media_type};base64,${value.data}`;
-  return image;
+// Pictures stand in the page by their digest; what is not there is described.
+function attachments(parts) {
+  return (Array.isArray(parts) ? parts : []).map((file) => {
+    const address = given.pictures?.[file?.sha256];
+    const about = [file?.name ?? file?.url, file?.media_type, file?.size === undefined ? "" : `${Number(file.size).toLocaleString()} bytes`];
+    const said = `${file?.type ?? "file"} ${about.filter(Boolean).join(", ")}`;
+    if (!address) return make("p", "decision", said);
+    const image = make("img", "picture");
+    image.alt = image.title = said;
+    image.src = address;
+    return image;
+  });
 }
 
 function inputOf(call) {
@@ -173,7 +187,7 @@ function outputOf(result) {
     const text = [output.stdout, output.stderr, output.exit_code ? `(exit code ${output.exit_code})` : ""].filter(Boolean).join("\n");
     return part(text || "(nothing)");
   }
-  return picture(output) ?? part(output ?? "");
+  return make("div", "", output === null || output === undefined ? "" : part(output), ...attachments(result.attachments));
 }
 
 // A call's inside is made when it is opened: most are not.
@@ -203,6 +217,7 @@ function head(call) {
 function beginCall(event) {
   const call = { use: event, inside: make("div", "inside"), summary: make("summary") };
   call.node = make("details", "call", call.summary, call.inside);
+  call.summary.addEventListener("click", () => fill(call));
   call.node.addEventListener("toggle", () => { if (call.node.open) fill(call); });
   reader.calls.set(event.tool_use_id, call);
   head(call);
@@ -221,7 +236,7 @@ function changeCall(event, change) {
 const TELL = {
   "user.message": (event) => {
     if (event.origin && event.origin !== "user" && event.origin !== "steering") return note(event, `${event.origin}: ${event.text.slice(0, 300)}`);
-    const extra = (event.attachments ?? []).map((file) => make("p", "decision", `${file.type}, ${file.size ?? "?"} bytes`));
+    const extra = attachments(event.attachments);
     return block(event, "prompt", make("h2", "", event.origin === "steering" ? "You, meanwhile" : "You"), markdown(event.text), ...extra);
   },
   "assistant.message": (event) => {
@@ -241,12 +256,17 @@ const TELL = {
   "model.retry": (event) => note(event, `asked again: ${event.reason}`, "note error"),
   "system.notice": (event) => note(event, event.message),
   "log.recovered": (event) => note(event, "the log was repaired here", "note error"),
+  "todo.updated": (event) => block(event, "note", make("ul", "todos", ...event.todos.map((todo) => make("li", String(todo.status), todo.content)))),
   "result": (event) => note(event, event.stop_reason === "end" ? "ended" : `stopped: ${event.stop_reason} ${event.error_message ?? ""}`, event.stop_reason === "end" ? "note" : "note error"),
 };
 
 function readOn(events) {
   for (const event of events) {
-    TELL[event.type]?.(event);
+    try {
+      TELL[event.type]?.(event);
+    } catch (wrong) {  // an event that is not what its type says must not take the others away
+      note(event, `this ${event.type} cannot be shown: ${wrong.message}`, "note error");
+    }
     // What shows nothing of its own is found at what stood before it.
     if (reader.blocks.has(event.seq)) reader.last = reader.blocks.get(event.seq);
     else if (reader.last) reader.blocks.set(event.seq, reader.last);
@@ -271,11 +291,17 @@ function reveal(seq) {
 }
 
 function step(by) {
-  const nodes = [...byId("conversation").querySelectorAll(":scope > .block:not([hidden])")];
+  const nodes = [...byId("conversation").querySelectorAll(".block:not([hidden])")].filter((node) => node.checkVisibility());
   const now = nodes.findIndex((node) => node.classList.contains("chosen"));
   const next = nodes[Math.min(Math.max(now + by, 0), nodes.length - 1)];
   if (!next) return;
   for (const [seq, node] of reader.blocks) if (node === next) return choose(seq, false);
+}
+
+// Enter opens and folds what is chosen.
+function unfold() {
+  const inner = byId("conversation").querySelector(".block.chosen > details");
+  if (inner) inner.open = !inner.open;
 }
 
 function view(name) {

@@ -1,13 +1,18 @@
 """The page: what stands in it, and what a real browser makes of it."""
 
+import base64
+import dataclasses
 import re
 import shutil
 import tempfile
 import unittest
+from functools import partial
 from pathlib import Path
 
+from openagentic_sdk import events as events_module
 from openagentic_sdk.events import (
     AssistantMessage,
+    Event,
     ModelRequest,
     ModelResponse,
     PermissionDecision,
@@ -30,6 +35,10 @@ except ImportError:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\u2028<!--'
+ENVELOPE = [each.name for each in dataclasses.fields(Event)]
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 
 
 def session(steps=3, text=HOSTILE):
@@ -50,6 +59,25 @@ def session(steps=3, text=HOSTILE):
         ]
     store.append_events(session_id, [*events, Result("done", session_id, "end")])
     return store, session_id
+
+
+def hostile_fields(kind, inner):
+    """Values of the types that the fields have; what is inside of lists and objects may be anything."""
+    values = {}
+    for each in dataclasses.fields(kind):
+        annotation = str(each.type)
+        if each.name in ENVELOPE:
+            continue
+        if "Sequence" in annotation:
+            values[each.name] = (
+                [inner] if "Mapping" not in annotation else [{"content": inner, "sha256": inner, HOSTILE: inner}]
+            )
+        elif "Mapping" in annotation:
+            values[each.name] = {HOSTILE: inner, "command": inner, "stdout": inner, "exit_code": inner}
+        else:
+            plain = {"bool": True, "int": 7, "float": 0.5}
+            values[each.name] = next((plain[name] for name in plain if name in annotation), HOSTILE)
+    return values
 
 
 class PageTest(unittest.TestCase):
@@ -85,6 +113,11 @@ class ServeTest(unittest.TestCase):
         self.assertNotIn(b"<img", found.body)
         self.assertIn(b"script-src 'sha256-", page.body)
         self.assertNotIn(b"script-src", found.body)
+        self.assertIn(b'value="hacked"', found.body)
+        self.assertIn(b"1 session", found.body)
+        nothing = self.served.ask("GET", "/?query=%22%3E%3Cscript%3Enowhere")
+        self.assertIn(b'value="&quot;&gt;&lt;script&gt;nowhere"', nothing.body)
+        self.assertIn(b"No session is like that", nothing.body)
         for path in ("/", f"/sessions/{self.session_id}"):
             self.assertEqual(self.served.ask("GET", path, Authorization="").status, 401)
         self.assertEqual(self.served.ask("GET", "/sessions/none").status, 404)
@@ -103,10 +136,15 @@ class BrowserTest(unittest.TestCase):
         cls.addClassCleanup(cls.browser.close)
 
     def open(self, store, session_id, fragment="", **page_options):
+        pictures = partial(store.read_blob, session_id)
+        text = build_page(store.iter_events(session_id), title="A session", read_blob=pictures)
+        return self.show(text, fragment, **page_options)
+
+    def show(self, text, fragment="", **page_options):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         file = Path(folder.name) / "session.html"
-        file.write_text(build_page(store.iter_events(session_id), title="A session"), encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
         page = self.browser.new_page(**page_options)
         self.addCleanup(page.close)
         self.complaints = []
@@ -123,7 +161,7 @@ class BrowserTest(unittest.TestCase):
             page.wait_for_selector(".block")
             self.assertEqual(page.locator("#count").inner_text(), "24 of 24 events")
             page.locator("details.call summary").first.click()
-            self.assertIn(HOSTILE[:20], page.locator("details.call .inside").first.inner_text())
+            self.assertIn(HOSTILE[:20], page.locator("details.call .inside").first.text_content())
             page.get_by_role("button", name="Raw events").click()
             page.locator(".row").nth(1).click()
             self.assertIn(HOSTILE[:20], page.locator("#detail").inner_text())
@@ -153,7 +191,7 @@ class BrowserTest(unittest.TestCase):
 
     def test_a_link_opens_its_event(self):
         page = self.open(*session(), fragment="#9")
-        self.assertIn("Read", page.locator(".block.chosen").inner_text())
+        self.assertIn("Read", page.locator(".block.chosen").text_content())
         page.keyboard.press("e")
         self.assertTrue(page.locator("#detail h2").inner_text().startswith("9 "))
 
@@ -179,20 +217,20 @@ class BrowserTest(unittest.TestCase):
         ]
         store.append_events(session_id, events)
         page = self.open(store, session_id)
-        self.assertEqual(page.locator(".prompt em").inner_text(), "it")
+        self.assertEqual(page.locator(".prompt em").text_content(), "it")
         for part, text in (("h3", "Title"), ("strong", "bold"), ("code", "code"), ("li", "item"), ("td >> nth=1", "2")):
-            self.assertEqual(page.locator(f".answer .markdown {part}").first.inner_text(), text)
-        self.assertEqual(page.locator(".answer pre").first.inner_text(), "x < y")
+            self.assertEqual(page.locator(f".answer .markdown {part}").first.text_content(), text)
+        self.assertEqual(page.locator(".answer pre").first.text_content(), "x < y")
         refused = page.locator("details.call").first
-        self.assertIn("⊘", refused.locator(".mark").inner_text())
+        self.assertIn("⊘", refused.locator(".mark").text_content())
         refused.locator("summary").click()
-        self.assertEqual(refused.locator(".removed").inner_text().strip(), "- one")
-        self.assertIn("refused by user: a person said no", refused.inner_text())
+        self.assertEqual(refused.locator(".removed").text_content().strip(), "- one")
+        self.assertIn("refused by user: a person said no", refused.text_content())
         task = page.locator("#conversation > .block > details.call").nth(1)
         task.locator("summary").first.click()
-        self.assertIn("from below", task.locator(".children").inner_text())
+        self.assertIn("from below", task.locator(".children").text_content())
         task.locator(".children details.call summary").click()
-        self.assertIn("$ ls", task.locator(".children").inner_text())
+        self.assertIn("$ ls", task.locator(".children").text_content())
         self.assertEqual(self.complaints, [])
 
     def test_reading_is_searched_walked_and_leads_to_the_raw_event(self):
@@ -207,6 +245,61 @@ class BrowserTest(unittest.TestCase):
         page.locator(".answer .seq").first.click()
         self.assertIn("assistant.message", page.locator("#detail h2").inner_text())
         self.assertTrue(page.evaluate("location.hash") == "#5")
+
+    def test_events_of_every_type_full_of_hostile_values_show_and_do_nothing(self):
+        kinds = [kind for kind in vars(events_module).values() if isinstance(kind, type) and issubclass(kind, Event)]
+        kinds = [kind for kind in kinds if kind.type]
+        self.assertGreater(len(kinds), 40)
+        for inner in (HOSTILE, 7, [HOSTILE, None], {HOSTILE: HOSTILE, "data": HOSTILE, "sha256": "../../x"}):
+            made = [kind(**hostile_fields(kind, inner)) for kind in kinds]
+            rows = [UserMessage("before"), *made, UserMessage("behind all of them")]
+            rows = [dataclasses.replace(row, seq=seq, ts=1.7e9 + seq) for seq, row in enumerate(rows, 1)]
+            page = self.show(build_page(rows, title=HOSTILE, read_blob=lambda name: b"<svg onload='hacked=1'>"))
+            page.get_by_text("behind all of them").first.wait_for()
+            for summary in page.locator("details > summary:visible").all():
+                summary.click()
+            page.keyboard.press("e")
+            for key in ("Home", *["ArrowDown"] * len(made), "End"):
+                page.keyboard.press(key)
+            self.assertIn("behind all", page.locator("#detail").inner_text())
+            page.emulate_media(media="print")
+            page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            self.assertIsNone(page.evaluate("window.hacked ?? null"))
+            self.assertEqual((self.complaints, page.locator("img").count(), len(self.requests)), ([], 0, 1), inner)
+
+    def test_every_ordinary_event_can_be_shown(self):
+        page = self.open(*session(text="plain words"))
+        self.assertEqual(page.get_by_text("cannot be shown").count(), 0)
+
+    def test_stored_pictures_are_shown_and_nothing_else_is_taken_for_one(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        named = []
+        for data in (PICTURE, b"<svg xmlns='http://www.w3.org/2000/svg' onload='hacked=1'/>"):
+            part = {"type": "image", "media_type": "image/svg+xml", "name": "a.svg", "size": len(data)}
+            named.append({**part, "sha256": store.put_blob(session_id, data)})
+        gone = {"type": "image", "media_type": "image/png", "size": 1, "sha256": "0" * 64}
+        call = [ToolUse("c", "Shot", {}), ToolResult("c", "taken", attachments=named[:1])]
+        store.append_events(session_id, [UserMessage("look", attachments=[*named, gone]), *call])
+        page = self.open(store, session_id)
+        page.locator("details.call summary").click()
+        pictures = page.locator("img.picture")
+        self.assertEqual([picture.evaluate("node => node.naturalWidth") for picture in pictures.all()], [1, 1])
+        self.assertEqual(page.locator(".prompt .decision").count(), 2)
+        self.assertEqual((self.complaints, len([url for url in self.requests if "data:" not in url])), ([], 1))
+
+    def test_hidden_letters_are_seen_as_escapes_and_commands_are_offered_to_copy(self):
+        store, session_id = session(steps=1, text="- a\u202eb\x1b[2J\u2028c \U0001f469\u200d\U0001f467")
+        page = self.open(store, session_id)
+        self.assertEqual(
+            page.locator(".prompt li").text_content(), "a\\u{202e}b\\u{1b}[2J\\u{2028}c \U0001f469\u200d\U0001f467"
+        )
+        page.get_by_role("button", name="Commands").click()
+        page.locator("#conversation").focus()
+        page.keyboard.press("j")
+        shown = page.locator("#commands").text_content()
+        self.assertIn(f"openagentic-sdk whatif {session_id} --at 2 --model MODEL", shown)
+        self.assertIn(f"openagentic-sdk sessions fork {session_id} --at-seq 2", shown)
 
     def test_ten_thousand_events_show_within_two_seconds(self):
         store, session_id = session(steps=1428, text="some text that is not short " * 4)
