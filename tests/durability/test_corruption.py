@@ -33,10 +33,13 @@ from .scenes import SceneTest, bare, small_batches, three_turns
 
 class BitFlipTest(SceneTest):
     def test_no_flipped_bit_is_taken_for_what_was_written(self) -> None:
-        """Every read gives the exact prefix, and either says where the log is damaged or ends before the flip."""
+        """Every read gives the exact prefix, and either says where the log is damaged or ends before the flip.
+
+        In the small size one bit in three is flipped: each byte, and each of its places somewhere.
+        """
         events = self.write(three_turns() if LARGE else small_batches(8))
         content = self.path.read_bytes()
-        for bit in range(len(content) * 8):
+        for bit in range(0, len(content) * 8, 1 if LARGE else 3):
             flipped = bytearray(content)
             flipped[bit // 8] ^= 1 << bit % 8
             self.path.write_bytes(flipped)

@@ -81,7 +81,6 @@ class HostileCase(unittest.IsolatedAsyncioTestCase):
 
     def run(self, result: Any = None) -> Any:
         # Around everything, the loop included: its own sockets are gone again by then.
-        gc.collect()
         before = open_sockets() if os.path.isdir("/proc/self/fd") else 0
         outcome = super().run(result)
         gc.collect()

@@ -153,7 +153,7 @@ class AppendOnlyTest(ContextTestCase):
                 self.assertTrue(is_beginning(before.parts, now.parts), f"{protocol}: request {number} begins otherwise")
 
     def test_random_runs_begin_each_request_with_the_one_before(self) -> None:
-        for seed in range(40 if LARGE else 2):
+        for seed in range(40 if LARGE else 1):
             for protocol in PROVIDERS:
                 with self.subTest(protocol=protocol, seed=seed):
                     self.setUp()
@@ -254,7 +254,7 @@ class AppendOnlyTest(ContextTestCase):
                 self.run_in(options, "/review all")
                 events = self.events()
                 self.assertIn("session.compacted", [event.type for event in events])
-            step = 1 if LARGE else 5
+            step = 1 if LARGE else 9
             for end in range(1, len(events), step):
                 with self.subTest(protocol, end=end), CachingEndpoint(script_of([])) as endpoint:
                     self.store = MemorySessionStore()

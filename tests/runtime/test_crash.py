@@ -150,7 +150,8 @@ class CrashMatrixTest(unittest.TestCase):
         points += [(when, n) for n in range(4) for when in ("inside", "inside after")]
         sizes = (1, 2, 3, 4) if LARGE else (2,)
         for effect, calls in itertools.product(("read", "idempotent", "unsafe"), sizes):
-            for point in points:
+            # In the small size a call that may be repeated is killed at every second point.
+            for point in points if LARGE or effect == "unsafe" else points[effect == "read" :: 2]:
                 if point[0].startswith("inside") and point[1] >= calls:
                     continue
                 with self.subTest(effect=effect, calls=calls, point=point):
