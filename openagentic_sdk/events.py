@@ -841,8 +841,9 @@ class EvalStarted(Event):
 class EvalCase(Event):
     """A case ran once under a variant, and was scored: `repeat` counts from 1.
 
-    `session_id` is the session that was scored, `run_seq` the `system.init` of the run in it, and
-    `response_id` the endpoint's name of its last answer. `scores` are
+    `session_id` is the session that was scored, `run_seq` the `system.init` of the run in it,
+    `step_seq` the event behind which the model was asked for the last time, `response_id` the endpoint's name of
+    that answer. `scores` are
     `{"name", "type", "passed", "value", "words", "error_type"?, "session_id"?, "cost_usd"?}`: the value is 0 to 1, the
     session a judge's. `cost_usd` is what this eval paid for the run, None when unknown; what was replayed cost nothing.
     """
@@ -856,6 +857,7 @@ class EvalCase(Event):
     scores: Sequence[Mapping[str, Any]] = field(default_factory=list)
     session_id: str | None = None
     run_seq: int | None = None
+    step_seq: int | None = None
     response_id: str | None = None
     stop_reason: str | None = None
     final_text: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -162,9 +163,7 @@ def _table(report: EvalReport, screen: Screen) -> list[str]:
         variant = f"  {on_one_line(row.variant, 20):{other}}" if several else ""
         lines.append(f"{shown}  {on_one_line(row.case, 50):{width}}{variant}  {_figures(row)}")
         lines += [f"      {problem}" for problem in row.problems()]
-        failed = next((run for run in row.runs if not run.passed and run.session_id), None)
-        if failed is not None:
-            lines.append(f"      openagentic-sdk view {on_one_line(failed.session_id or '')}")
+        lines += [f"      {command}" for command in _commands(report, row)]
     finished = report.finished
     left = ""
     if finished is not None and finished.left:
@@ -174,6 +173,24 @@ def _table(report: EvalReport, screen: Screen) -> list[str]:
     if left:
         lines.append(f"to go on: openagentic-sdk eval {report.started.source or 'SUITE'} --resume {report.session_id}")
     return lines
+
+
+def _commands(report: EvalReport, row: Row) -> list[str]:
+    """What to call to look into the first run that failed, and to try its last step otherwise."""
+    run = next((run for run in row.runs if not run.passed and run.session_id), None)
+    if run is None:
+        return []
+    name = _word(run.session_id)
+    source = next((e.get("session_id") for e in report.started.plan if e.get("id") == run.case), None)
+    return [
+        f"openagentic-sdk view {name}",
+        *([f"openagentic-sdk sessions diff {_word(source)} {name}"] if source and source != run.session_id else []),
+        *([f"openagentic-sdk whatif {name} --at {run.step_seq}"] if run.step_seq else []),
+    ]
+
+
+def _word(text: object) -> str:
+    return shlex.quote(on_one_line(str(text), 200))
 
 
 def _figures(row: Row) -> str:

@@ -37,6 +37,7 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 _PROGRAM = "import sys; sys.path[:0] = [sys.argv[1]]; from openagentic_sdk.evals.apart import serve; serve()"
 # A process whose parent was killed ends by itself, so long after the time that a question has.
 _ORPHAN_S = 5.0
+_START_S = 60.0
 
 Answer = dict[str, Any]
 
@@ -91,8 +92,25 @@ class _Worker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
-        process = self._process = self._process or _start()
-        assert process.stdin is not None and process.stdout is not None
+        if self._process is None:
+            self._process = _start()
+            self._within(
+                _START_S, b""
+            )  # its first line says that it is there: the time of a question does not begin before
+        text = json.dumps({**question, "timeout_s": timeout_s}).encode("ascii") + b"\n"
+        line, is_late = self._within(timeout_s, text)
+        with contextlib.suppress(ValueError):
+            if line.endswith(b"\n") and isinstance(answer := json.loads(line), dict):
+                return answer
+        code = self.close()
+        if is_late:
+            return _too_long(timeout_s)
+        return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} and gave no whole answer"}
+
+    def _within(self, timeout_s: float, text: bytes) -> tuple[bytes, bool]:
+        """Send this and read a line; when time is up before, the process is killed."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
         is_late = threading.Event()
 
         def end() -> None:
@@ -104,17 +122,11 @@ class _Worker:
         timer.start()
         line = b""
         with contextlib.suppress(OSError, ValueError):  # it died, or was closed
-            process.stdin.write(json.dumps({**question, "timeout_s": timeout_s}).encode("ascii") + b"\n")
+            process.stdin.write(text)
             process.stdin.flush()
             line = process.stdout.readline(MAX_ANSWER_BYTES)
         timer.cancel()
-        with contextlib.suppress(ValueError):
-            if line.endswith(b"\n") and isinstance(answer := json.loads(line), dict):
-                return answer
-        code = self.close()
-        if is_late.is_set():
-            return _too_long(timeout_s)
-        return {"error_type": "ProcessEnded", "error": f"its process ended with code {code} and gave no answer"}
+        return line, is_late.is_set()
 
     def close(self) -> int | None:
         process, self._process = self._process, None
@@ -182,6 +194,8 @@ def serve() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
+    answers.write(b"\n")
+    answers.flush()
     for line in sys.stdin.buffer:
         question = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, question["timeout_s"] + _ORPHAN_S)

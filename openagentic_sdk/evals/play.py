@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
@@ -168,7 +169,8 @@ class Player:
         if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
             recorded = planned.recorded(self.suite, self.store)
             numbered = [replace(event, seq=number) for number, event in enumerate(recorded, 1)]
-            self.store.import_session(session_id, numbered, metadata={EVAL_KEY: self.eval_id})
+            put = partial(self.store.import_session, session_id, numbered, metadata={EVAL_KEY: self.eval_id})
+            await off_loop(may_block(self.store), put)
         return session_id
 
     async def _read(self, session_id: str) -> list[Event]:

@@ -54,6 +54,7 @@ class Played:
     usage: Mapping[str, Any] | None
     cost_usd: float | None
     run_seq: int | None
+    step_seq: int | None = None
     response_id: str | None = None
     difference: str | None = None
 
@@ -83,7 +84,8 @@ def played(
     final = result.final_text if result is not None else ""
     outcomes = {event.tool_use_id: event.outcome for event in own if isinstance(event, ToolResult)}
     prompts = [event.text for event in events if isinstance(event, UserMessage) and event.origin == "user"]
-    runs = [event.seq for event in (own if spent is None else paid) if isinstance(event, SystemInit)]
+    told = own if spent is None else paid  # where the session that is named has it
+    runs = [event.seq for event in told if isinstance(event, SystemInit)]
     return Played(
         session_id=session_id,
         events=events,
@@ -98,10 +100,15 @@ def played(
             for event in own
             if isinstance(event, ToolUse)
         ],
-        steps=sum(isinstance(e, ModelRequest) and e.purpose == "turn" and e.attempt == 1 for e in own),
+        steps=sum(map(_asks, own)),
         usage=usage(paid),
         cost_usd=session_cost(paid),
         run_seq=runs[-1] if runs else None,
+        step_seq=next((e.seq - 1 for e in reversed(told) if e.seq and _asks(e)), None),
         response_id=next((e.response_id for e in reversed(own) if isinstance(e, ModelResponse)), None),
         difference=difference,
     )
+
+
+def _asks(event: Event) -> bool:
+    return isinstance(event, ModelRequest) and event.purpose == "turn" and event.attempt == 1

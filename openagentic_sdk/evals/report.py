@@ -84,9 +84,10 @@ class EvalReport:
         """The report with one more event."""
         if isinstance(event, EvalCase):
             key = (event.case, event.variant, event.repeat)
-            if any(key == (run.case, run.variant, run.repeat) for run in self.runs):
+            before = next((run for run in self.runs if key == (run.case, run.variant, run.repeat)), None)
+            if before is not None and not could_not_run(before):
                 return self
-            return replace(self, runs=(*self.runs, event))
+            return replace(self, runs=(*(run for run in self.runs if run is not before), event))
         return replace(self, finished=event) if isinstance(event, EvalFinished) else self
 
     @property
@@ -173,6 +174,11 @@ class EvalReport:
         }
 
 
+def could_not_run(run: EvalCase) -> bool:
+    """Whether nothing ran, so that it is tried again when the eval goes on."""
+    return any(score.get("type") == "run" for score in run.scores)
+
+
 def value_of(run: EvalCase) -> float:
     """The mean of what the scorers gave, 0 to 1; without any score, whether it passed."""
     values = [score_value(score) for score in run.scores]
@@ -198,7 +204,11 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def _line(text: object) -> str:
-    return on_one_line(str(text or "").strip().partition("\n")[0], 300)
+    """The first line, and of a diff that stands below it the first line that went and the first that came."""
+    first, _, rest = str(text or "").strip().partition("\n")
+    changed = [line for line in rest.split("\n") if line[:1] in ("-", "+") and line[:3] not in ("---", "+++")]
+    sides = [next((on_one_line(line, 200) for line in changed if line[0] == sign), "") for sign in "-+"]
+    return " ".join(filter(None, [on_one_line(first, 300), *sides]))
 
 
 # --- JUnit -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from .judge import names_of
 from .plan import EVAL_KEY, Job, Key, jobs_of, key_of, plan_cases, planned_before, variants_of
 from .play import Player
 from .played import Played
-from .report import EvalReport
+from .report import EvalReport, could_not_run
 from .score import score_run
 from .scorers import Judge, Score
 from .suite import Suite, check_suite
@@ -147,7 +147,7 @@ class _SuiteRun:
 
     async def work(self, wanted: Sequence[Job], parallel: int) -> None:
         """Do what is not done yet, at most `parallel` runs at a time."""
-        done: set[Key] = {key_of(event) for event in self.report.runs}
+        done: set[Key] = {key_of(event) for event in self.report.runs if not could_not_run(event)}
         left = [job for job in wanted if job.key not in done]
         for event in self.report.runs:
             if event.cost_usd is not None or event.mode != "replay":
@@ -162,7 +162,7 @@ class _SuiteRun:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(parallel, len(left))):
                     group.create_task(self._take(waiting))
-            reason = "end" if len(self.report.runs) == len(wanted) else "budget"
+            reason = "end" if {key_of(event) for event in self.report.runs} >= {job.key for job in wanted} else "budget"
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
@@ -228,6 +228,7 @@ class _SuiteRun:
             scores=list(map(_told, scores)),
             session_id=run.session_id,
             run_seq=run.run_seq,
+            step_seq=run.step_seq,
             response_id=run.response_id,
             stop_reason=run.stop_reason,
             final_text=run.final_text[:MAX_FINAL_CHARS],

@@ -9,7 +9,7 @@ import re
 import sys
 import tomllib
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -181,14 +181,14 @@ def varied(base: OpenAgenticOptions, variant: Variant, folder: str, *, offline: 
         changes["skills"] = (*base.skills, *variant.skills)
     if variant.skill_paths:
         changes["skill_paths"] = (*base.skill_paths, *(str(Path(folder, path)) for path in variant.skill_paths))
-    # What one run's calls were allowed must not be known to another's, and nobody is there to answer.
+    # What one run's calls were allowed must not be known to another's, and nobody sits at the terminal.
     gate = (base.permission_gate or PermissionGate(clock=base.clock)).forgetful()
     gate = gate if variant.permission_mode is None else gate.with_mode(variant.permission_mode)
     gate = gate if variant.tools is None else gate.narrowed(tools=variant.tools, source="variant")
-    gate.user_answerer, gate.approver = None, None
+    gate.interactive_approver = None
     changes["permission_gate"] = gate
     made = replace(base, **changes)
-    return made if variant.change is None else variant.change(made)
+    return made if variant.change is None else _options_of(lambda: variant.change(made), "change")
 
 
 def _agent(given: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | None:
@@ -197,10 +197,22 @@ def _agent(given: Any, folder: str, *, offline: bool) -> OpenAgenticOptions | No
         made: Any = read_agent("agent", given, Path(folder), offline=offline).options
     else:
         made = _named(given, folder, "agent") if isinstance(given, str) else given
-    made = made() if callable(made) else made
-    if made is not None and not isinstance(made, OpenAgenticOptions):
+    if made is None:
+        return None
+    return _options_of(made if callable(made) else lambda: made, "agent")
+
+
+def _options_of(make: Callable[[], Any], field: str) -> OpenAgenticOptions:
+    """What a function of the suite makes. Raises `SuiteError` for anything but options."""
+    try:
+        made = make()
+    except OptionsError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever somebody's function raises, the suite is what cannot be used
+        raise SuiteError(f"raised {': '.join(error_words(error))}", field=field) from error
+    if not isinstance(made, OpenAgenticOptions):
         raise SuiteError(
-            f"must be OpenAgenticOptions(...) or a function that makes them, not {made!r:.200}", field="agent"
+            f"must be OpenAgenticOptions(...) or a function that makes them, not {made!r:.200}", field=field
         )
     return made
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -71,7 +72,12 @@ class Command(unittest.TestCase):
         self.assertNotIn("\x1b", out)
         self.assertNotIn("\u202e", out)
         self.assertIn("regex: the final text is '\\\\x1b[2JGo away\\\\u202e.'", out)
-        self.assertIn("openagentic-sdk view ", out)
+        commands = re.findall(r"^ +openagentic-sdk (\w+) (\w+)(?: --at (\d+))?$", out, re.MULTILINE)
+        self.assertEqual([name for name, _, _ in commands], ["view", "whatif"] * 2)
+        store = FileSessionStore(self.folder / "store")
+        for name, session, seq in commands:
+            after = store.read_events(session)[int(seq or 0)]
+            self.assertEqual(after.type, "model.request" if name == "whatif" else "system.init")
         self.assertIn('failures="2"', junit.read_text())
         self.assertIn("Go away", page.read_text())
 
@@ -163,6 +169,7 @@ class CtrlC(unittest.TestCase):
 STOPPED = """
 import asyncio
 import os
+import re
 import signal
 
 from openagentic_sdk import OpenAgenticOptions

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import unittest
 from dataclasses import replace
+from typing import Any
 
 from openagentic_sdk import MemorySessionStore, PermissionGate, tool
 from openagentic_sdk.errors import SuiteError
-from openagentic_sdk.evals import Calls, Case, Cost, Exact, Regex, Steps, Suite, Variant
+from openagentic_sdk.evals import Call, Calls, Case, Cost, Exact, Regex, Steps, Suite, Variant
 from openagentic_sdk.events import SessionMeta, UserMessage
+from openagentic_sdk.providers.base import ModelOutput
 from openagentic_sdk.testing import ScriptedProvider
 from tests.examples.record_logs import LOGS
 
@@ -165,6 +168,23 @@ class Live(unittest.TestCase):
         report = evaluate(Suite(name="x", cases=[Case(prompt="Tea?")], agent=made(cwd="/nowhere")))
         self.assertIn("cwd '/nowhere' is no folder", scores_of(report)["run"]["words"])
 
+    def test_no_more_runs_are_under_way_at_a_time_than_the_limit(self) -> None:
+        model = Counting()
+        suite = Suite(name="x", cases=[Case(id=f"c{n}", prompt="?") for n in range(9)], agent=made(provider=model))
+        self.assertTrue(evaluate(suite, parallel=3).ok)
+        self.assertEqual(model.most, 3)
+
+    def test_a_call_that_would_be_asked_about_is_not_waited_for(self) -> None:
+        turn = {"tool_calls": [{"name": "change", "arguments": {}}]}
+        suite = Suite(
+            name="x",
+            cases=[Case(prompt="?")],
+            agent=made(turn, "I may not.", tools=[change], permission_gate=PermissionGate(interactive=True)),
+            scores=[Calls(exactly=[Call(tool="change", outcome="denied")])],
+        )
+        report = evaluate(suite)
+        self.assertTrue(report.ok, report.to_dict())
+
     def test_repeats_are_kept_apart_and_their_spread_is_told(self) -> None:
         turns = ["yes", "no", "yes"]
         shared = ScriptedProvider(turns)
@@ -178,6 +198,29 @@ class Live(unittest.TestCase):
         row = evaluate(suite, parallel=1).rows()[0]
         self.assertEqual((row.passed, len(row.runs)), (2, 3))
         self.assertAlmostEqual(row.spread or 0, 0.288675, places=5)
+
+
+class Counting:
+    """A model that answers only when as many ask at a time as ever will."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def complete(self, *, model: str, messages: Any, tools: Any = (), api_key: str | None = None) -> ModelOutput:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return ModelOutput("Hi.", [])
+
+
+@tool
+def change() -> str:
+    """Change something."""
+    return "changed"
 
 
 class SkillsOfVariants(unittest.TestCase):

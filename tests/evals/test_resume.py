@@ -138,6 +138,16 @@ class Resume(unittest.TestCase):
         again = evaluate(replace(suite, agent=made(provider=ScriptedProvider([]))), copy, resume=report.session_id)
         self.assertTrue(again.ok, again.to_dict())
 
+    def test_what_could_not_run_at_all_is_tried_again(self) -> None:
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        store = MemorySessionStore()
+        suite = Suite(name="x", cases=[Case(prompt="?")], agent=made("Hi.", cwd=folder / "later"))
+        report = evaluate(suite, store)
+        self.assertEqual((report.ok, len(report.runs)), (False, 1))
+        (folder / "later").mkdir()
+        again = evaluate(suite, store, resume=report.session_id)
+        self.assertEqual((again.ok, len(again.runs)), (True, 1))
+
     def test_another_suite_and_another_choice_are_refused(self) -> None:
         store = MemorySessionStore()
         report = evaluate(suite_of(Stopping(0, None)), store)

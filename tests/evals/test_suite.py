@@ -214,6 +214,8 @@ class Values(unittest.TestCase):
             (Suite(name="x", cases=[good], agent=made(), scores=[Function(check="f")]), "scores[0].check"),
             (Suite(name="x", cases=[good], agent=made(), scores=[Calls(must=[5])]), "scores[0].must[0]"),  # type: ignore[list-item]
             (Suite(name="x", cases=[good], agent=5), "agent"),
+            (Suite(name="x", cases=[good], agent=lambda: 1 / 0), "agent"),
+            (Suite(name="x", cases=[good], agent=made(), variants={"a": Variant(change=lambda o: 5)}), "change"),
             (Suite(name="x", cases=[good], agent=made(), variants={"a b": Variant()}), "variants.a b"),
             (Suite(name="x", cases=[good], agent=made(), variants={"a": 5}), "variants.a"),  # type: ignore[dict-item]
             (Suite(name="x", cases=[Case(session="s")], scores=[Judge(rubric="?")]), "scores"),
