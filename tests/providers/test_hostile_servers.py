@@ -45,7 +45,7 @@ GOOD = sse(delta("Hello"), delta(finish="stop"))
 
 
 def provider_for(server: Server, **options: Any) -> OpenAICompatibleProvider:
-    timeouts = options.pop("timeouts", Timeouts(connect_s=5, first_byte_s=5, idle_s=5, total_s=20))
+    timeouts = options.pop("timeouts", Timeouts(connect_s=60, first_byte_s=60, idle_s=60, total_s=120))
     return OpenAICompatibleProvider(
         base_url=server.url + "/v1", api_key=KEY, http=HttpTransport(timeouts=timeouts, proxies={}, **options)
     )
