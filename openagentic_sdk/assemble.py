@@ -46,6 +46,7 @@ from .runtime.structured import read_output_schema
 from .sessions.base import SessionStore
 from .sessions.folds.compaction import BYTES_PER_TOKEN, ContextLimits
 from .sessions.folds.prices import PriceTable, built_in_prices, cost, own_prices, with_prices
+from .sessions.folds.summary import TENANT_KEY
 from .sessions.seal import Seal, key_path, sdk_home
 from .sessions.store import FileSessionStore
 from .sessions.stores.locate import open_store
@@ -121,13 +122,15 @@ def _servers(
 
 
 def open_memory(options: OpenAgenticOptions) -> MemoryTool:
-    """The tool over the notes of this project and user, which lie outside of the project. The door to that room.
+    """The tool over the notes of this project and user, which lie outside of the project; those of a server's tenant are
+    its own. The door to that room.
 
     Raises `OptionsError` where there is no home folder.
     """
     from .tools.memory import Memory, MemoryTool
 
-    return MemoryTool(Memory(sdk_home() / "memory", options.project_root(), Seal(options.key_file)))
+    tenant = str(options.session_metadata.get(TENANT_KEY) or "")
+    return MemoryTool(Memory(sdk_home() / "memory", options.project_root(), Seal(options.key_file), tenant=tenant))
 
 
 def open_code() -> Tool:
@@ -524,7 +527,7 @@ def _secret_rules(key_file: str | None) -> list[str]:
     try:
         paths = [(os.path.abspath(key_file or key_path()), "")]
         folders = [os.path.abspath(sdk_home() / name) for name in ("mcp", "memory")]
-        paths += [(folder, "/**") for folder in folders if os.path.isdir(folder)]
+        paths += [(folder, "/**") for folder in folders]
     except OptionsError:  # there is no home folder, so there is no key
         return []
     # What has a meaning in a rule's pattern stands for any letter.

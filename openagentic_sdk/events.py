@@ -128,6 +128,7 @@ class UserMessage(Event):
     `about` names what such a message is about (`skill:12`, `memory:/p/CLAUDE.md`): of several in view the last one counts.
     `request_id` makes a retried prompt harmless. `attachments` are the pictures, documents and sounds that came with the
     text: `{"type", "media_type", "name"?, "size", "sha256"}` of a blob beside the log, or `{"type", "url", ...}`.
+    `untrusted` says what of elsewhere stands in it, see `sessions.folds.untrusted`.
     """
 
     type: ClassVar[str] = "user.message"
@@ -136,6 +137,7 @@ class UserMessage(Event):
     origin: str = "user"
     attachments: Sequence[Mapping[str, Any]] = field(default_factory=list)
     about: str | None = None
+    untrusted: Sequence[str] = field(default_factory=list)
 
 
 @frozen

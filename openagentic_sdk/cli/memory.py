@@ -14,6 +14,7 @@ from ..events import Event, ToolUse, UserMessage
 from ..options import OpenAgenticOptions
 from ..runtime.masking import known_here, mask_value
 from ..sessions.base import SessionStore
+from ..sessions.folds.summary import TENANT_KEY
 from ..text import on_one_line, printable
 from ..tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
 from .exits import FAILED, OK
@@ -33,7 +34,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         actions, "why", _why, "show a note, which calls wrote it, and what they had been asked and had read"
     )
     why.add_argument("path", metavar="PATH", help=f"a note: {ROOT}/project/..., {ROOT}/user/...")
-    forget = _add_action(actions, "forget", _forget, "delete notes")
+    forget = _add_action(actions, "forget", _forget, "delete notes (logs of sessions keep what they said)")
     forget.add_argument("path", metavar="PATH", nargs="+", help="a note, or a folder with all that is in it")
     check = _add_action(
         actions,
@@ -56,6 +57,7 @@ def _add_action(
     parser.set_defaults(run_action=action)
     parser.add_argument("--cwd", metavar="DIR", help="the project that this folder belongs to (default: this one)")
     parser.add_argument("--json", action="store_true", help="print one JSON object per note")
+    parser.add_argument("--tenant", metavar="NAME", default="", help="the notes of this tenant of a server")
     add_store_flag(parser)
     return parser
 
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _folders(args: argparse.Namespace) -> dict[str, MemoryFolder]:
-    return open_memory(OpenAgenticOptions(cwd=args.cwd)).memory.folders
+    return open_memory(OpenAgenticOptions(cwd=args.cwd, session_metadata={TENANT_KEY: args.tenant})).memory.folders
 
 
 def _entries(args: argparse.Namespace, path: str | None = None) -> list[Entry]:

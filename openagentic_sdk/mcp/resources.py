@@ -131,11 +131,13 @@ async def _read(seat: Readable, uri: str, ctx: ToolContext | None = None) -> Con
 
 @frozen
 class Brought:
-    """What servers bring to a prompt: a text in its place, one behind it, and parts (pictures and the like) beside it."""
+    """What servers bring to a prompt: a text in its place, one behind it, and parts (pictures and the like) beside it;
+    `sources` names what it was."""
 
     instead: str | None = None
     behind: str = ""
     parts: Sequence[Mapping[str, Any]] = ()
+    sources: Sequence[str] = ()
 
 
 async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought | None:
@@ -146,7 +148,8 @@ async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought |
     called = re.match(_PROMPT, text, re.DOTALL)
     if called is not None and called[1] in servers:
         content = await _get_prompt(await _ready(servers[called[1]]), called[2], called[3] or "")
-        return Brought(content.text[:MAX_TEXT_CHARS], parts=content.sendable)
+        sources = [f"MCP: prompt {called[2]} of {called[1]}"]
+        return Brought(content.text[:MAX_TEXT_CHARS], parts=content.sendable, sources=sources)
     mentions = dict.fromkeys(re.findall(_MENTION, text))
     named = [(name, uri.rstrip(".,;:!?)")) for name, uri in mentions if name in servers]
     if not named:
@@ -161,7 +164,8 @@ async def expand_prompt(text: str, servers: Mapping[str, Readable]) -> Brought |
         except McpError as error:
             said = f"(it could not be read: {error})"
         blocks.append(f"\n\nThe resource {clean_text(uri, 500)} of the MCP server {name}:\n{said}")
-    return Brought(behind="".join(blocks), parts=parts)
+    sources = [f"MCP: {name} {uri}" for name, uri in named[:MAX_MENTIONS]]
+    return Brought(behind="".join(blocks), parts=parts, sources=sources)
 
 
 async def _ready(seat: Readable) -> Readable:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol, runtime_checkable
 
 from ..errors import ContextLengthError, InvalidEventError, ScriptMismatchError, StorageError
 from ..events import CommandExpanded, FilesRestoring, Result, SystemInit, SystemNotice, UserAnswer, UserMessage
+from ..frozen import changed
+from ..sessions.folds.untrusted import is_outside, short_source
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
 from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
@@ -194,7 +196,7 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
         if answered is not None:
             run.view.last_text = answered.final_text
         return answered is None
-    expanded, behind = await _bring(run, said)
+    expanded, behind, sources = await _bring(run, said)
     text, events, decision = await run.agent.hooks.run_user_prompt_submit(
         prompt=expanded.text, context=run.hook_context()
     )
@@ -202,29 +204,35 @@ async def accept_prompt(run: Run, said: Said, request_id: str | None) -> bool:
     if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:user_prompt_submit", decision.block_reason or "")
     filled = await fill_prompt(run, expanded, text, request_id)
-    await run.record(await store_message(run, said, filled.text + behind, request_id=request_id), *filled.events)
+    cwd, *roots = run.view.place
+    attached = [part.path for part in said.parts if part.path is not None]
+    sources = [*sources, *(short_source(f"file: {path}") for path in attached if is_outside(path, cwd, roots))]
+    message = await store_message(run, said, filled.text + behind, request_id=request_id)
+    await run.record(changed(message, untrusted=sources), *filled.events)
     if decision is not None and decision.additional_context:
         await run.record(UserMessage(decision.additional_context, origin="hook"))
     return True
 
 
-async def _bring(run: Run, said: Said) -> tuple[Expanded, str]:
-    """What a prompt stands for, and what of servers is to stand behind it; pictures of theirs are added to its parts.
+async def _bring(run: Run, said: Said) -> tuple[Expanded, str, Sequence[str]]:
+    """What a prompt stands for, what of servers is to stand behind it, and what it was; pictures of theirs are added to its
+    parts.
 
     A subagent's prompt is a model's text: it starts no skill and no command, as only people's prompts do. Raises `McpError`.
     """
     if run.depth:
-        return Expanded(said.text, run.request.brings), ""
+        return Expanded(said.text, run.request.brings), "", ()
     servers, behind = run.agent.servers, ""
     brought = None if servers is None else await servers.expand_prompt(said.text)
+    sources = [] if brought is None else list(map(short_source, brought.sources))
     if brought is not None:
         parts = [{"type": "text", "text": ""}, *brought.parts] if brought.parts else []
         said.parts.extend(read_prompt(parts).parts if parts else ())
         behind = brought.behind
         if brought.instead is not None:
             name, _, arguments = said.text.removeprefix("/").partition(" ")
-            return Expanded(brought.instead, (CommandExpanded(name, scope="mcp", arguments=arguments),)), ""
-    return run.agent.guidance.expand(said.text, run.view, run.session_id), behind
+            return Expanded(brought.instead, (CommandExpanded(name, scope="mcp", arguments=arguments),)), "", sources
+    return run.agent.guidance.expand(said.text, run.view, run.session_id), behind, sources
 
 
 async def run_turn(run: Run) -> None:

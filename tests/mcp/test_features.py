@@ -30,6 +30,7 @@ from openagentic_sdk.events import (
     UserMessage,
     UserQuestion,
 )
+from openagentic_sdk.sessions.folds.view import SessionView
 from openagentic_sdk.testing import ScriptedProvider
 
 SCRIPT = str(Path(__file__).with_name("feature_server.py"))
@@ -224,11 +225,15 @@ class ResourcesAndPrompts(unittest.IsolatedAsyncioTestCase):
                 self.assertTrue(said.startswith(f"{prompt}\n\nThe resource tea://list of the MCP server x:\n"))
                 self.assertIn("[tea://list]\ngreen, black", said)
                 self.assertIn("The resource tea://no of the MCP server x:\n(it could not be read:", said)
+                view = SessionView().extend(events)
+                wanted = ["MCP: x tea://list", "MCP: x tea://no", "MCP: ListMcpResources", "MCP: x tea://picture"]
+                self.assertEqual(list(view.untrusted)[:4], wanted)
 
     async def test_prompts_of_servers_are_commands(self) -> None:
         events = await events_of('/mcp__x__brew "oolong tea" how=hot', options_for(["Done."], feature_server("modern")))
         said = next(event for event in events if isinstance(event, UserMessage))
         self.assertEqual(said.text, 'Brew {"how": "hot", "kind": "oolong tea"}.')
+        self.assertEqual(said.untrusted, ["MCP: prompt brew of x"])
         command = next(event for event in events if isinstance(event, CommandExpanded))
         self.assertEqual((command.name, command.scope, command.grants), ("mcp__x__brew", "mcp", []))
         for wrong, reason in (("/mcp__x__brew", "kind is missing"), ("/mcp__x__fry", "its prompts are brew")):

@@ -18,6 +18,7 @@ from ...text import on_one_line
 MAX_SOURCES = 100
 _MAX_CHARS = 120
 _WEB = ("WebFetch", "WebSearch")
+_RESOURCES = ("ListMcpResources", "ReadMcpResource")
 _READS = ("Read", "NotebookRead", "Grep", "Glob", "LS")
 _PATH_KEYS = ("file_path", "notebook_path", "path", "root", "pattern")
 _FETCHES = regex(
@@ -43,11 +44,13 @@ def untrusted_source(
     meta = result.meta or {}
     said = meta.get("untrusted")
     if isinstance(said, str) and said:
-        return _short(said)
+        return short_source(said)
     if name.startswith("mcp__"):
-        return _short(f"MCP: {name}")
+        return short_source(f"MCP: {name}")
+    if name in _RESOURCES:
+        return short_source(f"MCP: {input.get('server') or name} {input.get('uri') or ''}".rstrip())
     if name in _WEB:
-        return _short(f"web: {input.get('url') or input.get('query') or name}")
+        return short_source(f"web: {input.get('url') or input.get('query') or name}")
     if name == "Bash":
         return untrusted_command(str(input.get("command") or ""), cwd, roots)
     if name not in _READS:
@@ -55,18 +58,19 @@ def untrusted_source(
     files = meta.get("files")
     named = [str(input[key]) for key in _PATH_KEYS if isinstance(input.get(key), str)]
     named = named if not isinstance(files, Mapping) else [*files, *named]
-    return next((_short(f"file: {path}") for path in named if _is_outside(path, cwd, roots)), None)
+    return next((short_source(f"file: {path}") for path in named if is_outside(path, cwd, roots)), None)
 
 
 def untrusted_command(command: str, cwd: str, roots: Sequence[str]) -> str | None:
     """Like `untrusted_source`, for a line of the shell."""
     if _FETCHES.search(command):
-        return _short(f"web: {command}")
+        return short_source(f"web: {command}")
     words = (word for word in _WORD.findall(command) if not _HARMLESS.fullmatch(word))
-    return next((_short(f"file: {word} ({command})") for word in words if _is_outside(word, cwd, roots)), None)
+    return next((short_source(f"file: {word} ({command})") for word in words if is_outside(word, cwd, roots)), None)
 
 
-def _is_outside(path: str, cwd: str, roots: Sequence[str]) -> bool:
+def is_outside(path: str, cwd: str, roots: Sequence[str]) -> bool:
+    """Whether a path, as somebody wrote it, leads out of the project's folders."""
     if path.startswith(("~", "$")):
         return path.startswith("~") or ("/" in path and not path.startswith(("$PWD/", "$CLAUDE_PROJECT_DIR/")))
     if not path.startswith("/") and ".." not in path.split("/"):
@@ -75,5 +79,6 @@ def _is_outside(path: str, cwd: str, roots: Sequence[str]) -> bool:
     return not any(whole == root or whole.startswith(root.rstrip("/") + "/") for root in roots)
 
 
-def _short(text: str) -> str:
+def short_source(text: str) -> str:
+    """Where something came from, in a few words on one line."""
     return on_one_line(text, _MAX_CHARS)

@@ -350,6 +350,7 @@ class SessionView:
 
     def _prompt(self, event: UserMessage) -> None:
         self._skill(event)
+        self._distrust(event, *event.untrusted)
         if event.request_id is not None:
             self.prompts.setdefault(event.request_id, event.seq or 0)
 

@@ -89,7 +89,10 @@ class MemoryTool(BlockingTool):
         if place not in found:
             if name and not any(other.startswith(f"{place}/") for other in found):
                 raise ToolError(f"The path {place} does not exist. Please provide a valid path.")
-            return _listing(place, found)
+            listing = _listing(place, found)
+            doubtful = [other for other, entry in found.items() if entry.doubt and other.startswith(f"{place}/")]
+            said = {"untrusted": f"memory: names of {len(doubtful)} doubtful notes below {place}"}
+            return ToolOutput(listing, meta=said) if doubtful else listing
         entry = found[place]
         lines = entry.text.split("\n")
         first, last = view_range or (1, -1)
