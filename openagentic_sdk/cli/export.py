@@ -17,10 +17,11 @@ from ..patterns import regex
 from ..permissions.redact import Redactor
 from ..sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
 from ..text import printable
+from ..viewer.record import build_record_page
 from .exits import OK
 from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
-FORMATS = ("markdown", "json", "messages", "otlp")
+FORMATS = ("markdown", "json", "messages", "otlp", "record")
 _EMAIL = regex(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")
 
 
@@ -28,7 +29,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser("export", description="Write a session for people or for other programs.")
     add_id(parser, default=NEWEST)
     parser.add_argument(
-        "--format", choices=FORMATS, default="markdown", help="otlp is OpenTelemetry's JSON (default: %(default)s)"
+        "--format",
+        choices=FORMATS,
+        default="markdown",
+        help="otlp is OpenTelemetry's JSON, record a page that checks itself (default: %(default)s)",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="where to write (default: standard output)")
     parser.add_argument("--content", action="store_true", help="otlp: with the arguments and results of tools")
@@ -42,8 +46,12 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     store = open_session_store(args.store)
-    events = store.read_events(find_session(store, args.id))
-    text = _written(events, args, build_mask(args.redact, args.mask, secrets=not args.no_redact))
+    session_id = find_session(store, args.id)
+    events = store.read_events(session_id)
+    if args.format == "record":
+        text = build_record_page(session_id, events)  # as it is: masked, no digest of it would fit
+    else:
+        text = _written(events, args, build_mask(args.redact, args.mask, secrets=not args.no_redact))
     if args.output:
         write_for_one(Path(args.output), text)
     else:

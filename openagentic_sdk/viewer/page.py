@@ -45,9 +45,7 @@ def build_page(
     `read_blob` gives the pictures that events name by their sha256; without it, and beyond `MAX_PICTURES_BYTES` in all,
     they are described.
     """
-    style, script = _asset("page.css"), _asset("reader.js") + _asset("page.js")
     connect = "connect-src 'none'" if live_address is None else "connect-src 'self'"
-    rules = [_policy(style, "form-action 'none'"), "img-src data:", f"script-src '{_digest(script)}'", connect]
     rows = [event_to_dict(shown(event)) for event in events]
     pictures = {} if read_blob is None else _pictures(rows, read_blob)
     session_id = next((event.get("session_id") for event in rows if event["type"] == SystemInit.type), None)
@@ -58,14 +56,21 @@ def build_page(
         "events": rows,
         "pictures": pictures,
     }
+    script = _asset("reader.js") + _asset("page.js")
+    return fill_scripted_page("page.html", on_one_line(title), script, data, ("img-src data:", connect))
+
+
+def fill_scripted_page(name: str, title: str, script: str, data: object, rules: Iterable[str]) -> str:
+    """A page with this script and data: it may run nothing else, and load what `rules` of its policy say."""
+    style = _asset("page.css")
     parts = {
-        "POLICY": "; ".join(rules),
-        "TITLE": html.escape(on_one_line(title)),
+        "POLICY": "; ".join([_policy(style, "form-action 'none'"), f"script-src '{_digest(script)}'", *rules]),
+        "TITLE": html.escape(title),
         "STYLE": style,
         "SCRIPT": script,
         "DATA": dump_for_script(data),
     }
-    return _fill("page.html", parts)
+    return _fill(name, parts)
 
 
 def _pictures(events: Iterable[Mapping[str, Any]], read_blob: Callable[[str], bytes]) -> dict[str, str]:

@@ -166,15 +166,22 @@ class Opening:
     def leaf_digests(self, event: Event, index: int) -> list[bytes]:
         """The leaves of the event as the one at `index` of the range. Raises `BadOpeningError` when they cannot be its."""
         seed = self.seeds[index]
-        texts = leaves(event)
         if seed is not None:
+            texts = leaves(event)
             return [
                 sha256(salt + text.encode()).digest() for salt, (_, text) in zip(salts_of(seed), texts, strict=False)
             ]
-        return list(self._cut_leaves(index, texts))
+        opened = self.opened_leaves(event, index)
+        return [
+            bytes.fromhex(leaf or "") or sha256(bytes.fromhex(salt) + text.encode()).digest()
+            for salt, text, leaf in opened
+        ]
 
-    def _cut_leaves(self, index: int, texts: list[Leaf]) -> Iterator[bytes]:
-        """Each leaf of an event that fields were erased from."""
+    def opened_leaves(self, event: Event, index: int) -> list[tuple[str, str, str | None]]:
+        """Salt and text of each leaf that stands, and in the place of one that was erased the leaf. Raises as above."""
+        seed, texts = self.seeds[index], leaves(event)
+        if seed is not None:
+            return [(salt.hex(), text, None) for salt, (_, text) in zip(salts_of(seed), texts, strict=False)]
         salts, erased, marks = self.cut[index]
         for pointer, text in texts:
             if pointer in marks and text.rpartition(":")[2] not in (f'"{ERASED}"', "{}", "[]", "null"):
@@ -183,8 +190,10 @@ class Opening:
         if len(left) != sum(leaf is None for leaf in erased):
             raise BadOpeningError("it has other fields")
         standing = iter(left)
-        for salt, leaf in zip(salts, erased, strict=True):
-            yield sha256((salt or b"") + next(standing).encode()).digest() if leaf is None else leaf
+        return [
+            ((salt or b"").hex(), next(standing), None) if leaf is None else ("", "", leaf.hex())
+            for salt, leaf in zip(salts, erased, strict=True)
+        ]
 
     def without(self, event: Event, index: int, pointers: Sequence[str]) -> Opening:
         """The salts when these places, each a leaf or above some, are erased. `event` is the one before that."""

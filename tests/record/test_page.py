@@ -1,0 +1,81 @@
+"""The page of a record holds all that a check needs, and checks itself in a browser."""
+
+from __future__ import annotations
+
+import shutil
+import unittest
+from pathlib import Path
+
+from openagentic_sdk.events import UserMessage
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.record.bundle import read_bundle
+from openagentic_sdk.sessions.record.erase import erase
+from openagentic_sdk.sessions.record.sign import sign_session
+from openagentic_sdk.sessions.record.signers import SshKey, Trust
+from openagentic_sdk.sessions.record.verify import verify_record
+from openagentic_sdk.viewer.record import build_record_page
+
+from .support import HAS_SSH, RecordCase
+
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sync_playwright = None  # type: ignore[assignment]
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+HOSTILE = "</script><script>window.hacked=1</script> \u2028 \ud83d 1e-7"
+
+
+class Page(RecordCase):
+    def page(self, *signers: object) -> str:
+        store = MemorySessionStore()
+        self.filled(store, secret=HOSTILE)
+        sign_session(store, "s", [self.key, *signers])  # type: ignore[list-item]
+        erase(store, "s", [(8, "/output/stdout")], spread=False, seal=self.seal)
+        store.append_event("s", UserMessage("not signed"))
+        return build_record_page("s", store.iter_events("s"))
+
+    def test_the_command_checks_the_page_like_the_log(self) -> None:
+        path = self.folder / "s.html"
+        path.write_text(self.page(), encoding="utf-8")
+        [(name, events)] = read_bundle(path).items()
+        report = verify_record(name, events, self.trust)
+        self.assertEqual((report.ok, report.unsigned), (True, 3))
+        page = path.read_text(encoding="utf-8")
+        self.assertEqual(
+            (page.count("</script>"), "default-src 'none'" in page, "<script>window" in page), (2, True, False)
+        )
+
+    @unittest.skipIf(
+        sync_playwright is None or CHROMIUM is None or not HAS_SSH,
+        "the browser test needs playwright (dev extra), Chromium and ssh-keygen",
+    )
+    def test_a_browser_says_that_it_holds_and_what_was_changed(self) -> None:
+        whole = self.page(SshKey(self.ssh_key("alice")))
+        mark = '\\"command\\":\\"lookup 1'  # as the leaf says it, which is what the page shows
+        self.assertEqual(whole.count(mark), 1)
+        changed = whole.replace(mark, mark.replace("1", "9"))
+        with sync_playwright() as playwright:
+            flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+            said = []
+            for number, text in enumerate((whole, changed)):
+                path = Path(self.folder, f"{number}.html")
+                path.write_text(text, encoding="utf-8")
+                page = browser.new_page()
+                page.goto(path.as_uri())
+                page.wait_for_function("document.getElementById('verdict').className !== ''", timeout=120_000)
+                said.append((page.locator("#verdict").inner_text(), page.locator("#ranges").inner_text()))
+                self.assertIsNone(page.evaluate("window.hacked ?? null"))
+            browser.close()
+        self.assertIn("The record holds: somebody vouches for events 1 to 10.", said[0][0])
+        self.assertIn("(valid: the key's", said[0][1])
+        self.assertIn("does not hold: 1 problems", said[1][0])
+        self.assertIn("event 3: it is not what was signed", said[1][1])
+
+    def test_what_is_no_record_is_said_to_be_none(self) -> None:
+        path = self.folder / "x"
+        path.write_text("<html></html>")
+        with self.assertRaisesRegex(ValueError, "neither an archive nor a page"):
+            read_bundle(path)
+        self.assertEqual(verify_record("s", [], Trust()).ok, False)
