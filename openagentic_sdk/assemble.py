@@ -317,6 +317,7 @@ class _Assembly:
             max_answer_bytes=options.max_answer_bytes,
             on_storage_error=options.on_storage_error,
             day_limits=_day_limits(options),
+            export=self.export(),
             context_limits=ContextLimits(options.max_context_tokens, options.max_context_bytes),
             defer_bytes=_defer_bytes(options),
             memories=self._memory.memory.overview if self._memory is not None and MEMORY in tools else None,
@@ -406,6 +407,21 @@ class _Assembly:
             sandbox = BashSandbox(options.sandbox, effects=options.bash_effects)
             notices.append(SystemNotice("sandbox.level", sandbox.says(probe_sandbox())))
         return [*notices, *self._notes]
+
+    def export(self) -> Callable[[str, Sequence[Event]], None] | None:
+        """What sends the sessions of this store to a collector. The door to that room. Raises `OptionsError`."""
+        options = self._options
+        if options.otlp_endpoint is None and not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
+            return None
+        from .sessions.telemetry.exporter import exporter_for
+        from .sessions.telemetry.settings import read_telemetry
+
+        settings = read_telemetry(options.otlp_endpoint, options.otlp_headers, os.environ)
+        if settings is None:
+            return None
+        mask = _redact(options.redact, self._told)
+        kept = sdk_home() / "telemetry" if has_home() else None
+        return exporter_for(self._store, settings, kept, mask).notify
 
     def session_dir(self, session_id: str) -> str | None:
         return str(self._store.session_dir(session_id)) if isinstance(self._store, FileSessionStore) else None

@@ -130,6 +130,9 @@ class OpenAgenticOptions:
         key_file            the key that marks what this installation allowed, 32 bytes or more, mode 0600; hosts that resume
                             each other's sessions share it (default: what $OPENAGENTIC_SDK_KEY names, else installation.key
                             in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk; made when it is not there)
+        otlp_endpoint       where the session's OpenTelemetry spans go while it runs (OTLP over HTTP, JSON), see
+                            `sessions.telemetry`; None is what $OTEL_EXPORTER_OTLP_ENDPOINT names, "" is nowhere
+        otlp_headers        headers of those requests, for keys
         blob_bytes          tool outputs above this size are stored beside the log, and the model sees a cut
 
     Limits
@@ -194,6 +197,8 @@ class OpenAgenticOptions:
     request_id: str | None = None
     traceparent: str | None = None
     on_storage_error: Literal["stop", "continue"] = "stop"
+    otlp_endpoint: str | None = None
+    otlp_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     blob_bytes: int = BLOB_BYTES
     redact: Callable[[str], str] | bool = True
     key_file: str | None = None
@@ -249,7 +254,9 @@ def _check(settings: object, checks: Mapping[str, Check], where: str) -> None:
         value = vars(settings)[name]
         wanted = check(value)
         if wanted is not None:
-            given = f"a {type(value).__name__}" if name == "api_key" else _shown(value)  # a secret belongs in no error
+            given = (
+                f"a {type(value).__name__}" if name in ("api_key", "otlp_headers") else _shown(value)
+            )  # a secret belongs in no error
             raise OptionsError(f"{where}{name} must be {wanted}, not {given}")
 
 
@@ -366,6 +373,12 @@ _CHECKS: Mapping[str, Check] = {
         lambda value: None if read_traceparent(value) else "a traceparent: 00-TRACE-SPAN-FLAGS in hex"
     ),
     "on_storage_error": _one_of("stop", "continue"),
+    "otlp_endpoint": _or_none(_TEXT),
+    "otlp_headers": lambda value: (
+        None
+        if isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)
+        else "a mapping of names to values"
+    ),
     "blob_bytes": _COUNT,
     "redact": lambda value: None if isinstance(value, bool) or callable(value) else "True, False or a function",
     "max_steps": _COUNT,

@@ -100,6 +100,11 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
         "--continue", dest="continue_last", action="store_true", help="go on with this folder's newest"
     )
     session.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="send the session's OpenTelemetry spans there while it runs (default: $OTEL_EXPORTER_OTLP_ENDPOINT; '' is off)",
+    )
+    session.add_argument(
         "--plain", action="store_true", help="line by line without colours, for screen readers: nothing is rewritten"
     )
 
@@ -141,6 +146,7 @@ def build_options(
         skill_paths=[Path(path).expanduser().absolute() for path in args.skill_path],
         redact=not args.no_redact,
         session_store=store,
+        otlp_endpoint=args.otlp_endpoint,
         resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,
         session_metadata={TAGS_KEY: args.tag} if args.tag else {},

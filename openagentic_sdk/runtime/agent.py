@@ -87,7 +87,7 @@ class Agent:
     called before each model call; None makes room when it is needed. `seal` marks what this installation wrote. `servers`
     bring more tools, which may come and go between two steps; `offers` picks the names of those that this agent may have.
     When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found; None is never.
-    `memories` reads what the model is told of its notes from earlier sessions.
+    `memories` reads what the model is told of its notes from earlier sessions. `export` is told what each session stored.
     """
 
     provider: Provider
@@ -121,6 +121,7 @@ class Agent:
     before_step: Callable[[Run], Awaitable[None]] | None = None
     context_limits: ContextLimits = field(default_factory=ContextLimits)
     day_limits: DayLimits | None = None
+    export: Callable[[str, Sequence[Event]], None] | None = None
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
     seal: Seal = field(default_factory=Seal)

@@ -5,6 +5,7 @@ Nothing is written here but a new session's metadata, so a refusal changes nothi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -73,7 +74,7 @@ async def open_run(
         parent_tool_use_id=parent_tool_use_id,
         agent_name=agent.name,
         mask=None if agent.redact is None else partial(mask_event, redact=agent.redact),
-        publish=partial(publish, agent.store, session_id),
+        publish=partial(_publish, agent, session_id),
         guard=stopping.guard,
     )
     # In none of another session's requests stands what one of this session made necessary.
@@ -99,6 +100,12 @@ async def open_run(
     )
     recorder.patience = run.patience
     return run
+
+
+def _publish(agent: Agent, session_id: str, events: Sequence[Event]) -> None:
+    publish(agent.store, session_id, events)
+    if agent.export is not None:
+        agent.export(session_id, events)
 
 
 def _open_session(

@@ -1,0 +1,370 @@
+"""Spans to a collector: in the names of the conventions, while a run goes on, and after outages from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+import threading
+import unittest
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk import (
+    AgentDefinition,
+    FileSessionStore,
+    MemorySessionStore,
+    OpenAgenticOptions,
+    PermissionGate,
+    run,
+)
+from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.events import (
+    Event,
+    ModelContext,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    Result,
+    SystemInit,
+    ToolResult,
+    ToolStarted,
+    ToolUse,
+)
+from openagentic_sdk.sessions.base import SessionStore, stamp_events
+from openagentic_sdk.sessions.folds import genai
+from openagentic_sdk.sessions.folds.spans import SpanFold, session_spans, trace_request
+from openagentic_sdk.sessions.telemetry.exporter import Exporter
+from openagentic_sdk.sessions.telemetry.settings import TelemetrySettings, read_telemetry
+from openagentic_sdk.testing import ScriptedProvider
+
+CONVENTIONS = Path(__file__).resolve().parents[2] / "fixtures" / "wire" / "genai_conventions.json"
+WAIT_S = 60.0  # only bounds a failure
+USAGE = {
+    "input_tokens": 100,
+    "cached_input_tokens": 60,
+    "cache_write_tokens": 10,
+    "output_tokens": 9,
+    "reasoning_tokens": 4,
+}
+
+
+def plain(span: Mapping[str, Any]) -> dict[str, Any]:
+    """A span's attributes as values."""
+
+    def value(each: Mapping[str, Any]) -> Any:
+        ((kind, inner),) = each.items()
+        if kind == "arrayValue":
+            return [value(part) for part in inner["values"]]
+        return int(inner) if kind == "intValue" else inner
+
+    return {entry["key"]: value(entry["value"]) for entry in span["attributes"]}
+
+
+def spans_of(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [span for each in body["resourceSpans"] for scope in each["scopeSpans"] for span in scope["spans"]]
+
+
+class Collector:
+    """A collector on 127.0.0.1 that answers as it is told: one answer for each request, the last for all others."""
+
+    def __init__(self, *answers: tuple[int, Mapping[str, str], bytes]) -> None:
+        self.answers = list(answers) or [(200, {}, b"{}")]
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.taken: list[dict[str, Any]] = []
+        self.changed = threading.Condition()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                data = self.rfile.read(int(self.headers["Content-Length"]))
+                with collector.changed:
+                    status, headers, said = collector.answers[0]
+                    if len(collector.answers) > 1:
+                        collector.answers.pop(0)
+                    body = json.loads(data)
+                    collector.bodies.append(body)
+                    collector.headers.append({**dict(self.headers), "path": self.path})
+                    if status == 200:
+                        collector.taken += spans_of(body)
+                    collector.changed.notify_all()
+                self.send_response(status)
+                for name, value in {**headers, "Content-Length": str(len(said))}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(said)
+
+            def log_message(self, *_: Any) -> None:
+                """Nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread.start()
+
+    def wait_for(self, is_there: Callable[[], bool]) -> bool:
+        with self.changed:
+            return self.changed.wait_for(is_there, WAIT_S)
+
+    def names(self) -> list[str]:
+        return [span["name"] for span in self.taken]
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+
+def log_of(session_id: str = "s") -> list[Event]:
+    """A run with a call, an attempt that failed, and an answer."""
+    events: list[Event] = [
+        SystemInit(session_id, "/w", "1", model="gpt-5", provider="openai"),
+        ModelContext("gpt-5", "openai", "", [{"function": {"name": "Bash", "description": "Runs a command."}}]),
+        ModelRequest(1, 1, "", 1, model="gpt-5"),
+        ModelResponse(1, 1, complete=False, usage={"input_tokens": 5, "output_tokens": 0}, error_type="Overloaded"),
+        ModelRetry(1, 1, "overloaded", 1.0),
+        ModelResponse(
+            1,
+            2,
+            usage=USAGE,
+            cost_usd=0.5,
+            model="gpt-5-2025",
+            provider="openai",
+            response_id="resp_1",
+            first_token_s=0.25,
+            finish_reason="tool_calls",
+            service_tier="flex",
+        ),
+        ToolUse("c1", "Bash", {"command": "ls"}),
+        ToolStarted("c1", "Bash", "unsafe", "", "k"),
+        ToolResult("c1", "out"),
+        ModelRequest(2, 1, "", 1, model="gpt-5"),
+        ModelResponse(2, 1, usage=USAGE, model="gpt-5-2025", provider="openai", finish_reason="stop"),
+        Result("done", session_id, "end"),
+    ]
+    return stamp_events(events, first_seq=1, now=1_763_800_000.0)
+
+
+class Spans(unittest.TestCase):
+    def test_every_name_that_is_written_is_one_of_the_published_conventions_or_our_own(self) -> None:
+        published = json.loads(CONVENTIONS.read_text(encoding="utf-8"))
+        names = {value for name, value in vars(genai).items() if name.isupper() and isinstance(value, str)}
+        known = {*published["attributes"], *published["operations"], *published["events"], published["schema_url"]}
+        self.assertEqual(names - known, set())
+        spans = session_spans(log_of(), SpanFold("s", with_content=True))
+        written = {key for span in spans for key in plain(span)}
+        self.assertEqual({key for key in written if not key.startswith("openagentic.")} - known, set())
+        providers = ("openai-responses", "azure-openai", "bedrock", "gemini", "vertex", "anthropic")
+        self.assertLessEqual({genai.provider_name(name) for name in providers}, {*published["providers"]})
+
+    def test_a_model_call_has_its_tokens_ids_models_and_all_its_attempts(self) -> None:
+        spans = session_spans(log_of(), SpanFold("s"))
+        self.assertEqual(
+            [span["name"] for span in spans], ["invoke_agent agent", "chat gpt-5", "execute_tool Bash", "chat gpt-5"]
+        )
+        first = plain(spans[1])
+        wanted = {
+            "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5",
+            "gen_ai.response.model": "gpt-5-2025", "gen_ai.response.id": "resp_1", "gen_ai.conversation.id": "s",
+            "gen_ai.response.finish_reasons": ["tool_calls"], "gen_ai.usage.input_tokens": 105,
+            "gen_ai.usage.cache_read.input_tokens": 60, "gen_ai.usage.cache_creation.input_tokens": 10,
+            "gen_ai.usage.output_tokens": 9, "gen_ai.usage.reasoning.output_tokens": 4, "gen_ai.request.stream": True,
+            "gen_ai.response.time_to_first_chunk": 0.25, "openai.response.service_tier": "flex",
+        }  # fmt: skip
+        self.assertEqual({key: first.get(key) for key in wanted}, wanted)
+        self.assertNotIn("status", spans[1], "the operation went well in the end")
+        self.assertEqual(plain(spans[0])["gen_ai.usage.input_tokens"], 205)
+        tool = plain(spans[2])
+        self.assertEqual((tool["gen_ai.tool.call.id"], tool["gen_ai.tool.description"]), ("c1", "Runs a command."))
+
+    def test_what_ends_with_an_error_says_so_and_no_clock_ends_a_span_before_it_began(self) -> None:
+        events = log_of()[:4]
+        back = [event if index < 3 else type(event)(**{**vars(event), "ts": 5.0}) for index, event in enumerate(events)]
+        spans = session_spans(back, SpanFold("s"))
+        self.assertEqual([span["status"]["code"] for span in spans], [2, 2])
+        self.assertEqual(plain(spans[1])["error.type"], "Overloaded")
+        for span in spans:
+            self.assertGreaterEqual(int(span["endTimeUnixNano"]), int(span["startTimeUnixNano"]))
+
+    def test_letters_that_utf_8_cannot_say_break_no_request(self) -> None:
+        events = stamp_events([SystemInit("\ud800", "/", "1", model="m\ud800")], first_seq=1, now=1.0)
+        body = trace_request(session_spans(events, SpanFold("\ud800")))
+        json.dumps(body, ensure_ascii=False).encode()
+
+
+class Settings(unittest.TestCase):
+    def test_the_standard_variables_say_where_and_how(self) -> None:
+        environ = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318/base/",
+            "OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b, x=1",
+            "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "x=2",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1500",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_SERVICE_NAME": "mine",
+            "OTEL_RESOURCE_ATTRIBUTES": "service.name=other,team=a%2Cb",
+            "OTEL_BSP_SCHEDULE_DELAY": "oops",
+        }
+        found = read_telemetry(None, {"y": "3"}, environ)
+        assert found is not None
+        self.assertEqual(found.url, "http://collector:4318/base/v1/traces")
+        self.assertEqual(dict(found.headers), {"api-key": "a b", "x": "2", "y": "3"})
+        self.assertEqual(dict(found.resource), {"service.name": "mine", "team": "a,b"})
+        self.assertEqual((found.timeout_s, found.delay_s, found.gzip, found.with_content), (1.5, 5.0, True, False))
+        whole = {**environ, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t/as/it/is"}
+        self.assertEqual(getattr(read_telemetry(None, {}, whole), "url", None), "http://t/as/it/is")
+
+    def test_nothing_is_sent_unless_somebody_says_where(self) -> None:
+        base = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}
+        for environ in (
+            {}, {**base, "OTEL_SDK_DISABLED": "true"}, {**base, "OTEL_TRACES_EXPORTER": "none"},
+            {**base, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+        ):  # fmt: skip
+            self.assertIsNone(read_telemetry(None, {}, environ), environ)
+        self.assertIsNone(read_telemetry("", {}, base))
+        for wrong in ("collector:4318", "ftp://x", "http://[", "http://user:key@c"):
+            with self.subTest(wrong), self.assertRaises(OptionsError):
+                read_telemetry(wrong, {}, {})
+        with self.assertRaisesRegex(OptionsError, "api-key") as caught:
+            read_telemetry("http://c", {"api-key": "geheim\n"}, {})
+        self.assertNotIn("geheim", str(caught.exception))
+
+
+class Export(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        home = os.environ.get("OPENAGENTIC_SDK_HOME")
+        os.environ["OPENAGENTIC_SDK_HOME"] = str(self.folder / "home")
+        self.addCleanup(self._set_home, home)
+
+    def _set_home(self, home: str | None) -> None:
+        os.environ.pop("OPENAGENTIC_SDK_HOME")
+        if home is not None:
+            os.environ["OPENAGENTIC_SDK_HOME"] = home
+
+    def collector(self, *answers: tuple[int, Mapping[str, str], bytes]) -> Collector:
+        collector = Collector(*answers)
+        self.addCleanup(collector.close)
+        return collector
+
+    def exporter(self, store: SessionStore, url: str, **more: Any) -> Exporter:
+        settings = TelemetrySettings(f"{url}/v1/traces", delay_s=0.01, **more)
+        exporter = Exporter(store, settings, self.folder / "cursors")
+        self.addCleanup(exporter.close)
+        return exporter
+
+    def stored(self, events: list[Event] | None = None) -> tuple[SessionStore, list[Event]]:
+        store = MemorySessionStore()
+        events = log_of() if events is None else events
+        store.import_session("s", events)
+        return store, events
+
+    def test_a_run_and_its_subagents_arrive_as_one_trace_while_options_say_where(self) -> None:
+        collector = self.collector()
+        helper = ScriptedProvider(["helped"])
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider(
+                [{"tool_calls": [{"name": "Task", "arguments": {"agent": "h", "prompt": "p"}}]}, "done"]
+            ),
+            model="m",
+            session_store=FileSessionStore(self.folder / "store", durability="flush"),
+            agents={"h": AgentDefinition("helps", "help", provider=helper)},
+            permission_gate=PermissionGate(permission_mode="bypass"),
+            otlp_endpoint=collector.url,
+            otlp_headers={"x-key": "k"},
+            key_file=str(self.folder / "key"),
+        )
+        result = asyncio.run(run(prompt="go", options=options))
+        self.assertTrue(result.ok)
+        self.assertTrue(collector.wait_for(lambda: len(collector.names()) == 6), collector.names())
+        self.assertEqual(len({span["traceId"] for span in collector.taken}), 1)
+        by_name = {span["name"]: span for span in collector.taken}
+        self.assertEqual(by_name["invoke_agent h"]["parentSpanId"], by_name["execute_tool Task"]["spanId"])
+        self.assertEqual(by_name["execute_tool Task"]["parentSpanId"], by_name["invoke_agent agent"]["spanId"])
+        self.assertEqual((collector.headers[0]["x-key"], collector.headers[0]["path"]), ("k", "/v1/traces"))
+        self.assertEqual(collector.bodies[0]["resourceSpans"][0]["scopeSpans"][0]["schemaUrl"], genai.SCHEMA_URL)
+
+    def test_throttled_and_broken_requests_are_tried_again_and_refused_ones_are_not(self) -> None:
+        store, events = self.stored()
+        again = self.collector((429, {"Retry-After": "0"}, b""), (503, {"Retry-After": "0.01"}, b""), (200, {}, b"{}"))
+        exporter = self.exporter(store, again.url)
+        exporter.notify("s", events)
+        self.assertTrue(exporter.flush(WAIT_S))
+        self.assertEqual((len(again.bodies), exporter.health.sent, exporter.health.dropped), (3, 4, 0))
+        refusing = self.collector((400, {}, b"no"))
+        exporter = self.exporter(store, refusing.url)
+        exporter.notify("s", events)
+        self.assertTrue(exporter.flush(WAIT_S))
+        self.assertEqual((len(refusing.bodies), exporter.health.dropped), (1, 4))
+
+    def test_what_a_partial_success_rejects_is_counted_and_not_sent_again(self) -> None:
+        store, events = self.stored()
+        said = json.dumps({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too many"}}).encode()
+        for body, sent, rejected in ((said, 1, 3), (b"\xff not json", 4, 0), (b"[]", 4, 0), (b"", 4, 0)):
+            collector = self.collector((200, {}, body))
+            exporter = self.exporter(store, collector.url)
+            exporter.notify("s", events)
+            self.assertTrue(exporter.flush(WAIT_S))
+            self.assertEqual((exporter.health.sent, exporter.health.rejected), (sent, rejected))
+            self.assertEqual(len(collector.bodies), 1)
+
+    def test_after_an_outage_another_process_sends_the_gap_from_the_log_and_nothing_twice(self) -> None:
+        store = MemorySessionStore()
+        events = log_of()
+        store.import_session("s", events[:9])
+        collector = self.collector()
+        exporter = self.exporter(store, collector.url)
+        exporter.notify("s", events[:9])
+        self.assertTrue(exporter.flush(WAIT_S))
+        self.assertEqual(collector.names(), ["chat gpt-5", "execute_tool Bash"])
+        exporter.close()
+        store.append_events("s", events[9:])
+        # What another process starts with: the cursors, and a session of its own that grows.
+        store.import_session("t", log_of("t"))
+        later = self.exporter(store, collector.url)
+        later.notify("t", log_of("t"))
+        self.assertTrue(collector.wait_for(lambda: len(collector.taken) >= 8), collector.names())
+        self.assertTrue(later.flush(WAIT_S))
+        ids = [span["spanId"] for span in collector.taken]
+        self.assertEqual(len(ids), len(set(ids)))
+        everything = {
+            span["spanId"] for name in "st" for span in session_spans(store.read_events(name), SpanFold(name))
+        }
+        self.assertEqual(set(ids), everything)
+
+    def test_big_sessions_go_in_several_requests(self) -> None:
+        events = log_of()
+        steps = [event for _ in range(30) for event in events[9:11]]
+        store, stamped = self.stored(stamp_events([*events[:9], *steps, events[11]], first_seq=1, now=1.0))
+        collector = self.collector()
+        exporter = self.exporter(store, collector.url, max_spans=7)
+        exporter.notify("s", stamped)
+        self.assertTrue(exporter.flush(WAIT_S))
+        self.assertEqual(len(collector.taken), 33)
+        self.assertTrue(all(len(spans_of(body)) <= 7 for body in collector.bodies))
+
+    def test_a_run_does_not_wait_for_a_collector_that_is_dead_or_says_nothing(self) -> None:
+        import socket
+
+        with socket.socket() as silent, socket.socket() as gone:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen(8)
+            gone.bind(("127.0.0.1", 0))
+            dead_port = gone.getsockname()[1]
+            gone.close()
+            for port in (silent.getsockname()[1], dead_port):
+                options = OpenAgenticOptions(
+                    provider=ScriptedProvider(["done"]),
+                    model="m",
+                    session_store=MemorySessionStore(),
+                    otlp_endpoint=f"http://127.0.0.1:{port}",
+                    key_file=str(self.folder / "key"),
+                )
+                result = asyncio.run(asyncio.wait_for(run(prompt="go", options=options), WAIT_S))
+                self.assertTrue(result.ok)
