@@ -97,6 +97,8 @@ BAD = {
     "stream": [None, "yes", 1],
     "model_names": [None, ["haiku"], {"haiku": 3}, {3: "m"}],
     "clock": [3, object()],
+    "otlp_endpoint": [3, "collector:4318", "ftp://127.0.0.1/", "http://user:key@127.0.0.1/"],
+    "otlp_headers": [None, ["a"], {"a": 3}],
 }
 UNCHECKED = {"output_schema"}  # any type may be one; `read_output_schema` says which has none
 
