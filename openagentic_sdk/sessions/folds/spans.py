@@ -30,6 +30,7 @@ from ...events import (
 from ...frozen import frozen
 from ...version import __version__
 from . import genai
+from .trace import read_traceparent
 from .usage import Usage, add_usage, normalize_usage
 
 Mask = Callable[[str], str]
@@ -198,7 +199,9 @@ class SpanFold:
             genai.PROVIDER: genai.provider_name(event.provider),
             genai.REQUEST_MODEL: event.model,
         }
-        parent = self._place.parent_span_id
+        above = read_traceparent(event.traceparent)
+        self._trace_id = above[0] if above else self._place.trace_id
+        parent = self._place.parent_span_id or (above[1] if above else None)
         self._run = self._start(
             f"{genai.INVOKE_AGENT} {name}", run_span_id(self._session, event.seq), event, _INTERNAL, parent, facts
         )
