@@ -19,6 +19,7 @@ from ..serialization import dumps_json
 from ..text import on_one_line
 from .exits import OK
 from .flags import add_agents_flag
+from .fleet_rules import add_rules
 from .screen.terminal import Screen
 from .stored.stores import add_store_flag, open_session_store
 
@@ -77,6 +78,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     answer.add_argument("run", type=int, metavar="RUN")
     answer.add_argument("answer", metavar="ANSWER")
     answer.add_argument("--question", metavar="ID", help="when it waits for several")
+    add_rules(add)
 
 
 def run(args: argparse.Namespace) -> int:

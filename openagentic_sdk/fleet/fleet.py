@@ -30,8 +30,9 @@ from ..text import printable
 from .queue import NewRun, Queue
 from .rates import Rates
 from .record import MAX_ATTEMPTS, FleetRun, State
-from .schedules import Schedules
+from .schedules import Schedule, Schedules
 from .standing import Standing, look
+from .stats import FleetStats, fleet_stats
 from .workspace import read_wish
 
 MAX_NAME_CHARS = 200
@@ -131,6 +132,51 @@ class Fleet:
         # The tables are there before the caller's transaction is asked for them.
         await off_loop(True, partial(self.queue.rows, limit=0))
         return await self.queue.tables.change_on(connection, self.queue.adding(new))
+
+    async def schedule(
+        self,
+        name: str,
+        cron: str,
+        agent: str,
+        prompt: Any,
+        *,
+        zone: str = "UTC",
+        queue: str = "default",
+        priority: int = 0,
+        tenant: str = "",
+        max_attempts: int = MAX_ATTEMPTS,
+        wishes: Mapping[str, Any] | None = None,
+        workspace: str | None = None,
+    ) -> Schedule:
+        """Enqueue such a run, in a new session, whenever the cron line fires in that time zone (see `fleet.cron`).
+
+        Any worker of the fleet does it. What was missed while none worked is made up for once. `schedules` lists, pauses and
+        removes them. Raises what `enqueue` raises, and `OptionsError` for a line, a zone or a name that cannot be used.
+        """
+        self.agents.options(agent, wishes)
+        read_wish(self.agents[agent], workspace)
+        run = NewRun(
+            session="",
+            agent=agent,
+            body=_body(prompt, wishes),
+            request_id="",
+            tenant=_checked("tenant", tenant, may_be_empty=True),
+            queue=_checked("queue", queue),
+            priority=_number("priority", priority, -MAX_PRIORITY, MAX_PRIORITY),
+            run_at=None,
+            max_attempts=_number("max_attempts", max_attempts, 1, 1000),
+            workspace=workspace,
+            traceparent=None,
+        )
+        if prompt is None:
+            raise OptionsError("the prompt is missing: each run of a schedule begins a session")
+        schedule: Schedule = await off_loop(True, self.schedules.add, _checked("name", name), cron, zone, run)
+        return schedule
+
+    async def stats(self, *, tenant: str | None = None) -> FleetStats:
+        """How the fleet stands and what it has done, of all tenants or of one."""
+        found: FleetStats = await off_loop(True, fleet_stats, self.queue.tables, tenant)
+        return found
 
     async def status(self, run_id: int) -> FleetRun:
         """How a run stands. Raises `RunNotFoundError`."""

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import (
     AgentNotFoundError,
     ConcurrencyError,
+    FleetStoreError,
     InvalidEventError,
     OptionsError,
     RequestRefusedError,
@@ -20,10 +21,12 @@ from ..errors import (
     SessionNotFoundError,
     StorageError,
 )
+from ..fleet.stats import fleet_stats, to_text
 from ..frozen import frozen
 from ..runtime.recorder import off_loop
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
+from ..sessions.stores.tables import tables_of
 from ..viewer.page import build_list, build_page
 from .call import Call
 from .desk import MAX_ROWS, Desk, Started
@@ -309,6 +312,18 @@ async def serve_mcp(call: Call, office: Office) -> None:
     await serve_http(call, office.desk)
 
 
+async def show_metrics(call: Call, office: Office) -> None:
+    """The figures of the fleet behind the store: of the principal's tenant, or of all for who has none."""
+    try:
+        tables = tables_of(office.desk.store)
+    except FleetStoreError as error:
+        raise RequestRefusedError(404, str(error)) from error
+    stats = await off_loop(True, fleet_stats, tables, call.principal.tenant or None)
+    await call.reply_bytes(
+        200, to_text(stats).encode(), [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
+    )
+
+
 async def tell_health(call: Call, office: Office) -> None:
     status = 503 if office.desk.is_draining else 200
     await call.reply(status, {"status": "draining" if office.desk.is_draining else "ok"})
@@ -330,6 +345,7 @@ NATIVE: tuple[Route, ...] = (
     *(("POST", ("v1", "sessions", None, action), post_to_session) for action in POSTS),
     ("POST", ("v1", "tickets"), make_ticket),
     ("POST", ("mcp",), serve_mcp),
+    ("GET", ("metrics",), show_metrics),
     ("GET", (), show_list_page),
     ("GET", ("sessions", None), show_session_page),
 )

@@ -1,0 +1,134 @@
+"""The commands of `openagentic-sdk fleet` for whoever runs one: schedules, limits and figures."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Coroutine, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from ..errors import OptionsError
+from ..fleet.fleet import Fleet
+from ..fleet.limits import KINDS
+from ..fleet.record import MAX_ATTEMPTS
+from ..fleet.schedules import Schedule
+from ..fleet.stats import to_text
+from ..serialization import dumps_json
+from ..text import on_one_line
+from .exits import OK
+from .screen.terminal import Screen
+
+Action = Callable[[Fleet, argparse.Namespace], Coroutine[Any, Any, int]]
+Add = Callable[..., argparse.ArgumentParser]
+
+
+def add_rules(add: Add) -> None:
+    """The actions `schedule`, `limits` and `stats`; `add(name, action, summary, agents=...)` makes one."""
+    schedule = add("schedule", _schedule, "enqueue runs at times: add, list, pause, resume, remove", agents=False)
+    schedule.add_argument("--agents", metavar="WHERE", help="add: a TOML file, or MODULE:NAME in Python")
+    schedule.add_argument("what", choices=("add", "list", "pause", "resume", "remove"))
+    schedule.add_argument("name", nargs="?", metavar="NAME")
+    schedule.add_argument("agent", nargs="?", metavar="AGENT")
+    schedule.add_argument("prompt", nargs="?", metavar="PROMPT", help="- reads it from standard input")
+    schedule.add_argument(
+        "--cron", metavar="LINE", help="minute hour day-of-month month day-of-week, or @daily and its like"
+    )
+    schedule.add_argument("--zone", default="UTC", metavar="ZONE", help="as Europe/Berlin (default: %(default)s)")
+    schedule.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
+    schedule.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
+    schedule.add_argument("--tenant", default="", metavar="NAME")
+    schedule.add_argument("--workspace", metavar="NAME", help="of the agent's workspaces")
+    schedule.add_argument("--max-attempts", type=int, default=MAX_ATTEMPTS, metavar="N", help="(default: %(default)s)")
+    limits = add("limits", _limits, "how much of the fleet somebody may have: list, set, rate, budget", agents=False)
+    limits.add_argument("what", choices=("list", *KINDS, "rate", "budget"), help="what is limited; list shows all")
+    limits.add_argument("name", nargs="?", metavar="NAME", help="the tenant, queue, agent, or key of a provider")
+    limits.add_argument("most", nargs="?", metavar="MOST", help="runs at a time, or US dollars; none takes it away")
+    limits.add_argument("--requests", type=float, metavar="N", help="rate: requests per minute (default: no limit)")
+    limits.add_argument("--tokens", type=float, metavar="N", help="rate: tokens per minute (default: no limit)")
+    limits.add_argument("--run", type=float, metavar="USD", help="budget: what one run may cost (default: a tenth)")
+    stats = add("stats", _stats, "figures of all hosts, as text for Prometheus and its like", agents=False)
+    stats.add_argument("--tenant", metavar="NAME", help="only of this tenant")
+
+
+async def _schedule(fleet: Fleet, args: argparse.Namespace) -> int:
+    schedules = fleet.schedules
+    if args.what == "list":
+        _say_all((_schedule_line(row, args) for row in schedules.rows()), args)
+        return OK
+    if args.name is None:
+        raise OptionsError(f"schedule {args.what} needs the schedule's name")
+    if args.what == "remove":
+        schedules.remove(args.name)
+        return OK
+    if args.what == "add":
+        if None in (args.agent, args.prompt, args.cron):
+            raise OptionsError("schedule add needs NAME AGENT PROMPT and --cron LINE")
+        made = await fleet.schedule(
+            args.name,
+            args.cron,
+            args.agent,
+            sys.stdin.read() if args.prompt == "-" else args.prompt,
+            zone=args.zone,
+            queue=args.queue,
+            priority=args.priority,
+            tenant=args.tenant,
+            workspace=args.workspace,
+            max_attempts=args.max_attempts,
+        )
+    else:
+        made = schedules.pause(args.name, paused=args.what == "pause")
+    _say_all([_schedule_line(made, args)], args)
+    return OK
+
+
+def _schedule_line(row: Schedule, args: argparse.Namespace) -> str:
+    if args.json:
+        return dumps_json({name: value for name, value in vars(row).items() if name != "body"})
+    parts = [row.name, f"{row.cron} ({row.zone})", row.agent, f"fired {row.fired} times"]
+    parts += [
+        "paused" if row.is_paused else f"next at {datetime.fromtimestamp(row.next_at, UTC).isoformat(' ', 'seconds')}"
+    ]
+    return "  ".join([*parts, *([row.error] if row.error else [])])
+
+
+async def _limits(fleet: Fleet, args: argparse.Namespace) -> int:
+    limits = fleet.queue.limits
+    if args.what == "list":
+        rows = [{"limit": row.kind, "name": row.name, "max_running": row.max_running} for row in limits.rows()]
+        keys = ("name", "requests_per_minute", "tokens_per_minute", "blocked_s")
+        rows += [{"limit": "rate", **dict(zip(keys, row, strict=True))} for row in fleet.rates.rows()]
+        rows += [{"limit": "budget", **vars(row)} for row in limits.budgets()]
+        shown = ("  ".join(f"{key} {value}" for key, value in row.items() if value is not None) for row in rows)
+        _say_all(map(dumps_json, rows) if args.json else shown, args)
+        return OK
+    if args.name is None or (args.most is None) != (args.what == "rate"):
+        wanted = "NAME and --requests or --tokens" if args.what == "rate" else "NAME and MOST (a number, or none)"
+        raise OptionsError(f"limits {args.what} needs {wanted}")
+    if args.what == "rate":
+        fleet.rates.set(args.name, args.requests, args.tokens)
+        return OK
+    try:
+        most = None if args.most == "none" else float(args.most) if args.what == "budget" else int(args.most)
+    except ValueError:
+        raise OptionsError(f"{args.most!r:.100} is no number: give one, or none to take the limit away") from None
+    if args.what == "budget":
+        limits.set_budget(args.name, most, args.run)
+    else:
+        limits.set(args.what, args.name, None if most is None else int(most))
+    return OK
+
+
+async def _stats(fleet: Fleet, args: argparse.Namespace) -> int:
+    stats = await fleet.stats(tenant=args.tenant)
+    text = dumps_json(stats.to_dict()) if args.json else to_text(stats).rstrip("\n")
+    screen = Screen(sys.stdout)
+    for line in text.splitlines():
+        screen.line(line)
+    return OK
+
+
+def _say_all(lines: Iterable[str], args: argparse.Namespace) -> None:
+    screen = Screen(sys.stdout)
+    for line in lines:
+        screen.line(line if args.json else on_one_line(line))

@@ -1,0 +1,176 @@
+"""What a fleet has to do, does and has done, by its rows: figures for people, and as text for Prometheus and its like.
+
+All of it is counted in the database, so every host tells the same, and a row that somebody deletes is counted no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..frozen import frozen
+from ..sessions.stores.tables import Tables
+from .record import STATES
+
+# Seconds from when a run was due to its first event: what one bucket holds, the ones before it included.
+BUCKETS_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
+# Tenants beyond so many, the ones with the fewest runs, are told of together.
+MAX_TENANTS = 500
+OTHERS = "(others)"
+_ROWS = """
+    SELECT tenant, queue, state, count(*), sum(fence), sum(steals), sum(unknown), sum(input_tokens), sum(output_tokens),
+        sum(cost_usd), max(CASE WHEN state = 'queued' AND run_at <= {now} THEN {now} - run_at END),
+        sum(CASE WHEN state = 'running' AND lease_until < {now} THEN 1 ELSE 0 END),
+        sum(CASE WHEN state IN ('ended', 'failed', 'cancelled') AND cost_usd IS NULL THEN 1 ELSE 0 END),
+        sum({first_s}), count(first_event_at), {buckets}
+    FROM openagentic_runs WHERE tenant = coalesce(%s, tenant) GROUP BY tenant, queue, state ORDER BY tenant, queue, state
+"""
+_FIRST_S = "CASE WHEN first_event_at > run_at THEN first_event_at - run_at WHEN first_event_at IS NOT NULL THEN 0.0 END"
+
+
+@frozen
+class GroupStats:
+    """The runs of one tenant and queue in one state.
+
+    `claims` counts every time that a worker took one of them, `steals` those where the lease of another had run out, and
+    `lost_now` leases that ran out and that nobody has taken yet. `oldest_s` is how long the longest waiting one has been
+    due. `unknown` counts calls that may or may not have taken effect. `cost_usd` leaves out `unpriced` runs.
+    `first_event_s` is the sum of the seconds from when a run was due to its first event, over `begun` runs; `first_within`
+    counts those within each of `BUCKETS_S`.
+    """
+
+    tenant: str
+    queue: str
+    state: str
+    runs: int
+    claims: int
+    steals: int
+    unknown: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float
+    oldest_s: float
+    lost_now: int
+    unpriced: int
+    first_event_s: float
+    begun: int
+    first_within: tuple[int, ...]
+
+
+@frozen
+class FleetStats:
+    """All groups, and the budgets of tenants: `(tenant, max_usd, spent_usd, reserved_usd)`."""
+
+    groups: tuple[GroupStats, ...]
+    budgets: tuple[tuple[str, float, float, float], ...] = ()
+
+    def total(self, name: str, **only: str) -> float:
+        """The sum of a figure over the groups whose fields are these."""
+        chosen = (vars(group) for group in self.groups)
+        return float(sum(group[name] for group in chosen if all(group[key] == value for key, value in only.items())))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures as a JSON value: all of it, and what it adds up to."""
+        summed = ("claims", "steals", "unknown", "input_tokens", "output_tokens", "cost_usd", "lost_now", "unpriced")
+        totals = {name: self.total(name) if name == "cost_usd" else int(self.total(name)) for name in summed}
+        runs = {state: int(self.total("runs", state=state)) for state in STATES}
+        begun = self.total("begun")
+        first_s = self.total("first_event_s") / begun if begun else None
+        oldest_s = max((group.oldest_s for group in self.groups), default=0.0)
+        budgets = [
+            dict(zip(("tenant", "max_usd", "spent_usd", "reserved_usd"), row, strict=True)) for row in self.budgets
+        ]
+        return {
+            "runs": runs,
+            "oldest_queued_s": oldest_s,
+            "first_event_mean_s": first_s,
+            **totals,
+            "groups": [{**vars(group), "first_within": list(group.first_within)} for group in self.groups],
+            "budgets": budgets,
+        }
+
+
+def fleet_stats(tables: Tables, tenant: str | None = None) -> FleetStats:
+    """Count everything, in one look at the rows. Blocks, and raises `StorageError`."""
+    buckets = ", ".join(f"sum(CASE WHEN ({_FIRST_S}) <= {within_s} THEN 1 ELSE 0 END)" for within_s in BUCKETS_S)
+    command = _ROWS.format(now=tables.now, first_s=_FIRST_S, buckets=buckets)
+    groups = []
+    for group_tenant, queue, state, *numbers in tables.read(command, (tenant,)):
+        runs, claims, steals, unknown, *rest = (number or 0 for number in numbers)
+        tokens_in, tokens_out, cost_usd, oldest_s, lost_now, unpriced, first_s, begun, *within = rest
+        counts = (int(runs), int(claims), int(steals), int(unknown), int(tokens_in), int(tokens_out), float(cost_usd))
+        seen = (float(oldest_s), int(lost_now), int(unpriced), float(first_s), int(begun), tuple(map(int, within)))
+        groups.append(GroupStats(group_tenant, queue, state, *counts, *seen))
+    command = (
+        "SELECT tenant, max_usd, spent_usd, reserved_usd FROM openagentic_budgets WHERE tenant = coalesce(%s, tenant) "
+        "ORDER BY tenant"
+    )
+    return FleetStats(tuple(groups), tuple(tables.read(command, (tenant,))))
+
+
+# --- text exposition -------------------------------------------------------------------------------------------------
+
+Labels = tuple[tuple[str, str], ...]
+
+
+def to_text(stats: FleetStats) -> str:
+    """The figures in the text exposition format 0.0.4 of Prometheus, which OpenMetrics' readers take too."""
+    most = Counter[str]()
+    for group in stats.groups:
+        most[group.tenant] += group.runs
+    shown = {tenant for tenant, _ in most.most_common(MAX_TENANTS)}
+    families: dict[tuple[str, str, str], dict[Labels, float]] = {}
+
+    def add(name: str, kind: str, text: str, value: float, labels: Mapping[str, str], largest: bool = False) -> None:
+        samples = families.setdefault((f"openagentic_fleet_{name}", kind, text), {})
+        key = tuple(labels.items())
+        samples[key] = max(samples.get(key, 0.0), value) if largest else samples.get(key, 0.0) + value
+
+    for group in stats.groups:
+        who = {"tenant": group.tenant if group.tenant in shown else OTHERS}
+        queue = {"queue": group.queue}
+        add("runs", "gauge", "Runs by state.", group.runs, {**who, **queue, "state": group.state})
+        if group.state == "queued":
+            text = "How long the longest waiting run has been due."
+            add("oldest_queued_seconds", "gauge", text, group.oldest_s, {**who, **queue}, largest=True)
+        add("claims_total", "counter", "Times that a worker took a run.", group.claims, queue)
+        text = "Claims of runs whose owner's lease had run out."
+        add("steals_total", "counter", text, group.steals, queue)
+        text = "Leases that ran out while their run went on, taken over or not yet."
+        add("lease_losses_total", "counter", text, group.steals + group.lost_now, queue)
+        add("unknown_outcomes_total", "counter", "Calls that may or may not have taken effect.", group.unknown, who)
+        text = "Tokens, by what they were."
+        add("tokens_total", "counter", text, group.input_tokens, {**who, "direction": "input"})
+        add("tokens_total", "counter", text, group.output_tokens, {**who, "direction": "output"})
+        add("cost_usd_total", "counter", "US dollars, of runs whose price is known.", group.cost_usd, who)
+        add("unpriced_runs_total", "counter", "Runs that are over and whose price is not known.", group.unpriced, who)
+    for tenant, max_usd, spent_usd, reserved_usd in stats.budgets:
+        text = "What a tenant may spend in US dollars, has spent, and has reserved."
+        for part, value in (("max", max_usd), ("spent", spent_usd), ("reserved", reserved_usd)):
+            add("budget_usd", "gauge", text, value, {"tenant": tenant, "part": part})
+    lines = [line for (name, kind, text), samples in families.items() for line in _family(name, kind, text, samples)]
+    return "\n".join([*lines, *_histogram(stats)]) + "\n"
+
+
+def _family(name: str, kind: str, text: str, samples: Mapping[Labels, float]) -> Iterable[str]:
+    yield f"# HELP {name} {text}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in samples.items():
+        inside = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels)
+        yield f"{name}{{{inside}}} {value:.10g}"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _histogram(stats: FleetStats) -> Iterable[str]:
+    name = "openagentic_fleet_first_event_seconds"
+    yield f"# HELP {name} Seconds from when a run was due to its first event."
+    yield f"# TYPE {name} histogram"
+    for at, within_s in enumerate(BUCKETS_S):
+        yield f'{name}_bucket{{le="{within_s:g}"}} {sum(group.first_within[at] for group in stats.groups)}'
+    yield f'{name}_bucket{{le="+Inf"}} {stats.total("begun"):.10g}'
+    yield f"{name}_sum {stats.total('first_event_s'):.10g}"
+    yield f"{name}_count {stats.total('begun'):.10g}"
