@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import (
     LeaseLostError,
+    LogCorruptError,
     OpenAgentSdkError,
     RunLostError,
     SessionLockedError,
@@ -18,7 +19,7 @@ from ..errors import (
 )
 from ..options import OpenAgenticOptions
 from ..runs.background import BackgroundRun, submit
-from ..runtime.recorder import off_loop
+from ..runtime.recorder import off_loop, settled
 from ..runtime.settle import end_session
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TENANT_KEY
@@ -28,7 +29,7 @@ from ..threads import error_words
 from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of
-from .record import FleetRun, Outcome, Used
+from .record import FleetRun, Outcome
 from .standing import Standing, look, used_behind
 
 # How long a run is left alone whose session somebody else uses, or whose store refused.
@@ -54,18 +55,27 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
         outcome = Outcome("queued", error=_words(error), delay_s=BUSY_S)
     except StorageError as error:
         outcome = Outcome("queued", error=_words(error), delay_s=REFUSED_S)
+    except asyncio.CancelledError:
+        await settled(_leave(fleet, lease, Outcome("queued"), standing.after_seq))
+        raise
     except Exception as error:  # noqa: BLE001 - options, hooks and providers are the caller's: the row says what they raised
         outcome = Outcome("failed", "error", _words(error))
+    return outcome if await _leave(fleet, lease, outcome, standing.after_seq) else None
+
+
+async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -> bool:
+    """Say in the row what became of the run, and what it used behind that event; False when it is another's."""
+    run = lease.run
     if lease.is_lost:
-        return None
+        return False
     try:
-        used: Used | None = await off_loop(True, used_behind, store, run.session, standing.after_seq)
-        if used is not None and run.tenant and fleet.queue.limits.are_any:
-            await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, used.cost_usd)
-        leave = partial(fleet.queue.leave, run, replace(outcome, used=used), patience_s=lease.left_s)
-        return outcome if await off_loop(True, leave) else None
+        with suppress(LogCorruptError, SessionNotFoundError):
+            outcome = replace(outcome, used=await off_loop(True, used_behind, fleet.store, run.session, after_seq))
+        if outcome.used is not None and run.tenant and fleet.queue.limits.are_any:
+            await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, outcome.used.cost_usd)
+        return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
     except StorageError:
-        return None  # whoever claims it next finds in the log what became of it
+        return False  # whoever claims it next finds in the log what became of it
 
 
 async def _go_on(fleet: Fleet, lease: Lease, standing: Standing, draining: asyncio.Event, grace_s: float) -> Outcome:

@@ -307,7 +307,9 @@ def _seconds(run_at: datetime | float | None) -> float | None:
 
 
 def _check_tenant(store: SessionStore, session: str, tenant: str) -> None:
-    with suppress(SessionNotFoundError):
+    try:
         known = store.read_metadata(session)["metadata"]
-        if (known.get(TENANT_KEY) or "") != tenant:
-            raise SessionNotFoundError(session) from None
+    except SessionNotFoundError:
+        return
+    if (known.get(TENANT_KEY) or "") != tenant:
+        raise SessionNotFoundError(session)

@@ -41,7 +41,7 @@ def look(store: SessionStore, run: FleetRun) -> Standing:
     said_at = view.prompts.get(run.request_id)
     if said_at is None:
         return Standing(True, after_seq=store.last_seq(run.session), cost_usd=view.cost_usd)
-    results = [result for result in view.results if (result.seq or 0) > said_at]
+    results = [event for event in store.iter_events(run.session, after_seq=said_at) if isinstance(event, Result)]
     final = next((result for result in results if result.stop_reason not in ("waiting", "interrupted")), None)
     if final is not None:
         return Standing(True, True, outcome_of(final), said_at - 1, view.cost_usd)

@@ -1,0 +1,134 @@
+"""Databases for the tests of fleets, and workers in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from openagentic_sdk.events import Result, ToolResult, ToolStarted
+from openagentic_sdk.fleet import Fleet, FleetRun
+from openagentic_sdk.sessions.stores.locate import open_store
+from tests.pythons import ROOT, Python
+from tests.size import IN_MEMORY
+from tests.stores.servers import own_postgres_schema
+
+from .payments import FOLDER, agents
+
+T = TypeVar("T")
+# What only bounds a failure.
+LIMIT_S = 120.0
+
+
+def postgres_url() -> str:
+    return os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL", "")
+
+
+class FleetTest(unittest.TestCase):
+    """A fleet over a database of its own: SQLite, or the Postgres that a subclass names."""
+
+    lease_s = 2.0
+
+    def setUp(self) -> None:
+        self.folder = tempfile.mkdtemp(dir=IN_MEMORY)
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        before = os.environ.get(FOLDER)
+        os.environ[FOLDER] = self.folder
+        self.addCleanup(lambda: os.environ.pop(FOLDER) if before is None else os.environ.update({FOLDER: before}))
+        self.url = self.make_url()
+        self.store = open_store(self.url)
+        self.addCleanup(self.store.close)
+        self.fleet = Fleet(self.store, agents())
+        self.addCleanup(self.fleet.close)
+
+    def make_url(self) -> str:
+        return f"sqlite:{self.folder}/fleet.db"
+
+    def run_async(self, work: Awaitable[T]) -> T:
+        async def awaited() -> T:
+            return await work
+
+        return asyncio.run(awaited())
+
+    # --- workers -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def worker(self, *flags: str, url: str | None = None) -> Iterator[Python]:
+        """`openagentic-sdk fleet work` in a process of its own, which is killed at the end."""
+        command = ["fleet", "work", "--agents", "tests.fleet.payments:agents", "--store", url or self.url]
+        arguments = ("-m", "openagentic_sdk", *command, "--lease", str(self.lease_s), *flags)
+        with Python(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as worker:
+            try:
+                yield worker
+            finally:
+                worker.kill()
+
+    def status(self, run_id: int) -> FleetRun:
+        return self.fleet.queue.find(run_id)
+
+    def pay(self, key: str, seconds: float = 0.0, *, agent: str = "payer", max_attempts: int = 50) -> int:
+        work = self.fleet.enqueue(agent, f"pay {key} {seconds}", request_id=key, max_attempts=max_attempts)
+        return self.run_async(work)
+
+    def until(self, holds: Callable[[], object], what: str = "") -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while not holds():
+            self.assertLess(time.monotonic(), deadline, f"it never came to this: {what}")
+            time.sleep(0.01)
+
+    def until_over(self, *run_ids: int) -> None:
+        self.until(lambda: all(self.status(run_id).is_over for run_id in run_ids), "all runs are over")
+
+    def stop_at(self, point: str, key: str) -> None:
+        Path(self.folder, f"{point} {key}").touch()
+
+    def until_stopped(self, worker: Python) -> None:
+        stat = Path(f"/proc/{worker.pid}/stat")
+        self.until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the worker stopped itself")
+
+    # --- what must hold ------------------------------------------------------------------------------------------------
+
+    def payments(self) -> collections.Counter[str]:
+        try:
+            return collections.Counter(line.split()[0] for line in Path(self.folder, "paid").read_text().splitlines())
+        except FileNotFoundError:
+            return collections.Counter()
+
+    def check_ended(self, run_id: int, key: str) -> str:
+        """One whole run: started once at most, one result of its call, and one end. Gives the outcome of its call."""
+        run = self.status(run_id)
+        self.assertEqual((run.state, run.stop_reason), ("ended", "end"), run)
+        events = self.store.read_events(run.session)
+        self.assertEqual([event.seq for event in events], list(range(1, len(events) + 1)))
+        starts = [event for event in events if isinstance(event, ToolStarted)]
+        results = [event for event in events if isinstance(event, ToolResult)]
+        self.assertEqual((len(starts), len(results)), (1, 1), run)
+        last = events[-1]
+        assert isinstance(last, Result)
+        self.assertEqual(last.stop_reason, "end")
+        paid, outcome = self.payments()[key], results[0].outcome
+        self.assertIn((outcome, paid), (("ok", 1), ("unknown", 0), ("unknown", 1)), run)
+        return str(outcome)
+
+
+class PostgresFleetTest(FleetTest):
+    """The same over the Postgres server that OPENAGENTIC_TEST_POSTGRES_URL names."""
+
+    def make_url(self) -> str:
+        return own_postgres_schema(self, postgres_url())
+
+
+def end(worker: Python, number: int = signal.SIGTERM) -> int:
+    """Send a signal and wait for the end; gives the exit code."""
+    worker.send_signal(number)
+    return worker.wait()

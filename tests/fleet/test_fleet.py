@@ -1,0 +1,437 @@
+"""The queue of a fleet in one process: what is put there, in which order it runs, how it is answered, ended and followed."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+import unittest
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from openagentic_sdk.errors import (
+    AgentNotFoundError,
+    FleetError,
+    FleetStoreError,
+    OptionsError,
+    RunLostError,
+    RunNotFoundError,
+    SessionNotFoundError,
+    StorageError,
+)
+from openagentic_sdk.events import Result, ToolStarted, UserMessage
+from openagentic_sdk.fleet import Fleet, FleetRun, Worker, execute_run
+from openagentic_sdk.fleet.lease import Heart, Lease, elapsed_s
+from openagentic_sdk.fleet.queue import Claimer
+from openagentic_sdk.fleet.record import FORMAT, Outcome
+from openagentic_sdk.runs.background import answer_question, cancel_session
+from openagentic_sdk.sessions.lifecycle import rename_session
+from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.store import FileSessionStore
+from tests.size import IN_MEMORY
+
+from .places import FleetTest, PostgresFleetTest, postgres_url
+
+ANYBODY = Claimer("somebody", 30.0, ("payer", "asker"))
+DEAD = Claimer("dead", -1.0, ("payer", "asker"))
+
+
+class QueueTest(FleetTest):
+    def work(self, **settings: Any) -> list[tuple[int, str]]:
+        """Work in this process until nothing is due; gives what became of which run."""
+        seen: list[tuple[int, str]] = []
+
+        async def work() -> None:
+            worker = Worker(self.fleet, report=lambda run, what: seen.append((run.id, what)), **settings)
+            await worker.work(until_idle=True)
+
+        asyncio.run(work())
+        return seen
+
+    def ended(self, *run_ids: int) -> None:
+        self.assertEqual([self.status(each).state for each in run_ids], ["ended"] * len(run_ids))
+
+    def test_a_run_says_its_prompt_once_under_its_request_id_and_ends_with_its_log(self) -> None:
+        run_id = self.pay("k")
+        self.assertEqual(self.work(), [(run_id, "running"), (run_id, "ended")])
+        run = self.status(run_id)
+        said = [event for event in self.store.read_events(run.session) if isinstance(event, UserMessage)]
+        self.assertEqual([(event.text, event.request_id) for event in said], [("pay k 0.0", "k")])
+        self.assertEqual((run.attempts, run.stop_reason, run.lease_left_s), (1, "end", None))
+        self.check_ended(run_id, "k")
+
+    def test_the_same_request_is_put_there_once_and_another_under_its_id_is_refused(self) -> None:
+        first = self.pay("k")
+        self.assertEqual(self.pay("k"), first)
+        with self.assertRaises(FleetError) as caught:
+            self.run_async(self.fleet.enqueue("payer", "something else", request_id="k"))
+        self.assertEqual(caught.exception.run_id, first)
+        other = self.run_async(self.fleet.enqueue("payer", "something else", request_id="k", tenant="t"))
+        self.assertNotEqual(other, first)
+        self.work()
+        self.assertEqual(self.pay("k"), first)
+
+    def test_what_cannot_run_is_refused_with_a_sentence_and_leaves_nothing(self) -> None:
+        self.store.create_session(session_id="theirs", metadata={"tenant": "them"})
+        for error, agent, prompt, more in (
+            (AgentNotFoundError, "nobody", "x", {}),
+            (OptionsError, "payer", "", {}),
+            (OptionsError, "payer", None, {}),
+            (OptionsError, "payer", 7, {}),
+            (OptionsError, "payer", [{"type": "image", "path": "/etc/passwd"}], {}),
+            (OptionsError, "payer", "x", {"run_at": datetime.fromisoformat("2026-01-01T00:00:00")}),
+            (OptionsError, "payer", "x", {"run_at": float("nan")}),
+            (OptionsError, "payer", "x", {"priority": 1.5}),
+            (OptionsError, "payer", "x", {"priority": 10**12}),
+            (OptionsError, "payer", "x", {"queue": ""}),
+            (OptionsError, "payer", "x", {"tenant": "a\0b"}),
+            (OptionsError, "payer", "x", {"request_id": "\ud800"}),
+            (OptionsError, "payer", "x", {"session": "a\nb"}),
+            (OptionsError, "payer", "x", {"max_attempts": 0}),
+            (OptionsError, "payer", "x", {"wishes": {"permission_mode": "bypass"}}),
+            (OptionsError, "payer", "x" * (9 << 20), {}),
+            (SessionNotFoundError, "payer", "x", {"session": "theirs"}),
+            (OptionsError, "payer", "x", {"connection": object()}),
+        ):
+            with self.subTest(prompt=str(prompt)[:20], **more), self.assertRaises(error):
+                self.run_async(self.fleet.enqueue(agent, prompt, **more))
+        self.assertEqual(self.fleet.queue.rows(), [])
+        with self.assertRaises(RunNotFoundError):
+            self.run_async(self.fleet.status(99))
+        with self.assertRaises(OptionsError):
+            self.run_async(Fleet(self.store).enqueue("payer", "x"))
+
+    def test_a_store_that_is_no_database_is_refused_with_the_way_out(self) -> None:
+        for store in (MemorySessionStore(), FileSessionStore(self.folder), "redis://127.0.0.1:1/0", "memory:"):
+            try:
+                with self.assertRaises(FleetStoreError) as caught:
+                    Fleet(store)
+            except OptionsError as missing:  # without the driver of Redis
+                self.assertIn("driver", str(missing))
+                continue
+            self.assertIn("postgresql://", str(caught.exception))
+
+    def test_higher_priorities_come_first_and_what_is_not_due_waits(self) -> None:
+        enqueue = self.fleet.enqueue
+        low = self.run_async(enqueue("payer", "pay low 0"))
+        high = self.run_async(enqueue("payer", "pay high 0", priority=5))
+        later = self.run_async(enqueue("payer", "pay later 0", priority=9, run_at=time.time() + 3600))
+        past = datetime(2020, 1, 1, tzinfo=UTC)
+        self.run_async(enqueue("payer", "pay past 0", run_at=past, queue="other"))
+        begun = [run_id for run_id, what in self.work(slots=1, queues=["default"]) if what == "running"]
+        self.assertEqual(begun, [high, low])
+        self.assertEqual(self.status(later).state, "queued")
+
+    def test_runs_of_one_session_come_one_after_the_other_also_behind_one_that_is_parked(self) -> None:
+        first = self.run_async(self.fleet.enqueue("asker", "pay a 0", session="s"))
+        second = self.run_async(self.fleet.enqueue("payer", "pay b 0", session="s", priority=9))
+        self.assertEqual(self.work(), [(first, "running"), (first, "waiting")])
+        self.assertEqual(self.status(second).state, "queued")
+        self.run_async(self.fleet.answer(first, None, "yes"))
+        self.work()
+        self.ended(first, second)
+        self.assertEqual(list(self.payments()), ["a", "b"])
+
+    def test_a_parked_run_holds_nothing_and_an_answer_through_any_door_wakes_it(self) -> None:
+        ids = [self.pay(f"p{number}", agent="asker") for number in range(2)]
+        self.work()
+        for run_id in ids:
+            run = self.status(run_id)
+            self.assertEqual((run.state, run.owner, run.lease_left_s, run.attempts), ("waiting", "", None, 0))
+            self.store.open_writer(run.session).close()
+        (question,) = self.store.read_summary(run.session).open_questions
+        self.run_async(self.fleet.answer(ids[0], None, "yes"))
+        self.run_async(answer_question(self.store, run.session, question, "yes"))
+        self.work()
+        self.ended(*ids)
+        self.assertEqual([self.status(run_id).attempts for run_id in ids], [1, 1])
+        with self.assertRaises(FleetError):
+            self.run_async(self.fleet.answer(ids[0], question, "again"))
+
+    def test_what_else_is_written_to_a_parked_session_wakes_nobody(self) -> None:
+        run_id = self.pay("p", agent="asker")
+        self.work()
+        session = self.status(run_id).session
+        rename_session(self.store, session, "A title")
+        self.assertEqual(self.work(), [])
+        with self.assertRaises(FleetError):
+            self.run_async(self.fleet.answer(run_id, "no such question", "yes"))
+        self.run_async(self.fleet.answer(run_id, None, "yes"))
+        self.work()
+        self.ended(run_id)
+
+    def test_a_cancel_ends_what_is_queued_parked_or_running_and_closes_its_log(self) -> None:
+        parked, queued = self.pay("parked", agent="asker"), self.pay("queued")
+        self.assertTrue(self.run_async(self.fleet.cancel(queued)))
+        self.work()
+        self.assertTrue(self.run_async(self.fleet.cancel(parked, cancelled_by="ann")))
+        self.assertFalse(self.run_async(self.fleet.cancel(parked)))
+        summary = self.store.read_summary(self.status(parked).session)
+        self.assertEqual((summary.open_questions, summary.state), ((), "idle"))
+        running = self.pay("running", 600.0)
+
+        async def cancel_while_it_runs() -> None:
+            worker = Worker(self.fleet)
+            working = asyncio.create_task(worker.work(until_idle=True))
+            await asyncio.to_thread(self.until, lambda: self.payments()["running"])
+            self.assertTrue(await self.fleet.cancel(running))
+            await working
+
+        asyncio.run(cancel_while_it_runs())
+        states = [(self.status(each).state, self.status(each).cancelled_by) for each in (queued, parked, running)]
+        self.assertEqual(states, [("cancelled", "user"), ("cancelled", "ann"), ("cancelled", "user")])
+        last = self.store.read_events(self.status(running).session)[-1]
+        assert isinstance(last, Result)
+        self.assertEqual(last.stop_reason, "interrupted")
+
+    def test_cancelling_a_queued_run_leaves_another_one_of_its_session_parked(self) -> None:
+        first = self.run_async(self.fleet.enqueue("asker", "pay a 0", session="s"))
+        second = self.run_async(self.fleet.enqueue("payer", "pay b 0", session="s"))
+        self.work()
+        self.run_async(self.fleet.cancel(second))
+        self.assertEqual(self.status(first).state, "waiting")
+        self.assertEqual(len(self.store.read_summary("s").open_questions), 1)
+
+    def test_a_session_that_was_ended_or_deleted_while_its_run_was_parked_ends_the_run(self) -> None:
+        ended, deleted = self.pay("e", agent="asker"), self.pay("d", agent="asker")
+        self.work()
+        self.run_async(cancel_session(self.store, self.status(ended).session))
+        self.store.delete_session(self.status(deleted).session)
+        self.work()
+        self.assertEqual([self.status(each).state for each in (ended, deleted)], ["cancelled", "failed"])
+        self.assertEqual(self.payments(), {})
+
+    def test_a_run_whose_model_fails_is_failed_with_its_words_and_is_not_tried_again(self) -> None:
+        run_id = self.run_async(self.fleet.enqueue("payer", "pay"))
+        self.assertEqual(len(self.work()), 2)
+        run = self.status(run_id)
+        self.assertEqual(
+            (run.state, run.stop_reason, run.error, run.attempts), ("failed", "error", "list index out of range", 1)
+        )
+
+    def test_the_log_says_what_happened_and_the_row_follows(self) -> None:
+        run_id = self.pay("k")
+        claimed = self.fleet.queue.claim(DEAD)
+        assert claimed is not None
+        options = self.fleet.agents.options(
+            "payer", session_store=self.store, session_id=claimed.session, request_id="k"
+        )
+        from openagentic_sdk import run
+
+        asyncio.run(run(prompt=claimed.prompt, options=options))
+        seq = self.store.last_seq(claimed.session)
+        self.work()
+        self.ended(run_id)
+        self.assertEqual(self.store.last_seq(claimed.session), seq)
+        self.assertEqual(self.payments(), {"k": 1})
+
+    def test_only_the_owner_at_the_newest_fence_moves_a_run(self) -> None:
+        self.pay("k")
+        queue = self.fleet.queue
+        first = queue.claim(DEAD)
+        second = queue.claim(ANYBODY)
+        assert first is not None and second is not None
+        self.assertEqual((second.fence, second.lost_owner, second.attempts), (first.fence + 1, "dead", 2))
+        self.assertFalse(queue.leave(first, Outcome("ended")))
+        self.assertEqual(queue.beat({first.id: first.fence}, 30.0, 5.0), {})
+        self.assertEqual(queue.beat({second.id: second.fence}, 30.0, 5.0), {second.id: False})
+        self.assertIsNone(queue.claim(ANYBODY))
+        self.assertTrue(queue.leave(second, Outcome("queued")))
+        self.assertEqual((self.status(first.id).state, self.status(first.id).attempts), ("queued", 1))
+
+    def test_a_run_of_a_newer_format_is_left_for_a_newer_version(self) -> None:
+        run_id = self.pay("k")
+        command = "UPDATE openagentic_runs SET format = %s RETURNING id"
+        self.fleet.queue.tables.change(lambda execute: execute(command, (FORMAT + 1,)))
+        self.assertEqual(self.work(), [])
+        with self.assertRaises(FleetError) as caught:
+            self.run_async(execute_run(self.fleet, run_id))
+        self.assertIn("upgrade", str(caught.exception))
+        self.assertEqual(self.status(run_id).state, "queued")
+
+    def test_execute_run_may_be_called_as_often_and_by_as_many_as_one_likes(self) -> None:
+        run_id, parked = self.pay("k", 0.1), self.pay("p", agent="asker")
+
+        async def all_at_once() -> list[FleetRun]:
+            return await asyncio.gather(*(execute_run(self.fleet, run_id) for _ in range(3)))
+
+        self.assertEqual({run.state for run in asyncio.run(all_at_once())}, {"ended"})
+        self.assertEqual(self.run_async(execute_run(self.fleet, run_id)).state, "ended")
+        self.assertEqual(self.check_ended(run_id, "k"), "ok")
+        self.assertEqual(self.run_async(execute_run(self.fleet, parked)).state, "waiting")
+
+    def test_execute_run_goes_on_with_what_a_dead_process_left(self) -> None:
+        run_id = self.pay("k")
+        self.fleet.queue.claim(DEAD)
+        self.assertEqual(self.run_async(execute_run(self.fleet, run_id)).attempts, 2)
+        self.check_ended(run_id, "k")
+
+    def test_a_cancelled_execute_run_hands_the_run_back(self) -> None:
+        run_id = self.pay("k", 600.0)
+
+        async def cancelled() -> None:
+            task = asyncio.create_task(execute_run(self.fleet, run_id))
+            await asyncio.to_thread(self.until, lambda: self.payments()["k"])
+            task.cancel()
+            await asyncio.wait({task})
+
+        asyncio.run(cancelled())
+        self.assertEqual((self.status(run_id).state, self.status(run_id).attempts), ("queued", 0))
+
+    def test_a_run_that_lost_its_lease_starts_nothing_and_writes_nothing_more(self) -> None:
+        run_id = self.pay("k")
+
+        async def lose() -> None:
+            from openagentic_sdk.fleet.execute import carry_out
+
+            claimed = self.fleet.queue.claim(ANYBODY)
+            assert claimed is not None
+            lease = Lease(claimed, 30.0, elapsed_s())
+            lease.lose()
+            with self.assertRaises(RunLostError):
+                lease.check()
+            self.assertIsNone(await carry_out(self.fleet, lease, asyncio.Event(), 0.0))
+
+        asyncio.run(lose())
+        self.assertEqual(self.status(run_id).state, "running")
+        self.assertFalse(self.store.session_exists(self.status(run_id).session))
+
+    def test_a_lease_ends_by_the_clock_of_its_process_when_no_beat_is_answered(self) -> None:
+        self.pay("k")
+
+        async def wait() -> None:
+            claimed = self.fleet.queue.claim(ANYBODY)
+            assert claimed is not None
+            lease = Lease(claimed, 0.2, elapsed_s())
+            self.fleet.queue.leave(claimed, Outcome("queued"))
+            heart = Heart(self.fleet.queue, 0.2)
+            heart.hold(lease)
+            await asyncio.wait_for(lease.changed.wait(), 60)
+            self.assertTrue(lease.is_lost)
+            self.assertEqual(heart.held(), [])
+
+        asyncio.run(wait())
+
+    def test_its_events_can_be_followed_from_before_it_begins_to_its_end(self) -> None:
+        run_id = self.pay("k")
+
+        async def follow() -> tuple[list[Any], list[Any]]:
+            working = asyncio.create_task(Worker(self.fleet).work(until_idle=True))
+            events = [event async for event in self.fleet.events(run_id)]
+            await working
+            return events, [event async for event in self.fleet.events(run_id, after_seq=3)]
+
+        events, rest = asyncio.run(follow())
+        self.assertEqual(events, self.store.read_events(self.status(run_id).session))
+        self.assertEqual(rest, events[3:])
+        self.assertEqual(sum(isinstance(event, ToolStarted) for event in events), 1)
+
+
+class CallersTransactionTest(FleetTest):
+    def test_a_run_is_part_of_the_callers_transaction(self) -> None:
+        self.store.list_sessions()
+        db = sqlite3.connect(self.url.removeprefix("sqlite:"))
+        self.addCleanup(db.close)
+        db.row_factory = sqlite3.Row
+        db.execute("CREATE TABLE orders (id INTEGER)")
+        for ends_well in (False, True):
+            db.execute("INSERT INTO orders VALUES (1)")
+            run_id = self.run_async(self.fleet.enqueue("payer", "pay k 0", request_id="k", connection=db))
+            again = self.run_async(self.fleet.enqueue("payer", "pay k 0", request_id="k", connection=db))
+            self.assertEqual(again, run_id)
+            self.assertEqual(self.fleet.queue.rows(), [])
+            db.commit() if ends_well else db.rollback()
+            self.assertEqual(len(self.fleet.queue.rows()), ends_well)
+            self.assertEqual(db.execute("SELECT count(*) FROM orders").fetchone()[0], ends_well)
+
+    def test_a_connection_to_another_database_is_refused(self) -> None:
+        with tempfile_database() as other, self.assertRaises(OptionsError) as caught:
+            self.run_async(self.fleet.enqueue("payer", "x", connection=other))
+        self.assertIn("and not to the store's", str(caught.exception))
+
+    def test_a_transaction_that_failed_is_a_storage_error(self) -> None:
+        self.store.list_sessions()
+        db = sqlite3.connect(f"file:{self.url.removeprefix('sqlite:')}?mode=ro", uri=True)
+        self.addCleanup(db.close)
+        with self.assertRaises(StorageError):
+            self.run_async(self.fleet.enqueue("payer", "x", connection=db))
+
+
+def tempfile_database() -> Any:
+    import contextlib
+    import tempfile
+
+    @contextlib.contextmanager
+    def made() -> Any:
+        with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
+            db = sqlite3.connect(Path(folder, "x.db"))
+            try:
+                yield db
+            finally:
+                db.close()
+
+    return made()
+
+
+@unittest.skipUnless(postgres_url(), "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
+class PostgresQueueTest(PostgresFleetTest, QueueTest):
+    def test_a_run_is_part_of_the_callers_transaction_async_or_not(self) -> None:
+        import psycopg
+
+        self.store.list_sessions()
+        rows = {"row_factory": psycopg.rows.dict_row}
+        with psycopg.connect(self.url, **rows) as db:
+            self.run_async(self.fleet.enqueue("payer", "pay a 0", connection=db))
+            db.rollback()
+            self.assertEqual(self.fleet.queue.rows(), [])
+            run_id = self.run_async(self.fleet.enqueue("payer", "pay a 0", connection=db))
+            db.commit()
+
+        async def put() -> int:
+            async with await psycopg.AsyncConnection.connect(self.url, **rows) as db:
+                await self.fleet.enqueue("payer", "pay b 0", connection=db)
+                await db.rollback()
+                return await self.fleet.enqueue("payer", "pay b 0", connection=db)
+
+        second = self.run_async(put())
+        self.assertEqual([run.id for run in self.fleet.queue.rows()], [second, run_id])
+        self.work()
+        self.ended(run_id, second)
+        with psycopg.connect(self.url.partition("?")[0]) as elsewhere, self.assertRaises(OptionsError):
+            self.run_async(self.fleet.enqueue("payer", "pay c 0", connection=elsewhere))
+
+    def test_a_role_that_may_only_read_and_write_rows_is_enough(self) -> None:
+        import psycopg
+
+        from openagentic_sdk.sessions.stores.locate import open_store
+
+        self.store.migrate()
+        schema = self.fleet.queue.tables.read("SELECT current_schema()")[0][0]
+        role = f"{schema}_only"
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute(f"CREATE ROLE {role} LOGIN")
+            self.addCleanup(self._drop, role)
+            db.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+            db.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}")
+            db.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}")
+        self.store = open_store(self.url.replace("postgres@", f"{role}@", 1))
+        self.addCleanup(self.store.close)
+        self.fleet = Fleet(self.store, self.fleet.agents)
+        self.addCleanup(self.fleet.close)
+        run_id, parked = self.pay("k"), self.pay("p", agent="asker")
+        self.work()
+        self.run_async(self.fleet.answer(parked, None, "yes"))
+        self.work()
+        self.ended(run_id, parked)
+
+    def _drop(self, role: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self.url.partition("?")[0], autocommit=True) as db:
+            db.execute(f"DROP OWNED BY {role}")
+            db.execute(f"DROP ROLE {role}")
+
+
+if __name__ == "__main__":
+    unittest.main()
