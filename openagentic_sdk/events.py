@@ -825,7 +825,8 @@ class RecordPurged(Event):
 class EvalStarted(Event):
     """An eval begins, in a session of its own that holds nothing else; see `openagentic_sdk.evals`.
 
-    `plan` names the cases, `{"id", "mode", "session_id"?, "at_seq"?}`: each runs under each of `variants`, `repeats` times.
+    `plan` names the cases, `{"id", "mode", "session_id"?, "at_seq"?, "variants"?}`: each runs under each of `variants`, or
+    under its own, `repeats` times.
     `suite_sha256` is the digest of all that the suite says, `source` is where it stands.
     """
 

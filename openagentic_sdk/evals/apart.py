@@ -198,10 +198,12 @@ def serve() -> None:
     answers.flush()
     for line in sys.stdin.buffer:
         question = json.loads(line)
-        signal.setitimer(signal.ITIMER_REAL, question["timeout_s"] + _ORPHAN_S)
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_REAL, question["timeout_s"] + _ORPHAN_S)
         answers.write(json.dumps(_answer(question)).encode("ascii") + b"\n")
         answers.flush()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if sys.platform != "win32":
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _answer(question: Mapping[str, Any]) -> Answer:

@@ -177,7 +177,7 @@ def difference(of: str, pairs: Sequence[tuple[float, float]]) -> Difference:
     """The difference of the means of pairs (A, B), with the interval that fits these values and so many of them."""
     deltas = [other - one for one, other in pairs]
     interval: tuple[float, float] | None
-    if of != "steps" and all(value in (0.0, 1.0) for pair in pairs for value in pair):
+    if of not in ("steps", "cost_usd") and all(value in (0.0, 1.0) for pair in pairs for value in pair):
         method, interval = "Newcombe's paired score interval", newcombe(pairs)
     elif len(pairs) < LEAST_CASES:
         method, interval = f"none: fewer than {LEAST_CASES} cases", None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +17,7 @@ from ..permissions.gate import PermissionGate
 from ..runtime.masking import known_here, mask_value
 from ..runtime.structured import FINAL_ANSWER
 from ..text import without_hidden
+from ..tools.schema import validate
 from .played import Played
 from .scorers import MAX_WORDS_CHARS, Judge, Score
 
@@ -92,22 +92,26 @@ def _cut(text: str) -> str:
 def verdict(judge: Judge, name: str, run: Played) -> Score:
     """What the judge's run says, read strictly: anything but a whole verdict is no verdict, and that fails."""
     found = Score(name, judge.type, False, 0.0, session_id=run.session_id, cost_usd=run.cost_usd)
-    said = run.structured_output
-    if run.stop_reason == "end" and not any(call.tool == FINAL_ANSWER for call in run.calls):
-        said = _only(run)  # one that stands among other words may be a quote of what is judged
-    if run.stop_reason != "end" or not isinstance(said, dict):
-        why = run.error or f"the judge's run ended with {run.stop_reason}"
+    try:
+        said = _said(run)
+        validate(said, VERDICT, "the verdict")
+    except (ValueError, RecursionError) as error:
+        why = run.error or (str(error) if run.stop_reason == "end" else f"the judge's run ended with {run.stop_reason}")
         return replace(found, words=f"no verdict: {why}"[:MAX_WORDS_CHARS], error_type="NoVerdict")
     passed = said["verdict"] == "pass" and said["score"] >= judge.pass_from
     words = f"{said['verdict']}: {said['reason']}"[:MAX_WORDS_CHARS]
     return replace(found, passed=passed, value=float(said["score"]), words=words)
 
 
-def _only(run: Played) -> Any:
-    """The verdict of a judge that answered with text: it must be all that the text says."""
-    with suppress(ValueError, RecursionError):
-        return run.structured_output if run.text_as_json() == run.structured_output else None
-    return None
+def _said(run: Played) -> Any:
+    """What the judge gave as its answer: a call of the last tool, or a text that is nothing else.
+
+    One that stands among other words may be a quote of what is judged. Raises `ValueError`, `RecursionError`.
+    """
+    if run.stop_reason != "end":
+        raise ValueError(f"it ended with {run.stop_reason}")
+    calls = [call.input for call in run.calls if call.tool == FINAL_ANSWER and call.outcome == "ok"]
+    return calls[-1] if calls else run.text_as_json()
 
 
 def names_of(scorers: Sequence[Any]) -> list[str]:

@@ -43,6 +43,7 @@ class Planned:
     def to_dict(self) -> dict[str, Any]:
         """The entry of `eval.started`."""
         told: dict[str, Any] = {"id": self.id, "mode": self.mode, "session_id": self.session_id, "at_seq": self.case.at}
+        told["variants"] = list(self.case.variants) or None
         return {key: value for key, value in told.items() if value is not None}
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from ..assemble import build_agent, run_request
 from ..errors import OptionsError
-from ..events import Event, ModelResponse, Result, SystemInit, UserMessage
+from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserMessage
 from ..options import OpenAgenticOptions
 from ..runs.agent_replay import replay_agent
 from ..runs.replay import replay_events
@@ -87,7 +87,7 @@ class Player:
             raise OptionsError(f"session {source_id!r} has no prompt to go on from: say `at`")
         if not await off_loop(may_block(self.store), self.store.session_exists, session_id):
             options = replace(options, session_id=session_id)
-        elif is_over(await self._read(session_id)):
+        elif ended_by(await self._read(session_id)) is not None:
             return
         else:
             options = replace(options, resume=session_id)
@@ -99,10 +99,13 @@ class Player:
         said = 0
         if await off_loop(may_block(self.store), self.store.session_exists, session_id):
             before = await self._read(session_id)
-            said = len(prompts_of(before))
-            if said and not is_over(before):
-                await self._run(replace(options, resume=session_id), None)
             options = replace(options, resume=session_id)
+            said = len(prompts_of(before))
+            reason = ended_by(before)
+            if said and reason is None:
+                reason = (await self._run(options, None)).stop_reason
+            if said and reason != "end":
+                return
         else:
             options = replace(options, session_id=session_id)
         for prompt in prompts[said:]:
@@ -186,11 +189,11 @@ class Player:
                     self.budget.charge(spent, session_cost(events))
 
 
-def is_over(events: Sequence[Event]) -> bool:
-    """Whether the last run of a session came to an end that is its own, and not its process's or the budget's."""
+def ended_by(events: Sequence[Event]) -> StopReason | None:
+    """The stop reason of a session's last run; None when its process or the budget ended it, so that it can go on."""
     for event in reversed(events):
         if isinstance(event, Result):
-            return event.stop_reason not in ("interrupted", "budget")
+            return None if event.stop_reason in ("interrupted", "budget") else event.stop_reason
         if isinstance(event, SystemInit | UserMessage):
-            return False
-    return False
+            return None
+    return None

@@ -80,8 +80,13 @@ def played(
     paid = events if spent is None else spent
     results = [event for event in own if isinstance(event, Result)]
     result = results[-1] if results else None
-    texts = [event.text for event in own if isinstance(event, AssistantMessage)]
     final = result.final_text if result is not None else ""
+    said = next(
+        (event for event in reversed(own) if isinstance(event, AssistantMessage | ModelRequest | ToolUse)), None
+    )
+    # The text of a log is whole; and a process that died behind the answer left it to a run that had nothing to ask.
+    if isinstance(said, AssistantMessage) and len(final) in (0, MAX_TEXT_TWICE):
+        final = said.text
     outcomes = {event.tool_use_id: event.outcome for event in own if isinstance(event, ToolResult)}
     prompts = [event.text for event in events if isinstance(event, UserMessage) and event.origin == "user"]
     told = own if spent is None else paid  # where the session that is named has it
@@ -91,7 +96,7 @@ def played(
         events=events,
         own=own,
         prompt="\n\n".join(prompts),
-        final_text=texts[-1] if len(final) == MAX_TEXT_TWICE and texts else final,
+        final_text=final,
         structured_output=None if result is None else result.structured_output,
         stop_reason=None if result is None else result.stop_reason,
         error="" if result is None else (result.error_message or ""),

@@ -121,14 +121,26 @@ class EvalReport:
         )
         return [Row(case=case, variant=variant, runs=grouped[case, variant]) for case, variant in known]
 
-    def finished_event(self, reason: str, wanted: int, message: str = "") -> EvalFinished:
+    def missing(self) -> list[tuple[str, str, int]]:
+        """The runs that are planned and not done: case, variant and repeat."""
+        done = {(run.case, run.variant, run.repeat) for run in self.runs}
+        planned = (
+            (str(entry.get("id")), variant, repeat)
+            for repeat in range(1, self.started.repeats + 1)
+            for entry in self.started.plan
+            for variant in self.started.variants
+            if variant in (entry.get("variants") or self.started.variants)
+        )
+        return [key for key in planned if key not in done]
+
+    def finished_event(self, reason: str, message: str = "") -> EvalFinished:
         """How the eval stops now."""
         failed = len(self.runs) - self.passed
         return EvalFinished(
             reason=reason,
             passed=self.passed,
             failed=failed,
-            left=wanted - len(self.runs),
+            left=len(self.missing()),
             cost_usd=self.cost_usd,
             message=message,
         )
@@ -223,6 +235,7 @@ def to_junit(report: EvalReport) -> str:
     for number, variant in enumerate(report.started.variants):
         runs = [run for row in report.rows() if row.variant == variant for run in row.runs]
         errors = sum(_is_error(run) for run in runs)
+        missing = [(case, repeat) for case, other, repeat in report.missing() if other == variant]
         failures = sum(not run.passed for run in runs) - errors
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(report.ts or 0))
         name = f"{report.started.suite}.{variant}"
@@ -232,25 +245,37 @@ def to_junit(report: EvalReport) -> str:
             "name": name,
             "timestamp": when,
             "hostname": "localhost",
-            "tests": str(len(runs)),
+            "tests": str(len(runs) + len(missing)),
+            "skipped": str(len(missing)),
             "failures": str(failures),
             "errors": str(errors),
             "time": f"{sum(run.duration_s or 0.0 for run in runs):.3f}",
         }
         properties = {"session_id": report.session_id, "cost_usd": str(report.cost_usd)}
         lines = [f"<property{_attributes({'name': key, 'value': value})}/>" for key, value in properties.items()]
-        cases = "\n".join(_test_case(run, name, report.started.repeats) for run in runs)
+        several = report.started.repeats > 1
+        cases = "\n".join(
+            [_test_case(run, name, several) for run in runs] + [_skipped(*key, name, several) for key in missing]
+        )
         suites.append(
-            f"<testsuite{_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{cases}\n"
+            f"<testsuite{_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{chr(10).join(cases)}\n"
             "<system-out></system-out>\n<system-err></system-err>\n</testsuite>"
         )
     body = "\n".join(suites)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{body}\n</testsuites>\n'
 
 
-def _test_case(run: EvalCase, suite: str, repeats: int) -> str:
-    name = run.case if repeats == 1 else f"{run.case} #{run.repeat}"
-    head = _attributes({"name": name, "classname": suite, "time": f"{run.duration_s or 0.0:.3f}"})
+def _skipped(case: str, repeat: int, suite: str, several: bool) -> str:
+    return f"<testcase{_named(case, repeat, suite, several, 0.0)}><skipped/></testcase>"
+
+
+def _named(case: str, repeat: int, suite: str, several: bool, seconds: float) -> str:
+    name = f"{case} #{repeat}" if several else case
+    return _attributes({"name": name, "classname": suite, "time": f"{seconds:.3f}"})
+
+
+def _test_case(run: EvalCase, suite: str, several: bool) -> str:
+    head = _named(run.case, run.repeat, suite, several, run.duration_s or 0.0)
     if run.passed:
         return f"<testcase{head}/>"
     failed = [score for score in run.scores if not score.get("passed")]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ..errors import OpenAgentSdkError, SuiteError
+from ..errors import SuiteError
 from ..events import EvalCase, EvalStarted, Event, SessionMeta
 from ..runtime.limits import Budget
 from ..runtime.masking import known_here, mask_event
@@ -25,7 +25,7 @@ from .play import Player
 from .played import Played
 from .report import EvalReport, could_not_run
 from .score import score_run
-from .scorers import Judge, Score
+from .scorers import Judge, Score, Scorer
 from .suite import Suite, check_suite
 
 MAX_FINAL_CHARS = 4_000
@@ -155,20 +155,31 @@ class _SuiteRun:
             for judged in event.scores:
                 if judged.get("session_id"):
                     self._budget.charge(None, judged.get("cost_usd"))
-        await self._player.charge_unfinished([job.session_id(self.report.session_id) for job in left])
+        await self._player.charge_unfinished([name for job in left for name in self._sessions_of(job)])
         waiting = iter(left)
         reason = "interrupted"
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(parallel, len(left))):
                     group.create_task(self._take(waiting))
-            reason = "end" if {key_of(event) for event in self.report.runs} >= {job.key for job in wanted} else "budget"
+            reason = "budget" if self.report.missing() else "end"
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         finally:
             self._apart.close()
             complaint = (self._budget.complaint() or "") if reason == "budget" else ""
-            await self._append(self.report.finished_event(reason, len(wanted), complaint))
+            await self._append(self.report.finished_event(reason, complaint))
+
+    def _sessions_of(self, job: Job) -> Iterator[str]:
+        """The sessions that a run makes: its own, and those of its judges."""
+        yield job.session_id(self.report.session_id)
+        scorers = self._scorers(job)
+        for scorer, name in zip(scorers, names_of(scorers), strict=True):
+            if isinstance(scorer, Judge):
+                yield job.session_id(self.report.session_id, f"judge {name}")
+
+    def _scorers(self, job: Job) -> list[Scorer]:
+        return [*self._suite.scores, *job.planned.case.scores]
 
     async def _take(self, waiting: Iterator[Job]) -> None:
         """Do one job after the other, until there is none or the money is spent."""
@@ -199,21 +210,20 @@ class _SuiteRun:
     async def _do(self, job: Job) -> EvalCase | None:
         """One run and its scores; None when the budget ended it, so that it can go on another time."""
         began = asyncio.get_running_loop().time()
-        case = job.planned.case
         event = EvalCase(
             case=job.planned.id, variant=job.variant, repeat=job.repeat, mode=job.planned.mode, passed=False
         )
         try:
             async with asyncio.timeout(self._suite.timeout_s + 30):  # the run's own limit comes first
                 run = await self._player.play(job)
-        except (OpenAgentSdkError, OSError, TimeoutError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - a log may come from anywhere: its case failed, the suite goes on
             name, words = error_words(error)
             failed = Score("run", "run", False, 0.0, f"it could not run: {name}: {words}", name)
             return replace(event, scores=[_told(failed)], duration_s=self._since(began))
         if run is None:
             return None
         scores = [*_own_scores(job, run)]
-        scorers = [*self._suite.scores, *case.scores]
+        scorers = self._scorers(job)
         for scorer, name in zip(scorers, names_of(scorers), strict=True):
 
             async def ask(judge: Judge, name: str, run: Played) -> Score:

@@ -131,7 +131,9 @@ class Suite:
 
     def digest(self) -> str:
         """The digest of all that the suite says, of functions the text of the file in which they stand."""
-        return hashlib.sha256(json.dumps(self, default=_told, sort_keys=True).encode()).hexdigest()
+        files = [name for variant in self.variants.values() if (name := variant.system_prompt_file) is not None]
+        said = [replace(self, folder="", source=""), [_text_of(Path(self.folder, name)) for name in files]]
+        return hashlib.sha256(json.dumps(said, default=_told, sort_keys=True).encode()).hexdigest()
 
     def base(self) -> OpenAgenticOptions | None:
         """The options of the agent for one run; None without an agent. Raises `OptionsError`."""

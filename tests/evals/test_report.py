@@ -87,7 +87,18 @@ class JUnit(unittest.TestCase):
         root = ElementTree.fromstring(to_junit(evaluate(suite)).encode())
         self.assertEqual((root.tag, root.attrib), ("testsuites", {}))
         for number, child in enumerate(root):
-            needed = {"package", "id", "name", "timestamp", "hostname", "tests", "failures", "errors", "time"}
+            needed = {
+                "package",
+                "id",
+                "name",
+                "timestamp",
+                "hostname",
+                "tests",
+                "failures",
+                "errors",
+                "time",
+                "skipped",
+            }
             self.assertEqual(set(child.attrib), needed)
             self.assertEqual(child.attrib["id"], str(number))
             self.assertRegex(child.attrib["timestamp"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$")
@@ -97,6 +108,16 @@ class JUnit(unittest.TestCase):
             for case in child.findall("testcase"):
                 self.assertEqual(set(case.attrib), {"name", "classname", "time"})
                 self.assertLessEqual(len(case), 1)
+
+    def test_what_did_not_run_is_no_success_but_skipped(self) -> None:
+        suite = Suite(
+            name="x", cases=[Case(id=f"c{n}", prompt="?") for n in range(3)], agent=made("Hi."), max_cost_usd=0.0
+        )
+        report = evaluate(suite)
+        root = ElementTree.fromstring(to_junit(report).encode())
+        (child,) = root
+        self.assertEqual((report.ok, child.get("tests"), child.get("skipped")), (False, "3", "3"))
+        self.assertEqual([part.tag for case in child.iter("testcase") for part in case], ["skipped"] * 3)
 
     def test_a_scorer_that_could_not_score_is_an_error_and_no_failure(self) -> None:
         def broken(events: Any) -> bool:

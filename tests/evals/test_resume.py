@@ -138,6 +138,35 @@ class Resume(unittest.TestCase):
         again = evaluate(replace(suite, agent=made(provider=ScriptedProvider([]))), copy, resume=report.session_id)
         self.assertTrue(again.ok, again.to_dict())
 
+    def test_from_every_place_where_a_process_can_die_the_eval_comes_to_the_same_end(self) -> None:
+        whole = MemorySessionStore()
+        answers = [*TURNS, '{"reason": "It does.", "verdict": "pass", "score": 1}']
+        scores = [Exact(text="There are 4 packs of tea."), Judge(rubric="Says how many.")]
+        suite = Suite(name="x", cases=[Case(id="a", prompt="?")], agent=made(provider=Playing(answers)), scores=scores)
+        report = evaluate(suite, whole)
+        self.assertTrue(report.ok, report.to_dict())
+        run, judge = report.runs[0].session_id or "", report.runs[0].scores[2]["session_id"]
+        lengths = [len(whole.read_events(name)) for name in (run, judge)]
+        cuts = [(length, -1) for length in range(1, lengths[0] + 1)] + [(lengths[0], n) for n in range(lengths[1] + 1)]
+        for of_run, of_judge in cuts:
+            with self.subTest(of_run=of_run, of_judge=of_judge):
+                store = MemorySessionStore()
+                kept = [e for e in whole.read_events(report.session_id) if not isinstance(e, EvalCase | EvalFinished)]
+                for name, events in (
+                    (report.session_id, kept),
+                    (run, whole.read_events(run)[:of_run]),
+                    (judge, None if of_judge < 0 else whole.read_events(judge)[:of_judge]),
+                ):
+                    if events is not None:
+                        store.import_session(name, events, metadata=whole.read_metadata(name)["metadata"])
+                model = Playing(answers)
+                again = evaluate(replace(suite, agent=made(provider=model)), store, resume=report.session_id)
+                self.assertTrue(again.ok, again.to_dict())
+                answered = [e for n in (run, judge) for e in store.iter_events(n) if isinstance(e, ModelResponse)]
+                # Of an answer that is not there with all that it says, nothing is known: it is asked for again.
+                last = (whole.read_events(run)[:of_run] if of_judge < 0 else whole.read_events(judge)[:of_judge])[-1:]
+                self.assertEqual(len(answered), 3 + any(isinstance(event, ModelResponse) for event in last))
+
     def test_what_could_not_run_at_all_is_tried_again(self) -> None:
         folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         store = MemorySessionStore()
@@ -269,6 +298,20 @@ class Budgets(unittest.TestCase):
 
     async def say(self, turn: Any) -> Any:
         return turn
+
+
+class Playing:
+    """A model whose answer follows from what it is asked, so that it can be asked again from anywhere."""
+
+    name = "playing"
+
+    def __init__(self, answers: list[Any]) -> None:
+        self._answers = answers
+
+    async def complete(self, *, model: str, messages: Any, tools: Any = (), api_key: str | None = None) -> ModelOutput:
+        judges = "You judge" in messages[0]["content"]
+        turn = self._answers[2 if judges else sum(message["role"] == "tool" for message in messages)]
+        return await ScriptedProvider([turn]).complete(model=model, messages=messages)
 
 
 class Both:
