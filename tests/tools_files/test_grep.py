@@ -212,6 +212,13 @@ class Searching(ScratchCase):
 
 
 class Runaway(ScratchCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.before = _children()  # a helper of what ran here earlier may linger
+
+    def children(self) -> set[str]:
+        return _children() - self.before
+
     def test_only_patterns_that_match_in_one_way_run_in_this_process(self) -> None:
         for pattern in (
             "abc",
@@ -257,19 +264,19 @@ class Runaway(ScratchCase):
         self.assertTrue(output["truncated"])
         self.assertIn("stopped after 2 s near b.txt", output["note"])
         with self.assertRaisesRegex(ToolError, "nothing was found so far"):
-            self._search_until("(a+)+b$", _children, _let_time_pass)
-        self.assertEqual(_children(), [])
+            self._search_until("(a+)+b$", self.children, _let_time_pass)
+        self.assertEqual(self.children(), set())
 
     def test_one_repetition_on_an_endless_line_is_run_apart(self) -> None:
         self.write("f", "foo" * 200_000)
         with self.assertRaisesRegex(ToolError, "stopped after 2 s"):
-            self._search_until("foo.*bar", _children, _let_time_pass)
+            self._search_until("foo.*bar", self.children, _let_time_pass)
 
     def test_a_cancelled_search_kills_its_worker(self) -> None:
         self.write("f", "a" * 5_000 + "!\n")
         with self.assertRaisesRegex(ToolError, "cancelled"):
-            self._search_until("(a+)+$", _children, lambda ctx, _: ctx.cancelled.set())
-        self.assertEqual(_children(), [])
+            self._search_until("(a+)+$", self.children, lambda ctx, _: ctx.cancelled.set())
+        self.assertEqual(self.children(), set())
 
     def _search_until(
         self, query: str, has_begun: Callable[[], object], end: Callable[[ToolContext, FakeClock], None], **fields: Any
@@ -321,9 +328,9 @@ def _let_time_pass(_: ToolContext, clock: FakeClock) -> None:
     clock.advance(2.5)
 
 
-def _children() -> list[str]:
+def _children() -> set[str]:
     """The processes of this one, whichever thread started them."""
-    return [child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()]
+    return {child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()}
 
 
 class Lines(unittest.TestCase):

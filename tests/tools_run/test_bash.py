@@ -290,10 +290,12 @@ class NothingSurvives(WorkspaceTestCase):
             await task
 
     def test_after_the_end_of_the_run_no_helper_is_left(self) -> None:
+        stop_helper()
+        before = descendants({os.getpid()}, process_parents())
         self.bash("true")
         close_run(self.ctx)
         stop_helper()
-        self.assertEqual(descendants({os.getpid()}, process_parents()), set())
+        self.assertEqual(descendants({os.getpid()}, process_parents()) - before, set())
 
 
 class BackgroundShells(WorkspaceTestCase):
