@@ -324,6 +324,7 @@ class _Assembly:
             redact=_redact(options.redact, self._told),
             session_dir=self.session_dir,
             seal=Seal(options.key_file),
+            record_signers=tuple(options.record_signers),
         )
 
     def final_answer(self, options: OpenAgenticOptions) -> tuple[Provider, FinalAnswer | None, ToolRegistry]:

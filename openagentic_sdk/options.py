@@ -30,6 +30,7 @@ from .providers.retry import RetryPolicy
 from .serialization import dumps_json
 from .sessions.base import SessionStore
 from .sessions.folds.trace import read_traceparent
+from .sessions.seal import Signer
 from .tools.base import Tool
 from .tools.registry import ToolRegistry
 
@@ -130,6 +131,8 @@ class OpenAgenticOptions:
         key_file            the key that marks what this installation allowed, 32 bytes or more, mode 0600; hosts that resume
                             each other's sessions share it (default: what $OPENAGENTIC_SDK_KEY names, else installation.key
                             in $OPENAGENTIC_SDK_HOME or ~/.openagentic-sdk; made when it is not there)
+        record_signers      who signs the record when a run ends, as in `sessions.record.signers` (default: nobody); a
+                            signer that fails is a `system.notice`, and the next one signs what it did not
         otlp_endpoint       where the session's OpenTelemetry spans go while it runs (OTLP over HTTP, JSON), see
                             `sessions.telemetry`; None is what $OTEL_EXPORTER_OTLP_ENDPOINT names, "" is nowhere
         otlp_headers        headers of those requests, for keys
@@ -202,6 +205,7 @@ class OpenAgenticOptions:
     blob_bytes: int = BLOB_BYTES
     redact: Callable[[str], str] | bool = True
     key_file: str | None = None
+    record_signers: Sequence[Signer] = ()
 
     max_steps: int = MAX_STEPS
     timeout_s: float | None = None
@@ -393,6 +397,11 @@ _CHECKS: Mapping[str, Check] = {
     "max_context_bytes": _or_none(_number(1, whole=True)),
     "clock": _or_none(_is_a(Clock, "a clock, as in `clock.Clock`")),
     "key_file": _or_none(_PATH),
+    "record_signers": lambda value: (
+        None
+        if isinstance(value, Sequence) and all(isinstance(one, Signer) for one in value)
+        else "a sequence of signers, as in `sessions.record.signers`"
+    ),
 }
 _AGENT_CHECKS: Mapping[str, Check] = {
     "description": _TEXT,

@@ -25,7 +25,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--offer-model", metavar="NAME", action="append", default=[], help="a model that can be chosen too (repeatable)"
     )
     add_agent_flags(parser)
-    parser.set_defaults(resume=None, continue_last=False, tag=[], otlp_endpoint=None)
+    parser.set_defaults(resume=None, continue_last=False, tag=[], otlp_endpoint=None, sign_record=False)
 
 
 def run(args: argparse.Namespace) -> int:

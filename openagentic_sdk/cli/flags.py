@@ -13,6 +13,7 @@ from ..permissions.gate import PermissionGate
 from ..project.claude import find_project_root
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
+from ..sessions.seal import Signer
 from .models import add_model_flags, build_provider, find_model
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
@@ -105,6 +106,11 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
         help="send the session's OpenTelemetry spans there while it runs (default: $OTEL_EXPORTER_OTLP_ENDPOINT; '' is off)",
     )
     session.add_argument(
+        "--sign-record",
+        action="store_true",
+        help="sign the record at the end of each run, with this installation's key",
+    )
+    session.add_argument(
         "--plain", action="store_true", help="line by line without colours, for screen readers: nothing is rewritten"
     )
 
@@ -121,6 +127,12 @@ def _positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
     return number
+
+
+def _signers() -> list[Signer]:
+    from ..sessions.record.signers import InstallationKey  # starts other programs: not for every run
+
+    return [InstallationKey()]
 
 
 def build_options(
@@ -147,6 +159,7 @@ def build_options(
         redact=not args.no_redact,
         session_store=store,
         otlp_endpoint=args.otlp_endpoint,
+        record_signers=_signers() if args.sign_record else (),
         resume=find_session(store, args.resume) if args.resume else None,
         continue_last=args.continue_last,
         session_metadata={TAGS_KEY: args.tag} if args.tag else {},

@@ -33,7 +33,7 @@ from ..sessions.base import SessionStore
 from ..sessions.folds.compaction import ContextLimits
 from ..sessions.folds.transcript import TranscriptFile
 from ..sessions.folds.view import SessionView
-from ..sessions.seal import Seal
+from ..sessions.seal import Seal, Signer
 from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.text_commands import Draft
 from ..threads import call_guest
@@ -88,6 +88,7 @@ class Agent:
     bring more tools, which may come and go between two steps; `offers` picks the names of those that this agent may have.
     When the definitions of all tools weigh more than `defer_bytes`, some are told only once they are found; None is never.
     `memories` reads what the model is told of its notes from earlier sessions. `export` is told what each session stored.
+    `record_signers` vouch for the record when a run ends.
     """
 
     provider: Provider
@@ -125,6 +126,7 @@ class Agent:
     redact: Callable[[str], str] | None = None
     session_dir: Callable[[str], str | None] = lambda session_id: None
     seal: Seal = field(default_factory=Seal)
+    record_signers: Sequence[Signer] = ()
 
 
 @frozen(kw_only=True)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
 
-from ..errors import OpenAgentSdkError, StorageError, StorageTimeoutError
+from ..errors import OpenAgentSdkError, OptionsError, StorageError, StorageTimeoutError
 from ..events import Event, SessionCompacted, SystemNotice
 from ..frozen import changed
 from ..sessions.base import SessionStore, SessionWriter
 from ..sessions.folds.view import SessionView
+from ..sessions.seal import Signer
 from ..threads import error_words, note_left, run_in_thread, start_thread
 from .channel import EventChannel
 from .limits import STORE_MOMENT_S
@@ -111,6 +112,21 @@ class Recorder:
         event = self._stamp(event)
         self._publish([event])
         await self.channel.send(event)
+
+    async def sign_record(self, store: SessionStore, signers: Sequence[Signer]) -> None:
+        """Append the checkpoint that vouches for what was stored; it is shown to nobody. A failure is a notice: what this
+        one did not sign, the next one does.
+        """
+        # Few runs are signed, and what signs takes longer to import than most of them take to end.
+        from ..sessions.record.sign import append_signed_head
+
+        try:
+            _, cancelled = await self._ask(partial(append_signed_head, store, self._writer, signers))
+        except (StorageError, OptionsError) as error:
+            await self.show(SystemNotice("record.unsigned", f"this run's record was not signed: {error}"))
+            return
+        if cancelled is not None:
+            raise cancelled
 
     async def close(self) -> None:
         """Give the session's lock back; closing twice is allowed. A store that hangs keeps it until it answers."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from ..disk import BINARY, NO_FOLLOW, has_home, user_home
 from ..errors import OptionsError
@@ -21,6 +22,14 @@ KEY_FILE_NAME = "OPENAGENTIC_SDK_KEY"
 KEY_NAME = "installation.key"
 MIN_KEY_BYTES = 32
 _BLOCK_BYTES = 64  # of SHA-256
+
+
+@runtime_checkable
+class Signer(Protocol):
+    """Vouches for the record of a session, see `sessions.record.signers`."""
+
+    def sign(self, statement: bytes) -> Mapping[str, Any]:
+        """`{"by", ...}`, JSON. Raises `OptionsError` where it cannot be used, `StorageError` when it failed."""
 
 
 def key_path() -> Path:

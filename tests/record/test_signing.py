@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import shutil
@@ -12,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from openagentic_sdk import OpenAgenticOptions, query
 from openagentic_sdk.errors import OptionsError, SessionLockedError, StorageError
-from openagentic_sdk.events import Event, RecordSigned, UnknownEvent, UserAnswer, UserMessage
+from openagentic_sdk.events import Event, RecordSigned, Result, SystemNotice, UnknownEvent, UserAnswer, UserMessage
 from openagentic_sdk.frozen import changed
 from openagentic_sdk.sessions.archive import archive_session
 from openagentic_sdk.sessions.base import SessionStore
@@ -25,9 +27,10 @@ from openagentic_sdk.sessions.record.commit import Opening, event_digest, leaves
 from openagentic_sdk.sessions.record.sign import RANGE_EVENTS, sign_session
 from openagentic_sdk.sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness, timestamp_query
 from openagentic_sdk.sessions.record.verify import receipt_of, verify_record
-from openagentic_sdk.sessions.seal import Seal
+from openagentic_sdk.sessions.seal import Seal, Signer
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.testing import ScriptedProvider
 
 from .support import HAS_SSH, RecordCase, turn
 
@@ -374,3 +377,40 @@ class Tampering(RecordCase):
                 continue  # the byte was the one that stood there
             with self.subTest(line=place + 1, at=at, byte=byte):
                 self.assertNotEqual(verify_record("s", events, self.trust).problems, ())
+
+
+class EndOfRun(RecordCase):
+    def run_with(self, *signers: Signer) -> tuple[MemorySessionStore, list[Event]]:
+        store = MemorySessionStore()
+
+        async def collect() -> list[Event]:
+            options = OpenAgenticOptions(
+                provider=ScriptedProvider(["Hello."]),
+                model="m",
+                session_store=store,
+                record_signers=signers,
+                key_file=self.key.path,
+            )
+            return [event async for event in query(prompt="hi", options=options)]
+
+        return store, asyncio.run(collect())
+
+    def test_a_run_signs_its_record_when_it_ends_and_its_caller_sees_the_result_last(self) -> None:
+        store, events = self.run_with(self.key)
+        self.assertIsInstance(events[-1], Result)
+        [session_id] = store.list_sessions()
+        report = self.report(store, session_id)
+        self.assertEqual((report.ok, report.unsigned), (True, 0), report.problems)
+        self.assertEqual(store.read_summary(session_id).state, "idle")
+
+    def test_a_signer_that_fails_is_a_notice_and_the_run_ends_well(self) -> None:
+        store, events = self.run_with(Witness(["/no/such/command"]))
+        codes = [event.code for event in events if isinstance(event, SystemNotice)]
+        self.assertIn("record.unsigned", codes)
+        self.assertEqual([event.stop_reason for event in events if isinstance(event, Result)], ["end"])
+        [session_id] = store.list_sessions()
+        self.assertFalse(any(isinstance(event, RecordSigned) for event in store.iter_events(session_id)))
+
+    def test_what_is_no_signer_is_refused(self) -> None:
+        with self.assertRaisesRegex(OptionsError, "record_signers"):
+            self.run_with("key")  # type: ignore[arg-type]

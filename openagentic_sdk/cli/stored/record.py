@@ -17,9 +17,9 @@ from ...serialization import loads_json
 from ...sessions.base import SessionStore
 from ...sessions.record.bundle import read_bundle
 from ...sessions.record.sign import sign_session
-from ...sessions.record.signers import InstallationKey, Signer, SshKey, Timestamp, Trust, Witness
+from ...sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness
 from ...sessions.record.verify import RecordReport, VouchedRange, receipt_of, verify_record
-from ...sessions.seal import Seal
+from ...sessions.seal import Seal, Signer
 from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen

@@ -12,6 +12,7 @@ from one random seed for each range that was signed. Erasing keeps the leaf, tak
 
 from __future__ import annotations
 
+import json.encoder
 import os
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,8 +24,10 @@ from ...events import Event, UnknownEvent
 from ...frozen import frozen
 from ...serialization import ENVELOPE, dumps_json
 
+FORMAT = b"openagentic-sdk record 1"
 ZERO = "0" * 64
 SALT_BYTES = 16
+_quote = json.encoder.encode_basestring_ascii
 ERASED = "[erased]"
 # Deeper values, and those in lists, are erased together with what they stand in.
 MAX_DEPTH = 4
@@ -33,7 +36,7 @@ _BINDING_NAMES = """
     type seq ts parent_tool_use_id agent_name tool_use_id question_id session_id child_session_id parent_session_id
     source_session_id purged_session_id erasure_id command_id name origin kind trigger method purpose hook_point action
     code cause provider model durability permission_mode sdk_version outcome stop_reason effect mode offset request_id
-    before head digests signatures signed allowed rule answered_by approver fields
+    before head digests signatures signed allowed rule answered_by approver fields usage policy_sha256
 """
 _BINDING = frozenset(_BINDING_NAMES.split())
 # Neither is what was said: the one is made anew with a key, the other is what the digests are made with.
@@ -43,10 +46,12 @@ _TEXTS = ("str", "str | None", "Any")
 
 @frozen
 class _Shape:
-    """Which fields of an event class are bound together, and which are leaves, with what each has when nobody set it."""
+    """Which fields of an event class are bound together, and which are leaves, with what each has when nobody set it; of
+    the latter also the place and how the text begins.
+    """
 
     bound: Sequence[tuple[str, Any]]
-    free: Sequence[tuple[str, Any]]
+    free: tuple[tuple[str, Any, str, str], ...]
     texts: frozenset[str]
 
 
@@ -69,7 +74,7 @@ def _shape(cls: type[Event]) -> _Shape:
         (free if is_free else bound)[name] = default
         if kind in _TEXTS:
             texts.add(name)
-    return _SHAPES.setdefault(cls, _Shape(tuple(bound.items()), tuple(free.items()), frozenset(texts)))
+    return _SHAPES.setdefault(cls, _Shape(tuple(bound.items()), _free(free), frozenset(texts)))
 
 
 Leaf = tuple[str, str]
@@ -83,16 +88,25 @@ def leaves(event: Event) -> list[Leaf]:
     if isinstance(event, UnknownEvent):
         data = {name: value for name, value in event.data.items() if name not in _UNCOVERED}
         bound = {name: data[name] for name in ("type", *ENVELOPE) if name in data}
-        free = {name: value for name, value in data.items() if name not in bound and name not in ("v", "dur", "crc")}
+        values = {name: value for name, value in data.items() if name not in bound and name not in ("v", "dur", "crc")}
+        free = _free(dict.fromkeys(values, MISSING))
     else:
         shape, values = _shape(event.__class__), event.__dict__
         bound = {"type": event.type}
         bound |= {name: values[name] for name, default in shape.bound if values[name] != default}
-        free = {name: values[name] for name, default in shape.free if values[name] != default}
+        free = shape.free
     found = [("", dumps_json(bound))]
-    for name, value in free.items():
-        _add_leaves(found, f"/{_escaped(name)}", dumps_json(name), value, 1)
+    for name, default, pointer, prefix in free:
+        value = values[name]
+        if value.__class__ is str and value != default:
+            found.append((pointer, f"{prefix}:{_quote(value)}"))
+        elif value != default:
+            _add_leaves(found, pointer, prefix, value, 1)
     return found
+
+
+def _free(defaults: Mapping[str, Any]) -> tuple[tuple[str, Any, str, str], ...]:
+    return tuple((name, default, f"/{_escaped(name)}", dumps_json(name)) for name, default in defaults.items())
 
 
 def _add_leaves(found: list[Leaf], pointer: str, prefix: str, value: Any, depth: int) -> None:
@@ -100,7 +114,7 @@ def _add_leaves(found: list[Leaf], pointer: str, prefix: str, value: Any, depth:
         for key, inner in value.items():
             _add_leaves(found, f"{pointer}/{_escaped(key)}", f"{prefix},{dumps_json(key)}", inner, depth + 1)
     else:
-        found.append((pointer, f"{prefix}:{dumps_json(value)}"))
+        found.append((pointer, f"{prefix}:{_quote(value) if value.__class__ is str else dumps_json(value)}"))
 
 
 def _escaped(name: str) -> str:

@@ -10,8 +10,8 @@ from ...frozen import changed
 from ...serialization import dumps_json
 from ...version import __version__
 from ..base import SessionStore, SessionWriter
-from .commit import ZERO, Opening, chain_digests, event_digest, join_digests, new_opening
-from .signers import FORMAT, Signer
+from ..seal import Signer
+from .commit import FORMAT, ZERO, Opening, chain_digests, event_digest, join_digests, new_opening
 
 # So many events one checkpoint speaks of; more are several checkpoints, of which the last one is signed.
 RANGE_EVENTS = 1000
@@ -93,4 +93,4 @@ def _since_last_checkpoint(
             return newest, [event for event in events if (event.seq or 0) > newest.to_seq]
         if after_seq == 0:
             return newest, events
-        window *= 4
+        window *= 16

@@ -16,29 +16,22 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import OptionsError, StorageError
 from ...frozen import frozen
 from ...patterns import regex
 from ...text import on_one_line
 from ..seal import Seal
+from .commit import FORMAT
 
 NAMESPACE = "record@openagentic-sdk"
-FORMAT = b"openagentic-sdk record 1"
 PATIENCE_S = 60.0
 MAX_TOKEN_BYTES = 1 << 16
 _SSH_HEAD, _SSH_END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
 # TimeStampReq of RFC 3161 section 2.4.1 in DER, around the digest: version 1, SHA-256, and what follows the digest.
 _TSQ_HEAD = bytes.fromhex("020101 3031 300d 0609608648016503040201 0500 0420")
 _GENERALIZED_TIME = regex(rb"\x18[\x0d-\x20](\d{14}(?:\.\d+)?Z)")
-
-
-class Signer(Protocol):
-    """Makes what stands in `signatures` of a `record.signed`."""
-
-    def sign(self, statement: bytes) -> Mapping[str, Any]:
-        """`{"by", ...}`, JSON. Raises `OptionsError` where it cannot be used, `StorageError` when it failed."""
 
 
 @frozen
