@@ -37,7 +37,7 @@ from openagentic_sdk.events import (
 from openagentic_sdk.sessions.base import SessionStore, stamp_events
 from openagentic_sdk.sessions.folds import genai
 from openagentic_sdk.sessions.folds.spans import SpanFold, session_spans, trace_request
-from openagentic_sdk.sessions.telemetry.exporter import Exporter
+from openagentic_sdk.sessions.telemetry.exporter import Exporter, close_all
 from openagentic_sdk.sessions.telemetry.settings import TelemetrySettings, read_telemetry
 from openagentic_sdk.testing import ScriptedProvider
 
@@ -239,6 +239,7 @@ class Export(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
+        self.addCleanup(close_all, WAIT_S)
         home = os.environ.get("OPENAGENTIC_SDK_HOME")
         os.environ["OPENAGENTIC_SDK_HOME"] = str(self.folder / "home")
         self.addCleanup(self._set_home, home)
@@ -256,7 +257,7 @@ class Export(unittest.TestCase):
     def exporter(self, store: SessionStore, url: str, **more: Any) -> Exporter:
         settings = TelemetrySettings(f"{url}/v1/traces", delay_s=0.01, **more)
         exporter = Exporter(store, settings, self.folder / "cursors")
-        self.addCleanup(exporter.close)
+        self.addCleanup(exporter.close, WAIT_S)
         return exporter
 
     def stored(self, events: list[Event] | None = None) -> tuple[SessionStore, list[Event]]:
@@ -323,7 +324,7 @@ class Export(unittest.TestCase):
         exporter.notify("s", events[:9])
         self.assertTrue(exporter.flush(WAIT_S))
         self.assertEqual(collector.names(), ["chat gpt-5", "execute_tool Bash"])
-        exporter.close()
+        exporter.close(WAIT_S)
         store.append_events("s", events[9:])
         # What another process starts with: the cursors, and a session of its own that grows.
         store.import_session("t", log_of("t"))

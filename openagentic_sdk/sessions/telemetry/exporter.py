@@ -417,12 +417,13 @@ def exporter_for(store: SessionStore, settings: TelemetrySettings, folder: Path 
         return known[settings]
 
 
-def _close_all() -> None:
+def close_all(timeout_s: float = CLOSING_S) -> None:
+    """Send what is left of all sessions of this process, for so long, as its end does by itself."""
     with _LOCK:
         open_ones = [exporter for known in _EXPORTERS.values() for exporter in known.values()]
-    until = time.monotonic() + CLOSING_S
+    until = time.monotonic() + timeout_s
     for exporter in open_ones:
         exporter.close(max(until - time.monotonic(), 0.0))
 
 
-atexit.register(_close_all)
+atexit.register(close_all)
