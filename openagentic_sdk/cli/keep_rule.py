@@ -21,7 +21,7 @@ def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callab
 
     def keep(rule: str) -> None:
         try:
-            tell(_kept(root, rule))
+            tell(keep_in_project(root, rule))
         except OpenAgentSdkError as error:
             tell(f"for this session only: {error}")
             raise
@@ -29,8 +29,11 @@ def rule_keeper(args: argparse.Namespace, tell: Callable[[str], None]) -> Callab
     return keep
 
 
-def _kept(root: str, rule: str) -> str:
-    """Write the rule. Trust is bound to the files' digest, and a change that the person asked for does not end it."""
+def keep_in_project(root: str, rule: str) -> str:
+    """Write the rule into the project's local settings; says what came of it.
+
+    Trust is bound to the files' digest, and a change that the person asked for does not end it.
+    """
     store = trust_store()
     was_trusted = store.look_up(root).is_trusted
     is_new = add_allow_rule(root, rule)

@@ -11,14 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidEventError, SessionError
-from ..events import SessionForked
+from ..events import PermissionDecision, SessionForked
 from ..permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
+from ..permissions.hindsight.suggest import Suggestion, suggest
 from ..permissions.layers import SettingsRules, rules_of_settings
 from ..project.settings import Settings, read_settings_file
 from ..runtime.masking import known_here, mask_value
+from ..sessions.authority import Authority
 from ..sessions.base import SessionStore
+from ..sessions.seal import Seal
 from ..text import on_one_line, printable
 from .exits import FAILED, OK
+from .keep_rule import keep_in_project
 from .screen.terminal import Screen
 from .stored.stores import ID_HELP, ActionList, find_session, open_session_store
 from .stored.when import moment
@@ -41,6 +45,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     test.add_argument("--settings", metavar="FILE", required=True, help="the settings.json whose rules are tried")
     add_range(test)
     test.add_argument("--json", action="store_true", help="print one JSON object")
+    advice = actions.add(
+        "suggest",
+        _suggest,
+        "find allow rules for questions that people always answered with yes, and what else they let run",
+    )
+    add_range(advice)
+    advice.add_argument(
+        "--settings", metavar="FILE", help="the rules that hold now (default: those of each session's own log)"
+    )
+    advice.add_argument(
+        "--add", action="store_true", help="ask for each rule whether to keep it in the project's settings"
+    )
+    advice.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def add_range(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +80,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def stored_calls(
-    store: SessionStore, sessions: Sequence[str], since: float | None, unreadable: list[str]
+    store: SessionStore,
+    sessions: Sequence[str],
+    since: float | None,
+    unreadable: list[str],
+    foreign: list[str] | None = None,
 ) -> Iterator[RecordedCall]:
-    """The calls of these sessions, or of all; what cannot be read is named in `unreadable`."""
+    """The calls of these sessions, or of all; what cannot be read is named in `unreadable`. With a list `foreign`, calls
+    whose decision this installation did not sign are left out, and their sessions named there."""
     wanted = {find_session(store, text) for text in sessions}
     for row in store.list_session_summaries(include_children=True):
         if (wanted and row.id not in wanted) or (since is not None and row.error is None and row.updated < since):
@@ -75,11 +97,79 @@ def stored_calls(
             if row.parent is not None and not row.is_child:  # a fork begins with what its parent did
                 forks = (event for event in store.iter_events(row.id) if isinstance(event, SessionForked))
                 after = max((event.seq or 0 for event in forks), default=0)
+            ours = None if foreign is None else _signed_here(store, row.id)
             for call in recorded_calls(row.id, store.iter_events(row.id), after_seq=after):
+                if ours is not None and call.seq not in ours and call.decision is not None:
+                    if foreign is not None and row.id not in foreign[-1:]:
+                        foreign.append(row.id)
+                    continue
                 if since is None or (call.ts is not None and call.ts >= since):
                     yield call
         except (SessionError, InvalidEventError) as error:
             unreadable.append(f"{row.id}: {error}")
+
+
+def _signed_here(store: SessionStore, session_id: str) -> set[int]:
+    """The decisions of a log that this installation wrote: what others wrote is nobody's answer."""
+    authority, decisions = Authority(session_id, Seal()), []
+    for event in store.iter_events(session_id):
+        authority.apply(event)
+        if isinstance(event, PermissionDecision):
+            decisions.append(event)
+    return {event.seq or 0 for event in decisions if authority.is_ours(event)}
+
+
+def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
+    rules = None
+    if args.settings is not None:
+        rules, _ = settings_rules(read_settings_file(str(Path(args.settings).expanduser().absolute())))
+    unreadable: list[str] = []
+    foreign: list[str] = []
+    found = suggest(stored_calls(store, args.sessions, args.since, unreadable, foreign), rules)
+    notes = [f"session {line}" for line in unreadable]
+    if foreign:
+        notes.append(f"answers in {len(foreign)} sessions were not recorded by this installation, and do not count")
+    screen = Screen(sys.stdout)
+    if args.json:
+        screen.line(json.dumps({"suggestions": [_suggestion_json(each) for each in found], "notes": notes}))
+        return OK
+    for each in found:
+        for line in _suggestion_lines(each):
+            screen.line(line)
+        if args.add and _is_wanted(each):
+            screen.line(keep_in_project(each.project_dir, each.rule))
+    if not found:
+        screen.line("no rule would have saved a question that people always answered with yes")
+    for note in notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+    return OK
+
+
+def _is_wanted(suggestion: Suggestion) -> bool:
+    """Whether the person at the terminal wants the rule kept; nobody there means no."""
+    try:
+        said = input(f"keep {printable(suggestion.rule)} in {printable(suggestion.project_dir)}? [y/N] ")
+    except EOFError:
+        return False
+    return said.strip().lower() in ("y", "yes")
+
+
+def _suggestion_lines(suggestion: Suggestion) -> list[str]:
+    saved, where = len(suggestion.saved), on_one_line(suggestion.project_dir)
+    lines = [f"{on_one_line(suggestion.rule)}: saves {saved} question{'s' if saved != 1 else ''} in {where}"]
+    for call in suggestion.also_runs:
+        lines.append(f"  would also have let run: {call_text(call)} ({on_one_line(call.session_id)} event {call.seq})")
+    return lines
+
+
+def _suggestion_json(suggestion: Suggestion) -> dict[str, Any]:
+    return {
+        "rule": suggestion.rule,
+        "project_dir": suggestion.project_dir,
+        "saves": len(suggestion.saved),
+        "saved": [call_json(call) for call in suggestion.saved],
+        "also_runs": [call_json(call) for call in suggestion.also_runs],
+    }
 
 
 def _backtest(store: SessionStore, args: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ from .layers import (
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
 from .policy import STRICTEST_FIRST, Mode, Policy, Verdict
 from .rules import EDIT_TOOLS, Rule, RuleBook, parse_rules
-from .subject import Workspace, describe
+from .subject import Subject, Workspace, describe
 
 __all__ = ["ApprovalResult", "Approver", "CallContext", "PermissionGate", "UserAnswerer"]
 
@@ -247,6 +247,13 @@ class PermissionGate:
         except _NotJson as error:
             return Verdict("deny", f"{tool_name}: the input is not JSON: {error}", "input")
 
+    def subject(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> Subject:
+        """What a call is about, as this gate reads it. Raises `OptionsError` for input that is not JSON."""
+        try:
+            return self._facts(tool_name, tool_input, read_context(context)).subject
+        except _NotJson as error:
+            raise OptionsError(f"{tool_name}: the input is not JSON: {error}") from None
+
     def judge_by_rule(self, tool_name: str, tool_input: Mapping[str, Any], context: Context = None) -> ApprovalResult:
         """Whether an allow rule lets this call run: no mode, hook, callback or person stands in for one.
 
@@ -303,8 +310,7 @@ class PermissionGate:
 
         None when no rule could. A path is tested by its own name and by where it leads.
         """
-        rules = [rule for layer in self._layers for book in (layer.deny, layer.ask) for rule in book.paths]
-        rules = [rule for rule in rules if rule.tool not in EDIT_TOOLS]
+        rules = [rule for rule in self.forbidding_paths if rule.tool not in EDIT_TOOLS]
         if not rules:
             return None
         workspace = self._workspace(CallContext(cwd=cwd, workspace_roots=roots))
@@ -322,6 +328,11 @@ class PermissionGate:
             return not any(matches_any(pattern, names) for pattern in patterns)
 
         return permits
+
+    @property
+    def forbidding_paths(self) -> list[Rule]:
+        """The deny and ask rules about paths."""
+        return [rule for layer in self._layers for book in (layer.deny, layer.ask) for rule in book.paths]
 
     @property
     def policy_sha256(self) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from ..text import visible
-from .paths import Places
 from .rules import EDIT_TOOLS, TASK_TOOLS
 from .shell import CommandLine
 from .subject import Subject
@@ -21,7 +20,7 @@ def offered_rules(subject: Subject) -> tuple[str, ...]:
         return _command_rules(subject, subject.line) if isinstance(subject.line, CommandLine) else ()
     if subject.accesses:
         tool = "Edit" if subject.tool in EDIT_TOOLS else "Read"
-        return tuple(dict.fromkeys(f"{tool}(/{_literal_pattern(access.places)})" for access in subject.accesses))
+        return tuple(dict.fromkeys(f"{tool}(/{literal_pattern(access.places.real)})" for access in subject.accesses))
     if subject.tool == "WebFetch":
         return (f"WebFetch(domain:{subject.host})",) if subject.host and ":" not in subject.host else ()
     if subject.name is not None:
@@ -35,25 +34,28 @@ def _command_rules(subject: Subject, line: CommandLine) -> tuple[str, ...]:
     if len(line.commands) > MAX_OFFERS or any(command.globs or command.argv[0] == "cd" for command in line.commands):
         return ()
 
-    def quoted(word: str) -> str:
-        is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
-        return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
-
     def assigned(assignment: str) -> str:
         name, _, value = assignment.partition("=")
-        return f"{name}={quoted(value) if value else ''}"
+        return f"{name}={shell_word(value) if value else ''}"
 
-    words = [[*map(assigned, command.open_assignments), *map(quoted, command.argv)] for command in line.commands]
+    words = [[*map(assigned, command.open_assignments), *map(shell_word, command.argv)] for command in line.commands]
     rules = [f"Bash({' '.join(each)})" for each in words]
     for redirect in (redirect for command in line.commands for redirect in command.redirects):
         if not redirect.is_descriptor and redirect.target != "/dev/null":
             places = subject.workspace.follow(redirect.target, subject.workspace.cwd)
-            rules.append(f"{'Edit' if redirect.writes else 'Read'}(/{_literal_pattern(places)})")
+            rules.append(f"{'Edit' if redirect.writes else 'Read'}(/{literal_pattern(places.real)})")
     return tuple(dict.fromkeys(rules))
 
 
-def _literal_pattern(places: Places) -> str:
-    return re.sub(r"([*?\[\]\\{])", r"\\\1", places.real)
+def shell_word(word: str) -> str:
+    """A word as a rule for commands writes it."""
+    is_plain = re.fullmatch(r"[A-Za-z0-9_./=@%+,:-]+", word) and not word.endswith(":")
+    return word if is_plain else "'" + word.replace("'", "'\\''") + "'"
+
+
+def literal_pattern(path: str) -> str:
+    """A path as a rule's pattern that fits nothing else."""
+    return re.sub(r"([*?\[\]\\{])", r"\\\1", path)
 
 
 def advice(subject: Subject) -> str:

@@ -1,0 +1,253 @@
+"""Find the allow rules that would have saved most questions which people always answered with yes.
+
+A rule is suggested only when it is safe on its face: words of a command as they stood, or their beginning for programs that
+only read or check what they are given; one file, or a folder inside of the project; a host, a name, a tool. Never a program
+that runs others, code or what it is given, nothing outside of the project, and nothing that a person ever refused. Each is
+judged over all recorded calls, so that one sees what else it would have let run; what deny or ask rules and protected paths
+cover it cannot save, and is not suggested for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from os.path import commonpath, dirname
+
+from ...errors import OptionsError, PermissionRuleError
+from ...frozen import frozen
+from ..gate import PermissionGate
+from ..offers import literal_pattern, shell_word
+from ..paths import anchor_of, is_inside, is_protected
+from ..program_tables import FETCHERS, INTERACTIVE, INTERPRETERS, LAUNCHERS, READERS, SHELLS, STATE_BUILTINS, WRAPPERS
+from ..programs import hazard, program_of
+from ..rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS
+from ..shell import CommandLine, SimpleCommand, words
+from ..subject import Subject
+from .calls import Judge, RecordedCall, RulesFor, call_context
+
+MAX_SUGGESTIONS = 20
+_MAX_CANDIDATES = 200
+_MIN_FILES = 3
+# Beside the programs that only read: they check what they are given, or write it in another layout, and run none of it.
+_CHECKERS = frozenset(words("ruff shellcheck shfmt yamllint hadolint jq gofmt"))
+# Nothing is suggested for these, not even word for word: what they do depends on more than their words, or is not undone.
+_NEVER = frozenset(
+    words("""
+    rm rmdir dd mkfs shred truncate chmod chown chgrp kill pkill killall reboot shutdown halt poweroff mount umount curl wget
+    scp rsync ssh sftp ftp telnet nc passwd useradd usermod crontab systemctl launchctl iptables apt apt-get dnf yum brew pip
+    pip3 gem
+""")
+)
+# Word for word, these run a script that the project's own file names, as make does.
+_SCRIPT_RUNNERS, _SCRIPTS = frozenset({"npm", "yarn", "pnpm"}), frozenset({"run"})
+_PLAIN_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}")
+_LOCAL_HOSTS = (".local", ".internal", ".localhost", ".lan", ".home", ".corp", ".localdomain")
+
+
+@frozen
+class Suggestion:
+    """An allow rule for the project `project_dir`. `saved` are the questions that it would have saved, all answered with
+    yes; `also_runs` is what else of the recorded calls it would have let run."""
+
+    rule: str
+    project_dir: str
+    saved: tuple[RecordedCall, ...]
+    also_runs: tuple[RecordedCall, ...]
+
+
+def suggest(calls: Iterable[RecordedCall], rules_for: RulesFor | None = None) -> list[Suggestion]:
+    """The rules that save most, each on top of those before it. `rules_for` gives the rules that a project has now; None
+    takes those of each call's own log. Calls must be this installation's own: a log may come from anybody.
+    """
+    projects: dict[str, list[RecordedCall]] = {}
+    for call in calls:
+        projects.setdefault(str(call.policy.get("project_dir") or "/"), []).append(call)
+    found = [each for project_dir, own in projects.items() for each in _of_project(project_dir, own, rules_for)]
+    return sorted(found, key=lambda each: -len(each.saved))[:MAX_SUGGESTIONS]
+
+
+def _of_project(project_dir: str, calls: Sequence[RecordedCall], rules_for: RulesFor | None) -> list[Suggestion]:
+    judge = Judge(rules_for)
+    open_ones = [call for call in calls if not call.is_settled and not call.by_rule and _outcome(judge, call) == "ask"]
+    approved = [call for call in open_ones if _said(call) == "yes"]
+    refused = [call for call in open_ones if _said(call) == "no"]
+    candidates = _candidates(judge, approved, project_dir)
+    found: list[Suggestion] = []
+    taken: list[str] = []
+    left = {id(call): call for call in approved}
+    saves: dict[str, list[RecordedCall]] = {}
+    for rule in candidates:
+        try:
+            with_rule = Judge(rules_for, (rule,))
+            if any(_outcome(with_rule, call) == "allow" for call in refused):
+                continue
+            saves[rule] = [call for call in approved if _outcome(with_rule, call) == "allow"]
+        except PermissionRuleError:
+            continue
+    while len(found) < MAX_SUGGESTIONS:
+        gains = {
+            rule: [call for call in saved if id(call) in left] for rule, saved in saves.items() if rule not in taken
+        }
+        # Of two that save as much, the narrower one: the rule without a wildcard, then the shorter reach.
+        best = max(gains, key=lambda rule: (len(gains[rule]), "*" not in rule, len(rule)), default=None)
+        if best is None or not gains[best]:
+            return found
+        with_rule = Judge(rules_for, (best,))
+        known = {id(call) for call in approved}
+        others = [call for call in open_ones if id(call) not in known and _outcome(with_rule, call) == "allow"]
+        found.append(Suggestion(best, project_dir, tuple(gains[best]), tuple(others)))
+        taken.append(best)
+        for call in gains[best]:
+            del left[id(call)]
+    return found
+
+
+def _outcome(judge: Judge, call: RecordedCall) -> str:
+    """What the gate says of a call; empty for one that it cannot say anything of."""
+    try:
+        verdict = judge.verdict(call)
+    except OptionsError:
+        return ""
+    if verdict is None:
+        return ""
+    return "firm" if verdict.outcome == "ask" and verdict.firm else verdict.outcome
+
+
+def _said(call: RecordedCall) -> str:
+    """What a person said: `yes`, `no`, or nothing when nobody was asked, or a program."""
+    decision = call.decision
+    if decision is None or decision.answered_by in (None, "hook", "callback"):
+        return ""
+    is_same = "asked_about_sha256" not in decision.details  # what was edited was not what was asked about
+    return "yes" if decision.allowed and is_same else "no"
+
+
+# --- candidates ----------------------------------------------------------------------------------------------------------
+
+
+def _candidates(judge: Judge, approved: Sequence[RecordedCall], project_dir: str) -> list[str]:
+    """The rules that could be suggested for these calls, the likeliest first."""
+    counts: Counter[str] = Counter()
+    prefixes: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    folders: dict[tuple[str, str], set[str]] = {}
+    for call in approved:
+        subject = _subject(judge.gate(call.policy), call)
+        for rule in _exact_rules(subject, project_dir):
+            counts[rule] += 1
+        for command in subject.line.commands if isinstance(subject.line, CommandLine) else ():
+            for prefix in _prefixes(command):
+                prefixes.setdefault(prefix, set()).add(command.argv)
+        for tool, path in _files(subject, project_dir):
+            folders.setdefault((tool, dirname(path)), set()).add(path)
+    for prefix, seen in prefixes.items():
+        if len(seen) > 1:
+            counts[f"Bash({' '.join(map(shell_word, prefix))}:*)"] += len(seen)
+    for tool in ("Edit", "Read"):
+        paths = [path for (kind, _), found in folders.items() if kind == tool for path in found]
+        places = {folder: found for (kind, folder), found in folders.items() if kind == tool}
+        if len(paths) >= _MIN_FILES and (together := commonpath(paths)) not in places:
+            places[together] = set(paths)
+        for folder, found in places.items():
+            # Never the project itself: a rule for a folder says something only below it.
+            is_below = folder != project_dir and is_inside(folder, [project_dir])
+            if len(found) >= _MIN_FILES and is_below and not _is_guarded(judge, approved, folder, project_dir):
+                counts[f"{tool}({_in_project(folder, project_dir)}/**)"] += len(found)
+    return [rule for rule, _ in counts.most_common(_MAX_CANDIDATES)]
+
+
+def _is_guarded(judge: Judge, calls: Sequence[RecordedCall], folder: str, project_dir: str) -> bool:
+    """Whether a deny or ask rule, or a protected path, is about something in a folder, or about all of it."""
+    for gate, policy in {id(call.policy): (judge.gate(call.policy), call.policy) for call in calls}.values():
+        anchors = [anchor_of(rule.pattern, project_dir, rule.root or project_dir) for rule in gate.forbidding_paths]
+        protected = policy.get("protected")
+        named = [*anchors, *(protected if isinstance(protected, list) else ())]
+        if any(
+            path is not None and (is_inside(str(path), [folder]) or is_inside(folder, [str(path)])) for path in named
+        ):
+            return True
+    return False
+
+
+def _subject(gate: PermissionGate, call: RecordedCall) -> Subject:
+    return gate.subject(call.tool, call.input or {}, call_context(call))
+
+
+def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:
+    """Rules for exactly what a call is about."""
+    tool = subject.tool
+    if subject.problem is not None:
+        return
+    if subject.command is not None:
+        for command in subject.line.commands if isinstance(subject.line, CommandLine) else ():
+            if _may_be_named(command, subject, project_dir):
+                yield f"Bash({' '.join(map(shell_word, command.argv))})"
+    elif subject.accesses:
+        for kind, path in _files(subject, project_dir):
+            yield f"{kind}({_in_project(path, project_dir)})"
+    elif tool == "WebFetch":
+        host = subject.host or ""
+        if _PLAIN_HOST.fullmatch(host) and not host.endswith(_LOCAL_HOSTS):
+            yield f"WebFetch(domain:{host})"
+    elif subject.name is not None:
+        if re.fullmatch(r"[\w.:/-]+", subject.name):
+            yield f"{'Task' if tool in TASK_TOOLS else 'Skill'}({subject.name})"
+    elif tool not in {"Bash", *READ_TOOLS, *EDIT_TOOLS, *SKILL_TOOLS, *TASK_TOOLS} and re.fullmatch(
+        r"[A-Za-z]\w*", tool
+    ):
+        yield tool
+
+
+def _is_runner(command: SimpleCommand) -> bool:
+    """Whether a command runs another one, code, or something that its words do not say."""
+    name, program = command.argv[0].rpartition("/")[2], program_of(command.argv[0])
+    runs = name in WRAPPERS or name in FETCHERS or name in STATE_BUILTINS or name in INTERACTIVE or name in SHELLS
+    return runs or program in WRAPPERS or program in SHELLS
+
+
+def _may_be_named(command: SimpleCommand, subject: Subject, project_dir: str) -> bool:
+    """Whether a rule may name a command word for word."""
+    argv = command.argv
+    is_known = argv[0].rpartition("/")[2] not in _NEVER and not _is_runner(command)
+    is_plain = not command.globs and not command.assignments and not command.open_assignments
+    launching = LAUNCHERS.get(program_of(argv[0]), frozenset()) - (
+        _SCRIPTS if argv[0] in _SCRIPT_RUNNERS else frozenset()
+    )
+    has_launcher = not launching.isdisjoint(argv[1:])
+    if not is_known or not is_plain or has_launcher or argv[0] == "cd" or hazard(argv, len(argv)) is not None:
+        return False
+    if any("\n" in word or len(word) > 200 for word in argv):
+        return False
+    places = [access.places for access in subject.possible_accesses]
+    return all(is_inside(name, [project_dir]) for each in places for name in (each.real, *each.others)) and not any(
+        is_protected(each, subject.workspace.protected) for each in places
+    )
+
+
+def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
+    """The first words of a command that may stand for all that begin so."""
+    argv = command.argv
+    if command.assignments or command.open_assignments or command.globs or "/" in argv[0]:
+        return
+    runs = _is_runner(command) or program_of(argv[0]) in INTERPRETERS
+    if (argv[0] in READERS or argv[0] in _CHECKERS) and not runs and argv[0] not in _NEVER:
+        yield argv[:1]
+        if len(argv) > 2 and re.fullmatch(r"[a-z][a-z-]*", argv[1]):
+            yield argv[:2]
+
+
+def _files(subject: Subject, project_dir: str) -> Iterable[tuple[str, str]]:
+    """The files of a file tool's call that lie in the project under every name, and are not protected."""
+    tool = "Edit" if subject.tool in EDIT_TOOLS else "Read"
+    if subject.command is not None or (tool == "Read" and subject.tool not in READ_TOOLS):
+        return
+    for access in subject.accesses:
+        places = access.places
+        is_ours = all(is_inside(name, [project_dir]) and name != project_dir for name in places.all)
+        if is_ours and not is_protected(places, subject.workspace.protected):
+            yield tool, places.real
+
+
+def _in_project(path: str, project_dir: str) -> str:
+    """A path as a settings rule of the project writes it."""
+    return literal_pattern(path.removeprefix(project_dir.rstrip("/")))
