@@ -16,13 +16,14 @@ from openagentic_sdk.sessions.record.verify import verify_record
 from openagentic_sdk.sessions.seal import Seal, Signer
 
 from . import Row, best_cpu_s
+from ._record_folds import backtests, costs
 from .loop import Nothing, Stepping
 
 STEPS = 200
 
 
 def rows() -> list[Row]:
-    return [*_signing()]
+    return [*_signing(), *costs(), *backtests()]
 
 
 def _signing() -> list[Row]:

@@ -16,6 +16,7 @@ from os.path import commonpath, dirname
 
 from ...errors import OptionsError, PermissionRuleError
 from ...frozen import frozen
+from ...patterns import regex
 from ..gate import PermissionGate
 from ..offers import literal_pattern, shell_word
 from ..paths import anchor_of, is_inside, is_protected
@@ -41,7 +42,7 @@ _NEVER = frozenset(
 )
 # Word for word, these run a script that the project's own file names, as make does.
 _SCRIPT_RUNNERS, _SCRIPTS = frozenset({"npm", "yarn", "pnpm"}), frozenset({"run"})
-_PLAIN_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}")
+_PLAIN_HOST = regex(r"(?:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}")
 _LOCAL_HOSTS = (".local", ".internal", ".localhost", ".lan", ".home", ".corp", ".localdomain")
 
 

@@ -57,7 +57,7 @@ def spending(events: Iterable[Event]) -> list[Spending]:
 # --- many sessions, from their summaries -----------------------------------------------------------------------------
 
 BY = ("model", "tool", "skill", "agent", "subagent", "tag", "day", "cwd")
-MAIN, NO_TAG, NO_CWD, GONE = "(main)", "(no tag)", "(no folder)", "(deleted)"
+MAIN, NO_SKILL, NO_TAG, NO_CWD, GONE = "(main)", "(none)", "(no tag)", "(no folder)", "(deleted)"
 
 
 @frozen
@@ -144,6 +144,9 @@ def cost_report(
                 if by in DIMENSIONS:
                     for name, cell in found.get(by, {}).items():
                         _add(groups.setdefault(name, list(ZERO)), cell)
+                        whole = [a - b for a, b in zip(whole, cell, strict=True)] if by == "skill" else whole
+                    if by == "skill" and whole[0] > 1e-6:
+                        _add(groups.setdefault(NO_SKILL, list(ZERO)), whole)
                     continue
                 for name in _names(by, row, day, known):
                     _add(groups.setdefault(name, list(ZERO)), whole)

@@ -1,8 +1,8 @@
 """What a session itself spent, by day and then by model, tool and skill: a small record that its summary carries.
 
 The record is JSON, and folding any split of a log into batches gives the same one. An answer of a model is paid by the calls
-that it makes, in equal shares, or by `(answer)` when it makes none, and by the skills that are active, or `(none)`. What
-subagents spent stands in their own records; here only its sum, by name, for those whose session is gone. Days are UTC.
+that it makes, in equal shares, or by `(answer)` when it makes none, and by the skills that are active. What subagents spent
+stands in their own records; here only its sum, by name, for those whose session is gone. Days are UTC.
 
 A cell is `[calls, prompt tokens that no cache had, from the cache, into the cache, answer tokens, of these reasoning, US
 dollars, calls without a known price]`.
@@ -32,7 +32,7 @@ Spent = Mapping[str, Any]
 Cell = Sequence[float]
 
 ZERO: Cell = (0, 0, 0, 0, 0, 0, 0, 0)
-ANSWER, NO_SKILL, OTHER = "(answer)", "(none)", "(other)"
+ANSWER, OTHER = "(answer)", "(other)"
 DIMENSIONS = ("model", "tool", "skill")
 SECONDS_PER_DAY = 86_400
 MAX_NAMES, MAX_DAYS, MAX_SKILLS = 64, 400, 32
@@ -144,7 +144,7 @@ def _answered(spent: Spent, event: ModelResponse) -> Spent:
         day = max(days, key=int)
     found = dict(days.get(day, {}))
     found["model"] = _put(found.get("model", {}), name_of(event.model or ""), cell)
-    skills = [name for name, _ in known.get("skills", ())] or [NO_SKILL]
+    skills = [name for name, _ in known.get("skills", ())]
     for name in skills:
         found["skill"] = _put(found.get("skill", {}), name, cell, 1 / len(skills))
     if purpose is not None:
