@@ -213,6 +213,11 @@ class BackgroundRun:
         """Whether it holds its session."""
         return self._begun.done()
 
+    @property
+    def first_seq(self) -> int:
+        """The `seq` of its first event, 0 before it `has_begun`."""
+        return self._begun.result() if self._begun.done() else 0
+
     async def begun(self) -> None:
         """Wait until it holds its session, as its first event says; raises what kept it from starting."""
         await self._until(self._begun)

@@ -235,7 +235,9 @@ class Desk:
             return await cancel_session(self.store, session_id, cancelled_by=who.name, key_file=key_file)
         except SessionLockedError:
             await self._check_running(session_id)
-            await off_loop(True, self.store.put_message, session_id, {"do": "cancel", "by": who.name})
+            # A run that begins behind this event is another one.
+            seq = (await off_loop(True, self.store.read_summary, session_id)).events
+            await off_loop(True, self.store.put_message, session_id, {"do": "cancel", "by": who.name, "seq": seq})
             return True
 
     async def fork(self, who: Principal, session_id: str, *, at_seq: int | None = None, key: str | None = None) -> str:
@@ -499,7 +501,10 @@ class Desk:
             if run is None:
                 continue
             if message.message.get("do") == "cancel":
-                await run.cancel()
+                if not run.has_begun:
+                    continue
+                if message.message.get("seq", run.first_seq) >= run.first_seq:
+                    await run.cancel()
                 done.append(message.number)
             elif name in run.heard or (said := _said(message)) is None:
                 done.append(message.number)

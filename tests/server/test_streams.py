@@ -242,10 +242,7 @@ class TwoServers(unittest.TestCase):
         self.assertEqual(
             [(event.origin, event.text) for event in said[1:]], [("steering", "Sugar."), ("steering", "Two lumps.")]
         )
-        deadline = time.monotonic() + WAIT_S
-        while one.store.read_messages([session_id]):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        self.until_all_is_heard(session_id)
         self.assertEqual(one.ask("POST", f"/v1/sessions/{session_id}/messages", {"prompt": "Late."}).status, 409)
 
     def test_a_cancel_at_one_server_ends_the_run_of_the_other_and_what_waits(self):
@@ -258,7 +255,23 @@ class TwoServers(unittest.TestCase):
         self.until(one, session_id, "idle")
         self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "interrupted")
         self.assertFalse(one.ask("POST", f"/v1/sessions/{session_id}/cancel", {}).json["was_running"])
-        self.assertEqual(one.store.read_messages([session_id]), [])
+        self.until_all_is_heard(session_id)
+
+    def test_a_cancel_that_came_for_an_earlier_run_ends_no_later_one(self):
+        one, two = self.servers
+        session_id = self.start_and_answer(one, two)
+        began = two.application.desk._runs[session_id].first_seq
+        one.store.put_message(session_id, {"do": "cancel", "by": "user", "seq": began - 1})
+        self.until_all_is_heard(session_id)
+        self.gate.open.set()
+        self.until(one, session_id, "idle")
+        self.assertEqual(one.store.read_events(session_id)[-1].stop_reason, "end")
+
+    def until_all_is_heard(self, session_id):
+        deadline = time.monotonic() + WAIT_S
+        while self.servers[0].store.read_messages([session_id]):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
 
 
 @unittest.skipUnless(POSTGRES_URL, "no server is named by OPENAGENTIC_TEST_POSTGRES_URL")
