@@ -146,6 +146,7 @@ class BrowserTest(unittest.TestCase):
         file = Path(folder.name) / "session.html"
         file.write_text(text, encoding="utf-8")
         page = self.browser.new_page(**page_options)
+        page.set_default_timeout(120_000)
         self.addCleanup(page.close)
         self.complaints = []
         page.on("console", lambda message: self.complaints.append(message.text) if message.type == "error" else None)
@@ -161,7 +162,7 @@ class BrowserTest(unittest.TestCase):
             page.wait_for_selector(".block")
             self.assertEqual(page.locator("#count").inner_text(), "24 of 24 events")
             page.locator("details.call summary").first.click()
-            self.assertIn(HOSTILE[:20], page.locator("details.call .inside").first.text_content())
+            page.locator("details.call .inside").first.filter(has_text=HOSTILE[:20]).wait_for()
             page.get_by_role("button", name="Raw events").click()
             page.locator(".row").nth(1).click()
             self.assertIn(HOSTILE[:20], page.locator("#detail").inner_text())
@@ -224,13 +225,14 @@ class BrowserTest(unittest.TestCase):
         refused = page.locator("details.call").first
         self.assertIn("⊘", refused.locator(".mark").text_content())
         refused.locator("summary").click()
+        refused.locator(".removed").wait_for()  # what is folded is filled behind the click, when the browser says `toggle`
         self.assertEqual(refused.locator(".removed").text_content().strip(), "- one")
         self.assertIn("refused by user: a person said no", refused.text_content())
         task = page.locator("#conversation > .block > details.call").nth(1)
         task.locator("summary").first.click()
-        self.assertIn("from below", task.locator(".children").text_content())
+        task.locator(".children").filter(has_text="from below").wait_for()
         task.locator(".children details.call summary").click()
-        self.assertIn("$ ls", task.locator(".children").text_content())
+        task.locator(".children").filter(has_text="$ ls").wait_for()
         self.assertEqual(self.complaints, [])
 
     def test_reading_is_searched_walked_and_leads_to_the_raw_event(self):
@@ -283,6 +285,8 @@ class BrowserTest(unittest.TestCase):
         store.append_events(session_id, [UserMessage("look", attachments=[*named, gone]), *call])
         page = self.open(store, session_id)
         page.locator("details.call summary").click()
+        page.locator("details.call img.picture").wait_for()
+        page.wait_for_function("[...document.images].every(image => image.complete)")
         pictures = page.locator("img.picture")
         self.assertEqual([picture.evaluate("node => node.naturalWidth") for picture in pictures.all()], [1, 1])
         self.assertEqual(page.locator(".prompt .decision").count(), 2)
