@@ -225,7 +225,9 @@ class BrowserTest(unittest.TestCase):
         refused = page.locator("details.call").first
         self.assertIn("⊘", refused.locator(".mark").text_content())
         refused.locator("summary").click()
-        refused.locator(".removed").wait_for()  # what is folded is filled behind the click, when the browser says `toggle`
+        refused.locator(
+            ".removed"
+        ).wait_for()  # what is folded is filled behind the click, when the browser says `toggle`
         self.assertEqual(refused.locator(".removed").text_content().strip(), "- one")
         self.assertIn("refused by user: a person said no", refused.text_content())
         task = page.locator("#conversation > .block > details.call").nth(1)
