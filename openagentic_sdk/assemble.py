@@ -473,12 +473,20 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     return guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
 
 
+def _limits_path(options: OpenAgenticOptions) -> Path | None:
+    """Where the limits of the day stand, there or not; None where there is no home folder."""
+    named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
+    if named:
+        return Path(named).expanduser().absolute()
+    return sdk_home() / "limits.toml" if has_home() else None
+
+
 def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:
     """The limits of the day that hold for a run. Raises `OptionsError` for a file that is named and not there."""
-    named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
-    if not named and not has_home():
+    path = _limits_path(options)
+    if path is None:
         return None
-    path = Path(named).expanduser() if named else sdk_home() / "limits.toml"
+    named = options.limits_file or os.environ.get(LIMITS_VARIABLE)
     if named and not path.exists():
         raise OptionsError(
             f"the limits file {str(path)!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
@@ -535,25 +543,28 @@ def _gate(options: OpenAgenticOptions, project: Project) -> tuple[PermissionGate
         gate = gate.with_rules(allow=[CODE_CALLER], source="options.code")
     rules = rules_of_settings(settings, project.root)
     gate = gate.with_rules(allow=rules.allow, ask=rules.ask, deny=rules.deny)
-    return gate.with_rules(deny=_secret_rules(options.key_file), source="built in"), notes
+    limits = _limits_path(options)
+    kept = [str(limits)] if limits is not None and limits.exists() else []
+    return gate.with_rules(deny=_secret_rules(options.key_file, kept), source="built in"), notes
 
 
-def _secret_rules(key_file: str | None) -> list[str]:
+def _secret_rules(key_file: str | None, kept: Sequence[str] = ()) -> list[str]:
     """No tool reads or replaces the key that tells this installation's log from another's, what is kept about MCP servers
-    (what a person agreed to, and logins), or memories but through the tool for them."""
+    (what a person agreed to, and logins), or memories but through the tool for them; or changes the files of `kept`."""
     try:
         paths = [(os.path.abspath(key_file or key_path()), "")]
         folders = [os.path.abspath(sdk_home() / name) for name in ("mcp", "memory")]
         paths += [(folder, "/**") for folder in folders]
     except OptionsError:  # there is no home folder, so there is no key
-        return []
-    # What has a meaning in a rule's pattern stands for any letter.
-    places = {
-        re.sub(r"[*?\[\]{}()\\!]", "?", place) + below
-        for path, below in paths
-        for place in (path, os.path.realpath(path))
-    }
-    return [f"{tool}(/{place})" for place in sorted(places) for tool in ("Read", "Edit")]
+        paths = []
+
+    def places(path: str) -> set[str]:
+        # What has a meaning in a rule's pattern stands for any letter.
+        return {re.sub(r"[*?\[\]{}()\\!]", "?", place) for place in (path, os.path.realpath(path))}
+
+    secret = sorted({place + below for path, below in paths for place in places(path)})
+    rules = [f"{tool}(/{place})" for place in secret for tool in ("Read", "Edit")]
+    return [*rules, *(f"Edit(/{place})" for path in kept for place in sorted(places(path)))]
 
 
 def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[PermissionGate, list[str]]:

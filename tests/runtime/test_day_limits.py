@@ -19,7 +19,7 @@ from openagentic_sdk import (
     tool,
 )
 from openagentic_sdk.errors import OptionsError
-from openagentic_sdk.events import ModelRequest
+from openagentic_sdk.events import ModelRequest, ToolResult
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.testing import ScriptedProvider
@@ -129,3 +129,14 @@ class DayLimits(unittest.TestCase):
         with self.assertRaisesRegex(OptionsError, "is not there"):
             self.run_with(MemorySessionStore(), [ONE_DOLLAR], str(self.folder / "missing.toml"))
         self.assertTrue(self.run_with(MemorySessionStore(), [ONE_DOLLAR], self.limits("# none yet\n")).ok)
+
+    def test_no_tool_changes_the_limits_that_hold_for_it(self) -> None:
+        limits = self.limits("[day]\nmax_cost_usd = 9\n")
+        calls = [
+            asks("Write", file_path=limits, content="", overwrite=True),
+            asks("Bash", command=f"echo > {limits}"),
+            ONE_DOLLAR,
+        ]
+        result = self.run_with(MemorySessionStore(), calls, limits, cwd=str(self.folder))
+        outcomes = [event.outcome for event in result.events if isinstance(event, ToolResult)]
+        self.assertEqual(outcomes, ["denied", "denied"])
