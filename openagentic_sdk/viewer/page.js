@@ -219,7 +219,7 @@ function choose(seq, scroll) {
   list.setAttribute("aria-activedescendant", `row-${seq}`);
   renderRows();
   draw();
-  reveal(seq);
+  reveal(seq, scroll);
   commands(seq);
   open(state.events.find((event) => event.seq === seq));
 }
@@ -309,6 +309,7 @@ function take(events) {
     `${bounds().length.toFixed(1)} s`,
   ];
   byId("facts").textContent = facts.join(", ");
+  for (const event of events) byId(`kind-${kindOf(event)}`).hidden = false;
   refilter();
   draw();
 }
@@ -346,6 +347,8 @@ function begin() {
     const button = document.createElement("button");
     button.type = "button";
     button.textContent = kind;
+    button.id = `kind-${kind}`;
+    button.hidden = true; // until there is such an event
     button.setAttribute("aria-pressed", "true");
     button.addEventListener("click", () => {
       const on = button.getAttribute("aria-pressed") === "true";

@@ -197,7 +197,7 @@ function fill(call) {
   const rows = [inputOf(call)];
   if (call.decision) {
     const by = call.decision.answered_by ? ` by ${call.decision.answered_by}` : "";
-    rows.push(make("p", "decision", `${call.decision.allowed ? "allowed" : "refused"}${by}: ${call.decision.reason}`, link(call.decision)));
+    rows.push(make("p", "decision", `${call.decision.allowed ? "allowed" : "refused"}${by}: ${call.decision.reason} `, link(call.decision)));
   }
   if (call.result) rows.push(outputOf(call.result), make("p", "decision", "result ", link(call.result)));
   call.inside.replaceChildren(...rows);
@@ -281,12 +281,14 @@ function filterReader(shown, isWhole) {
   }
 }
 
-function reveal(seq) {
+function reveal(seq, unfolded) {
   const node = reader.blocks.get(seq);
   for (const old of document.querySelectorAll(".block.chosen")) old.classList.remove("chosen");
   if (!node) return;
   node.classList.add("chosen");
   for (let outer = node.parentElement; outer; outer = outer.parentElement) if (outer.tagName === "DETAILS") outer.open = true;
+  const own = node.querySelector(":scope > details.call");
+  if (unfolded && own) own.open = true;
   node.scrollIntoView({ block: "center" });
 }
 

@@ -92,6 +92,12 @@ class Typed(unittest.TestCase):
             time.sleep(0.03)
         return seen
 
+    def until_gone(self, unwanted: str) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while unwanted in (seen := self.screen()):
+            self.assertLess(time.monotonic(), deadline, f"{unwanted!r} stays; the screen is\n{seen}")
+            time.sleep(0.03)
+
     def let_go(self) -> None:
         with open(self.cwd / "go", "w") as gate:
             gate.write("\n")
@@ -121,7 +127,7 @@ class Typed(unittest.TestCase):
         self.until("● Bash")
         self.type("hurry up")
         self.keys("Enter")
-        self.until("» hurry up")
+        self.until("(read before the next step)")
         self.let_go()
         seen = self.until("Ended:")
         self.assertIn("2 lines above: /show 2", seen)
@@ -140,12 +146,13 @@ class Typed(unittest.TestCase):
         self.tmux("resize-window", "-x", "50")
         self.keys("C-c")
         self.until("Stopped (interrupted)")
-        self.keys("Up")
-        self.until("> again")
+        self.type("unsent")
+        self.until("> unsent")
         self.keys("C-c")
+        self.until_gone("> unsent")
         self.keys("C-c")
         self.until("ctrl-c again")
-        self.keys("C-c")
+        self.keys("C-d")
         self.until("left with 0")
 
     def test_a_long_paste_is_kept_whole_and_shown_in_part(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import unittest
 from collections.abc import Sequence
 
+from openagentic_sdk.cli.chat import _LiveChat
 from openagentic_sdk.cli.screen.boxes import ChoiceBox, PermissionBox, box_for
 from openagentic_sdk.cli.screen.diffs import diff_rows
 from openagentic_sdk.cli.screen.editor import LineEditor
@@ -189,6 +191,21 @@ class Boxes(unittest.TestCase):
 
     def test_a_question_without_choices_is_a_line(self) -> None:
         self.assertEqual(self.pressed(UserQuestion("q", "Why?"), "because", "[enter]"), ["because"])
+
+
+class Leaving(unittest.TestCase):
+    def test_ctrl_c_clears_the_line_and_twice_on_an_empty_one_leaves(self) -> None:
+        async def press_three_times() -> list[int]:
+            chat = _LiveChat(Screen(io.StringIO()))
+            chat.asker.editor.press(Key("text", "half a line"))
+            waiting = []
+            for _ in range(3):
+                chat._clear_or_leave()
+                waiting.append(chat.asker._lines.qsize())
+            self.assertIsNone(await chat.asker.read_line())
+            return waiting
+
+        self.assertEqual(asyncio.run(press_three_times()), [0, 0, 1])
 
 
 class Rows(unittest.TestCase):

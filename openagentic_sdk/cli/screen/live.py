@@ -47,6 +47,8 @@ from .widths import shortened, text_width, wrapped
 
 TAIL_LINES = 5
 MAX_TODO_ROWS = 8
+# Of a session's id, which is random; its start is enough for every command.
+SHOWN_ID_LETTERS = 8
 # Between two deltas the rows below are drawn anew no more often.
 DRAW_EVERY_S = 0.1
 # What streams is written no more often: a model may send it letter by letter. The rest is written by the next `tick`.
@@ -108,6 +110,7 @@ class LivePrinter(EventPrinter):
         self._status: _Status | None = None
         self._draw_at = self._write_at = 0.0
         self._coming: list[str] = []
+        self._agreed: str | None = None  # the call that was asked about last, and was not changed by the answer
 
     def show(self, event: Event) -> None:
         """Print one event, or only count it when a subagent made it."""
@@ -151,7 +154,7 @@ class LivePrinter(EventPrinter):
             folder = (
                 "~" + event.cwd[len(home) :] if event.cwd == home or event.cwd.startswith(home + "/") else event.cwd
             )
-            about = (event.model, folder, event.permission_mode, f"session {event.session_id[:8]}")
+            about = (event.model, folder, event.permission_mode, f"session {event.session_id[:SHOWN_ID_LETTERS]}")
             self._line(" · ".join(on_one_line(part) for part in about if part), "dim")
 
     def _line(self, text: str, style: str | None = None, depth: int = 0) -> None:
@@ -166,7 +169,7 @@ class LivePrinter(EventPrinter):
     def _stream(self, event: AssistantDelta) -> None:
         if event.text_delta:
             if self._markdown is None:
-                self._screen.end_line()
+                self._screen.line("")
                 self._markdown = Markdown(self._screen.styled, lambda: self._screen.width)
                 self._phase("writing")
             self._coming.append(event.text_delta)
@@ -206,6 +209,8 @@ class LivePrinter(EventPrinter):
     def _call_ends(self, event: ToolResult) -> None:
         call = self._running.pop(event.tool_use_id, None)
         use = self._uses.get(event.tool_use_id)
+        if use is not None and use.name == "TodoWrite" and event.outcome == "ok":
+            return  # the list itself stands below
         name = on_one_line(use.name) if use else f"call {on_one_line(event.tool_use_id)}"
         about = describe_input(use.name, use.input, self._cwd) if use else ""
         mark, style = _MARKS.get(event.outcome, ("?", "yellow"))
@@ -230,6 +235,8 @@ class LivePrinter(EventPrinter):
             return []
         if call.use.name == "Bash":
             return self._tail(self.outputs.text(number) or "", number)
+        if self._agreed == event.tool_use_id:
+            return []  # it was shown when it was asked about
         if call.use.name in ("Write", "Edit") and not event.is_error:
             after = text_of(self._path(call.use))
             if after is not None and call.before is not None:
@@ -242,7 +249,8 @@ class LivePrinter(EventPrinter):
         room = self._screen.width - 5
         rows = [styled(f"    {shortened(on_one_line(line, 1_000), room)}", "dim") for line in lines[-TAIL_LINES:]]
         if len(lines) > TAIL_LINES:
-            rows.insert(0, styled(f"    … {len(lines) - TAIL_LINES} lines above: /show {number}", "dim"))
+            above = "1 line" if len(lines) == TAIL_LINES + 1 else f"{len(lines) - TAIL_LINES} lines"
+            rows.insert(0, styled(f"    … {above} above: /show {number}", "dim"))
         return rows
 
     def _path(self, use: ToolUse) -> str:
@@ -255,7 +263,7 @@ class LivePrinter(EventPrinter):
                 self._line(row)
         self._status = None
         self._running.clear()
-        self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
+        self._line(closing_line(event, SHOWN_ID_LETTERS), "dim" if event.stop_reason == "end" else "yellow")
 
     # --- what goes on ------------------------------------------------------------------------------------------------
 
@@ -345,6 +353,10 @@ class LivePrinter(EventPrinter):
     def _on_question(self, event: UserQuestion | UserAnswer) -> None:
         if self._status is not None:
             self._status.is_asked = isinstance(event, UserQuestion)
+        if isinstance(event, UserQuestion):
+            self._agreed = event.tool_use_id
+        elif event.answer.startswith("edit"):
+            self._agreed = None
 
 
 class CallOutputs:

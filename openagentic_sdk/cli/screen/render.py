@@ -209,9 +209,15 @@ class EventPrinter:
             self._line(closing_line(event), "dim" if event.stop_reason == "end" else "yellow")
 
 
-def closing_line(event: Result) -> str:
-    """What a run leaves behind, in one line: why it ended, its session, steps, tokens, cost and time."""
-    parts = [f"session {on_one_line(event.session_id)}", f"{event.steps} {'step' if event.steps == 1 else 'steps'}"]
+def closing_line(event: Result, id_letters: int | None = None) -> str:
+    """What a run leaves behind, in one line: why it ended, its session, steps, tokens, cost and time.
+
+    `id_letters` are how many of a session's id are shown, None for all.
+    """
+    parts = [
+        f"session {on_one_line(event.session_id)[:id_letters]}",
+        f"{event.steps} {'step' if event.steps == 1 else 'steps'}",
+    ]
     tokens = normalize_usage(event.usage)
     known = f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens" if tokens else "tokens unknown"
     parts.append("no tokens" if event.usage == {} else known)
