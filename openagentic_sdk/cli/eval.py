@@ -98,7 +98,7 @@ def _run(store: SessionStore, args: argparse.Namespace) -> int:
         progress.end()
         if progress.session_id is not None:
             report = _read(store, progress.session_id)
-            how = f"openagentic-sdk eval {args.suite} --resume {report.session_id}"
+            how = f"openagentic-sdk eval {shlex.quote(args.suite)} --resume {report.session_id}{_store_flag(args)}"
             print(f"\nstopped; {len(report.runs)} runs are kept. To go on: {how}", file=sys.stderr)
         return INTERRUPTED
     progress.end()
@@ -146,12 +146,12 @@ def _give(report: EvalReport, args: argparse.Namespace) -> int:
     if args.page:
         write_for_one(Path(args.page), build_eval_page(report))
     screen = Screen(sys.stdout)
-    for line in [json.dumps(report.to_dict())] if args.json else _table(report, screen):
+    for line in [json.dumps(report.to_dict())] if args.json else _table(report, screen, _store_flag(args)):
         screen.line(line)
     return OK if report.ok else FAILED
 
 
-def _table(report: EvalReport, screen: Screen) -> list[str]:
+def _table(report: EvalReport, screen: Screen, store: str) -> list[str]:
     rows = report.rows()
     several = len(report.started.variants) > 1
     width = min(max([len(row.case) for row in rows], default=4), 50)
@@ -163,7 +163,7 @@ def _table(report: EvalReport, screen: Screen) -> list[str]:
         variant = f"  {on_one_line(row.variant, 20):{other}}" if several else ""
         lines.append(f"{shown}  {on_one_line(row.case, 50):{width}}{variant}  {_figures(row)}")
         lines += [f"      {problem}" for problem in row.problems()]
-        lines += [f"      {command}" for command in _commands(report, row)]
+        lines += [f"      {command}" for command in _commands(report, row, store)]
     finished = report.finished
     left = ""
     if finished is not None and finished.left:
@@ -171,11 +171,13 @@ def _table(report: EvalReport, screen: Screen) -> list[str]:
     cost = "an unknown cost" if report.cost_usd is None else f"{report.cost_usd:.4f} USD"
     lines.append(f"{report.passed} of {len(report.runs)} runs passed{left}; {cost}; eval {report.session_id}")
     if left:
-        lines.append(f"to go on: openagentic-sdk eval {report.started.source or 'SUITE'} --resume {report.session_id}")
+        lines.append(
+            f"to go on: openagentic-sdk eval {_word(report.started.source or 'SUITE')} --resume {report.session_id}{store}"
+        )
     return lines
 
 
-def _commands(report: EvalReport, row: Row) -> list[str]:
+def _commands(report: EvalReport, row: Row, store: str) -> list[str]:
     """What to call to look into the first run that failed, and to try its last step otherwise."""
     run = next((run for run in row.runs if not run.passed and run.session_id), None)
     if run is None:
@@ -183,10 +185,19 @@ def _commands(report: EvalReport, row: Row) -> list[str]:
     name = _word(run.session_id)
     source = next((e.get("session_id") for e in report.started.plan if e.get("id") == run.case), None)
     return [
-        f"openagentic-sdk view {name}",
-        *([f"openagentic-sdk sessions diff {_word(source)} {name}"] if source and source != run.session_id else []),
-        *([f"openagentic-sdk whatif {name} --at {run.step_seq}"] if run.step_seq else []),
+        f"openagentic-sdk view {name}{store}",
+        *(
+            [f"openagentic-sdk sessions diff {_word(source)} {name}{store}"]
+            if source and source != run.session_id
+            else []
+        ),
+        *([f"openagentic-sdk whatif {name} --at {run.step_seq}{store}"] if run.step_seq else []),
     ]
+
+
+def _store_flag(args: argparse.Namespace) -> str:
+    """The flag that lets another command find what this one keeps."""
+    return f" --store {_word(args.store)}" if args.store else ""
 
 
 def _word(text: object) -> str:

@@ -12,7 +12,7 @@ from ..events import Event, ModelResponse, Result, StopReason, SystemInit, UserM
 from ..options import OpenAgenticOptions
 from ..runs.agent_replay import replay_agent
 from ..runs.replay import replay_events
-from ..runs.whatif import start_what_if
+from ..runs.whatif import NEVER_MADE, start_what_if
 from ..runtime.agent import Agent, Run, RunStopped
 from ..runtime.compact import compact_when_full
 from ..runtime.limits import Budget
@@ -164,7 +164,10 @@ class Player:
         if planned.case.prompt is not None:
             return [planned.case.prompt]
         recorded = await off_loop(may_block(self.store), planned.recorded, self.suite, self.store)
-        return [message.text for message in prompts_of(recorded)]
+        prompts = prompts_of(recorded)
+        if any(prompt.attachments for prompt in prompts):
+            raise OptionsError(f"the prompts of {planned.id} have attachments, which are not said again: use whatif")
+        return [prompt.text for prompt in prompts]
 
     async def _brought(self, planned: Planned) -> str:
         """The id of the session that a log in a file became in this store, where a what-if can fork it."""
@@ -193,7 +196,8 @@ def ended_by(events: Sequence[Event]) -> StopReason | None:
     """The stop reason of a session's last run; None when its process or the budget ended it, so that it can go on."""
     for event in reversed(events):
         if isinstance(event, Result):
-            return None if event.stop_reason in ("interrupted", "budget") else event.stop_reason
+            was_cut = event.stop_reason == "interrupted" and not (event.error_message or "").endswith(NEVER_MADE)
+            return None if was_cut or event.stop_reason == "budget" else event.stop_reason
         if isinstance(event, SystemInit | UserMessage):
             return None
     return None

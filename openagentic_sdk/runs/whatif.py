@@ -31,6 +31,8 @@ from .forked import start_forked
 if TYPE_CHECKING:
     from ..mcp.resources import Brought
 
+# How the sentence ends that says why a what-if stopped.
+NEVER_MADE = "is a call that the recorded session never made"
 OnNew = Literal["stop", "ask", "live"]
 
 
@@ -224,7 +226,7 @@ def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence
 
     async def before_step(run: Run) -> None:
         if known.new_call is not None:
-            raise RunStopped("interrupted", f"{known.new_call} is a call that the recorded session never made")
+            raise RunStopped("interrupted", f"{known.new_call} {NEVER_MADE}")
         await (agent.before_step or compact_when_full)(run)
 
     matcher = HookMatcher("what-if: known calls touch nothing", hook=allow_known)

@@ -127,6 +127,15 @@ class WhatIf(unittest.TestCase):
         )
         report = evaluate(suite, self.store)
         self.assertIn("never made", scores_of(report)["ended"]["words"])
+        # As if the process had died before it wrote that: the run that stopped there is not gone on with.
+        events = self.store.read_events(report.session_id)
+        copy = MemorySessionStore()
+        for name in self.store.list_sessions():
+            kept = events[:2] if name == report.session_id else self.store.read_events(name)
+            copy.import_session(name, kept, metadata=self.store.read_metadata(name)["metadata"])
+        nobody = replace(suite, agent=made(provider=ScriptedProvider()))
+        again = evaluate(nobody, copy, resume=report.session_id)
+        self.assertEqual(scores_of(again), scores_of(report))
 
     def test_a_log_in_a_file_can_be_gone_on_with(self) -> None:
         case = Case(id="plain", log=str(LOGS / "plain" / "events.jsonl"), mode="whatif")
