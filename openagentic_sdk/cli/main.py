@@ -19,6 +19,7 @@ COMMANDS = {
     "run": "run one prompt to its end",
     "chat": "talk with an agent, turn by turn",
     "sessions": "list, read, compare, check and repair sessions",
+    "verify": "check a session, and with --signed say who vouches for its record",
     "acp": "serve an editor (Zed, JetBrains, Neovim, Emacs ...) that starts this command",
     "replay": "play a session again from its log and compare every request",
     "whatif": "go on with a copy of a session under other conditions",

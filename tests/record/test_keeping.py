@@ -119,9 +119,12 @@ class Keeping(RecordCase):
 
 class Commands(RecordCase):
     def command(self, *argv: str) -> tuple[int, str]:
+        return self.top("sessions", *argv)
+
+    def top(self, *argv: str) -> tuple[int, str]:
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(out):
-            code = main(["sessions", argv[0], "--store", str(self.folder / "files"), *argv[1:]])
+            code = main([*argv, "--store", str(self.folder / "files")])
         return code, out.getvalue()
 
     def setUp(self) -> None:
@@ -147,6 +150,12 @@ class Commands(RecordCase):
         self.assertEqual((code, json.loads(said)["ok"]), (0, True))
         code, said = self.command("verify", "s")
         self.assertEqual((code, said), (0, "s: intact\n"))
+        code, said = self.command("verify", "s", "--json")
+        self.assertEqual(json.loads(said), {"session_id": "s", "ok": True, "findings": []})
+        page = str(self.folder / "record.html")
+        self.assertEqual(self.top("export", "s", "--format", "record", "-o", page)[0], 0)
+        code, said = self.top("verify", "--signed", page)
+        self.assertEqual((code, "holds" in said), (0, True), said)
 
     def test_what_nobody_signed_does_not_hold(self) -> None:
         code, said = self.command("verify", "--signed", "s")

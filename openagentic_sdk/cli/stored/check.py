@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,11 +27,9 @@ Subagents = Mapping[str, Mapping[str, Mapping[str, Any]]] | None
 def add_actions(actions: ActionList) -> None:
     """Add the two to the tree of the command line."""
     verify = actions.add(
-        "verify", _verify, "check a session's log, blobs and requests; exit code 1 when something is wrong"
+        "verify", verify_sessions, "check a session's log, blobs and requests; exit code 1 when something is wrong"
     )
-    add_id(verify, default=NEWEST)
-    verify.add_argument("--all", action="store_true", help="check every session of the store")
-    add_trust_flags(verify)
+    add_verify_flags(verify)
     saving = actions.add("salvage", _salvage, "make a new session of what is intact of a damaged one")
     add_id(saving)
     saving.add_argument(
@@ -40,24 +39,35 @@ def add_actions(actions: ActionList) -> None:
     )
 
 
-def _verify(store: SessionStore, args: argparse.Namespace) -> int:
+def add_verify_flags(parser: argparse.ArgumentParser) -> None:
+    """What `verify` takes."""
+    add_id(parser, default=NEWEST)
+    parser.add_argument("--all", action="store_true", help="check every session of the store")
+    add_trust_flags(parser)
+
+
+def verify_sessions(store: SessionStore, args: argparse.Namespace) -> int:
+    """Check what the arguments name, and print what was found."""
     if args.signed:
         return verify_signed(store, args)
     screen = Screen(sys.stdout)
     names = store.list_sessions() if args.all else [find_session(store, args.id)]
     subagents = subagent_sessions(store) if args.all and isinstance(store, FileSessionStore) else None
-    damaged = sum(not _is_intact(store, name, screen, subagents) for name in names)
-    if args.all:
+    damaged = sum(not _is_intact(store, name, screen, subagents, as_json=args.json) for name in names)
+    if args.all and not args.json:
         screen.line(f"{len(names)} sessions, {damaged} damaged")
     return FAILED if damaged else OK
 
 
-def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: Subagents) -> bool:
+def _is_intact(store: SessionStore, session_id: str, screen: Screen, subagents: Subagents, *, as_json: bool) -> bool:
     """Check one session and print what was found."""
     try:
         good, findings = _check(store, session_id, subagents)
     except OpenAgentSdkError as error:
         good, findings = False, [str(error)]
+    if as_json:
+        screen.line(json.dumps({"session_id": session_id, "ok": good, "findings": findings}))
+        return good
     verdict = screen.styled("intact", "green") if good else screen.styled("damaged", "red")
     screen.line(f"{on_one_line(session_id)}: {verdict}")
     for finding in findings:

@@ -28,7 +28,7 @@ from ..base import SessionStore
 from ..memory import MemorySessionStore
 from ..seal import Seal
 from .commit import ERASED
-from .places import Needles, Place, erase_places, find_places, leaf_places, needles_of, value_at
+from .places import Needles, Place, erase_places, find_places, is_place, leaf_place, needles_of, value_at
 
 # A log that grows while it is looked at is looked at again, so often.
 ROUNDS = 3
@@ -84,7 +84,7 @@ def erase(
     """
     seal = seal or store.seal
     events = store.read_events(session_id)
-    asked = [(seq, leaf_places(_event(events, seq, session_id), pointer)) for seq, pointer in fields]
+    asked = [(seq, leaf_place(_event(events, seq, session_id), pointer)) for seq, pointer in fields]
     spread_texts = [text for text in texts if text.strip()]
     values = [value_at(events[seq - 1], pointer) for seq, pointer in asked] if spread else []
     needles = Needles([text for value in values for text in needles_of(value).texts] + spread_texts)
@@ -252,6 +252,7 @@ def _change(erasure_id: str, session_id: str, seal: Seal, events: list[Event]) -
         for event in events
         if isinstance(event, RecordErasing) and event.erasure_id == erasure_id
         for each in event.fields
+        if is_place(each)
     ]
     return erase_places(session_id, events, places, seal)
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from ...errors import OptionsError
-from ...events import Event, LogRecovered, ModelRequest, RecordSigned, UnknownEvent
+from ...events import AssistantMessage, Event, LogRecovered, ModelRequest, RecordSigned, UnknownEvent
 from ...frozen import changed
 from ...patterns import regex
 from ...serialization import dumps_json, event_from_dict, event_to_dict
@@ -74,6 +74,11 @@ def _forms(text: str) -> Iterator[str]:
                 yield made[first:last]
 
 
+def is_place(each: Any) -> bool:
+    """Whether an entry of `record.erasing` names a place."""
+    return isinstance(each, Mapping) and isinstance(each.get("seq"), int) and isinstance(each.get("path"), str)
+
+
 def value_at(event: Event, pointer: str) -> Any:
     """What stands at a JSON pointer (RFC 6901). Raises `OptionsError` for a place that the event does not have."""
     found: Any = event_to_dict(event)
@@ -86,7 +91,7 @@ def value_at(event: Event, pointer: str) -> Any:
     return found
 
 
-def leaf_places(event: Event, pointer: str) -> str:
+def leaf_place(event: Event, pointer: str) -> str:
     """The place that is erased when this one is to go: itself, or what of an object or list it stands in.
 
     Raises `OptionsError` for what the event does not have, and for what holds the session together.
@@ -157,6 +162,8 @@ def _derived(events: Sequence[Event], found: Sequence[Place]) -> Iterator[Place]
         seq = event.seq or 0
         if isinstance(event, ModelRequest) and seq > first and event.request_sha256 != ERASED:
             yield seq, "/request_sha256"
+        elif isinstance(event, AssistantMessage) and seq in touched and event.extras:
+            yield seq, "/extras"  # what a vendor signed fits no other text, and would be refused with it
         elif isinstance(event, LogRecovered) and event.moved_to:
             yield seq, "/moved_to"  # its name is a checksum of what stood there
         elif getattr(event, "tool_use_id", None) in calls:
@@ -189,7 +196,8 @@ def erase_places(session_id: str, events: list[Event], places: Sequence[Place], 
     by_seq: dict[int, list[str]] = {}
     for seq, pointer in places:
         if 1 <= seq <= len(events) and not _is_marked(events[seq - 1], pointer):
-            by_seq.setdefault(seq, []).append(pointer)
+            # A log from elsewhere may name any place: what holds the session together stays.
+            by_seq.setdefault(seq, []).append(leaf_place(events[seq - 1], pointer))
     after = list(events)
     start = 0  # of the range that the next checkpoint speaks of
     for event in events:
@@ -204,7 +212,7 @@ def erase_places(session_id: str, events: list[Event], places: Sequence[Place], 
 
 def _is_marked(event: Event, pointer: str) -> bool:
     try:
-        return value_at(event, pointer) in (ERASED, {}, [], (), None)
+        return value_at(event, leaf_place(event, pointer)) in (ERASED, {}, [], (), None)
     except OptionsError:
         return True
 

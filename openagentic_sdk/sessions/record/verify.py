@@ -20,7 +20,8 @@ from ...events import (
 from ...frozen import frozen, mutable
 from ...text import on_one_line
 from ..authority import Authority
-from .commit import ZERO, BadOpeningError, Opening, chain_digests, event_digest, split_digests
+from .commit import ZERO, BadOpeningError, Opening, chain_digests, event_digest, is_at_or_below, split_digests
+from .places import is_place
 from .sign import statement_of
 from .signers import Trust, Voucher, check_signature
 
@@ -34,7 +35,8 @@ class RecordProblem:
 
     `kind` is `changed`, `removed`, `added` or `moved` for an event; `checkpoint` (changed, replaced or gone), `replayed`
     (made for another session or range), `signature`, `salts`; `approver` for an answer that this installation did not
-    record; `erasure` for one that was begun and not finished; `receipt` for a log that lacks what a receipt says.
+    record; `erasure` for one that was begun and not finished, or that nobody wrote down; `receipt` for a log that lacks
+    what a receipt says.
     """
 
     kind: str
@@ -110,7 +112,7 @@ def verify_record(
     for place, event in enumerate(log):
         if isinstance(event, RecordSigned):
             checked.take(place, event)
-    problems = [*checked.problems, *_unfinished(log)]
+    problems = [*checked.problems, *_unfinished(log), *_unsaid(log, checked.erased)]
     for receipt in receipts:
         problems += _missing(receipt, session_id, log, trust)
     approvals = _approvals(session_id, log, trust, checked)
@@ -123,7 +125,7 @@ def verify_record(
     ]
     erased = {(seq, path) for seq, path in checked.erased}
     begun = (event for event in log if isinstance(event, RecordErasing))
-    erased |= {(each["seq"], each["path"]) for event in begun for each in event.fields if _is_place(each)}
+    erased |= {(each["seq"], each["path"]) for event in begun for each in event.fields if is_place(each)}
     return RecordReport(
         session_id,
         len(log),
@@ -360,8 +362,25 @@ def _longest_rise(found: Mapping[int, int]) -> set[int]:
     return rise
 
 
-def _is_place(each: Mapping[str, Any]) -> bool:
-    return isinstance(each.get("seq"), int) and isinstance(each.get("path"), str)
+def _unsaid(log: Sequence[Event], erased: Sequence[tuple[int, str]]) -> list[RecordProblem]:
+    """What was erased under a proof that holds, and nobody wrote down: whoever has the log has its salts and can do that.
+
+    Of what a fork copied, the record may stand behind the copied part.
+    """
+    said = {
+        (each["seq"], each["path"])
+        for event in log
+        if isinstance(event, RecordErasing)
+        for each in event.fields
+        if is_place(each)
+    }
+    copied = max((event.parent_seq for event in log if isinstance(event, SessionForked)), default=0)
+    text = "was erased, and no record.erasing says by whom"
+    return [
+        RecordProblem("erasure", seq, f"{path} {text}")
+        for seq, path in erased
+        if seq > copied and not any(seq == known and is_at_or_below(path, place) for known, place in said)
+    ]
 
 
 def _unfinished(log: Sequence[Event]) -> list[RecordProblem]:
