@@ -14,6 +14,7 @@ import asyncio
 import json
 import tempfile
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from . import Row
@@ -21,12 +22,14 @@ from . import Row
 STEPS = 50
 SKILL_STEPS = {8: "deploy", 20: "review"}
 WINDOW_TOKENS = 38_000
+CALLS = 100
 
 
 def rows() -> list[Row]:
     return [
         *(row for protocol in ("messages", "responses", "chat") for row in _session_rows(protocol)),
         _many_tools_row(),
+        *_code_rows(),
     ]
 
 
@@ -76,6 +79,57 @@ def _request_bytes(count: int) -> int:
     )
     asyncio.run(run(prompt="Go.", options=options))
     return len(json.dumps(provider.requests[0], default=str))
+
+
+def _code_rows() -> list[Row]:
+    """A call that code makes beside the same call in an answer of its own, and as one of many in one answer.
+
+    On files, one call after the other, the best of several times each, as other work on the machine only ever adds."""
+    from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+
+    if probe_sandbox().level == "none":
+        return []
+    calls = [{"name": "act", "arguments": {"number": number}} for number in range(CALLS)]
+    code = f"for number in range({CALLS}):\n    await act(number=number)"
+    scripts: dict[str, list[Any]] = {
+        "code": [{"tool_calls": [{"name": "Code", "arguments": {"code": code}}]}],
+        "alone": [{"tool_calls": [call]} for call in calls],
+        "in one": [{"tool_calls": calls}],
+    }
+    times = [{name: _seconds_between_calls(turns) for name, turns in scripts.items()} for _ in range(5)]
+    best = {name: min(time[name] for time in times) for name in scripts}
+    name, us = "a call that code makes", round(best["code"] * 1e6)
+    return [
+        Row(name, us, "us", best["code"] / best["alone"], "a plain call in an answer of its own", "ratio <= 1.5"),
+        Row(name, us, "us", best["code"] / best["in one"], "one of 100 in one answer"),
+    ]
+
+
+def _seconds_between_calls(turns: list[Any]) -> float:
+    """Seconds from one call's effect to the next one's."""
+    from openagentic_sdk import CodeLimits, CodeTool, FileSessionStore, OpenAgenticOptions, PermissionGate, run, tool
+    from openagentic_sdk.testing import ScriptedProvider
+
+    moments = []
+
+    @tool
+    async def act(number: int) -> str:
+        """Take effect."""
+        moments.append(perf_counter())
+        return f"acted {number}"
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider([*turns, "Done."]),
+            model="m",
+            tools=[act, CodeTool(CodeLimits(max_calls=CALLS))],
+            permission_gate=PermissionGate(permission_mode="bypass"),
+            session_store=FileSessionStore(folder),
+            max_steps=CALLS + 1,
+        )
+        asyncio.run(run(prompt="Go.", options=options))
+    assert len(moments) == CALLS
+    return (moments[-1] - moments[0]) / (CALLS - 1)
 
 
 def _script() -> Any:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import sys
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -28,9 +29,11 @@ from .place import CodeLimits, code_place
 
 MAX_FRAME_BYTES = 4 << 20
 MAX_VALUE_BYTES = 16 << 20
+MAX_UNSENT_BYTES = 64 << 20
 MAX_AT_ONCE = 16
 MAX_NAME_CHARS = 256
 _READ_BYTES = 64 * 1024
+_MOMENT_S = 0.05
 
 CallTool = Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 
@@ -84,15 +87,20 @@ class _Program:
         self._loop = asyncio.get_running_loop()
         self._hold = HelperHold()
         self._command: RunningCommand | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._channel: socket.socket | None = None
+        self._received, self._unsent = bytearray(), bytearray()
+        self._seen: set[int] = set()
+        self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()  # for room among the calls that run
+        self._is_full = False
         self._out_r = -1
         self._output = bytearray()
         self._over = asyncio.Event()  # it has ended, or is to be ended
         self._failure: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(MAX_AT_ONCE)
-        self._at_work = 0  # calls of tools, whose time is not the code's
-        self._changed = asyncio.Event()  # `_at_work` went from or to 0
+        self._at_work = (
+            0  # calls of tools, whose time is not the code's: in all `_worked_s`, and since the first of these
+        )
+        self._working_since = self._worked_s = 0.0
 
     async def start(self, spec: ServerSpec, first_frame: bytes) -> None:
         ours, theirs = socket.socketpair()
@@ -116,32 +124,24 @@ class _Program:
         os.set_blocking(self._out_r, False)
         self._loop.add_reader(self._out_r, self._read_output)
         self._loop.add_reader(self._command.fileno(), self._read_end)
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._channel = ours
+        ours.setblocking(False)
+        self._loop.add_reader(ours, self._read_calls)
         if cancelled is not None:
             raise cancelled
-        self._writer.write(first_frame)
-        self._begin(self._serve(reader))
-
-    def _begin(self, work: Any) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._send(first_frame)
 
     async def watch(self) -> None:
         """Wait for its end, or for its time to be over; while a tool works for it, its clock stands still."""
-        left_s = self._limits.seconds
+        began = self._loop.time()
         while not self._over.is_set():
-            self._changed.clear()
-            began, is_timed = self._loop.time(), self._at_work == 0
-            waits = {self._loop.create_task(event.wait()) for event in (self._over, self._changed)}
-            try:
-                await asyncio.wait(waits, timeout=left_s if is_timed else None, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
-            left_s -= self._loop.time() - began if is_timed else 0
-            if left_s <= 0 and is_timed and not self._over.is_set():
+            working_s = self._loop.time() - self._working_since if self._at_work else 0.0
+            left_s = self._limits.seconds - (self._loop.time() - began - self._worked_s - working_s)
+            if left_s <= 0 and not self._at_work:
                 self._stop(f"the code was ended after {self._limits.seconds:g} s without its calls: do less at once")
+                break
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._over.wait(), max(left_s, _MOMENT_S))
         if self._failure is not None:
             raise self._failure
 
@@ -165,8 +165,11 @@ class _Program:
             while tasks:
                 _, tasks = await asyncio.wait(tasks)
         finally:
-            if self._writer is not None:
-                self._writer.transport.abort()
+            if self._channel is not None:
+                self._loop.remove_reader(self._channel)
+                self._loop.remove_writer(self._channel)
+                self._channel.close()
+                self._channel = None
             if self._out_r >= 0:
                 self._loop.remove_reader(self._out_r)
                 os.close(self._out_r)
@@ -214,37 +217,91 @@ class _Program:
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader) -> None:
-        """Take the calls as they come, so many at once and no more, until the channel is closed or misused."""
-        seen: set[int] = set()
+    def _read_calls(self) -> None:
+        """Take what has come on the channel, until it is closed or misused."""
+        assert self._channel is not None, "it is watched"
         try:
-            while True:
-                await self._room.acquire()
-                length = int.from_bytes(await reader.readexactly(4), "big")
-                if length > MAX_FRAME_BYTES:
-                    raise ToolError(f"a call of {length} bytes is longer than {MAX_FRAME_BYTES}")
-                number, tool, input = _read_call(await reader.readexactly(length), seen)
-                self._begin(self._answer(number, tool, input))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return  # it has ended, or lets go of the channel: then it just makes no more calls
+            data = self._channel.recv(_READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._received += data
+        try:
+            self._take_frames()
         except ToolError as error:
+            data = b""
             self._stop(f"the code was ended because it wrote to the channel of its calls: {error}")
+        if not data:  # it has ended, or lets go of the channel: then it just makes no more calls
+            self._loop.remove_reader(self._channel)
+
+    def _take_frames(self) -> None:
+        """Begin the calls of the frames that are whole. Raises `ToolError` for one that is no call."""
+        while len(self._received) >= 4:
+            length = int.from_bytes(self._received[:4], "big")
+            if length > MAX_FRAME_BYTES:
+                raise ToolError(f"a call of {length} bytes is longer than {MAX_FRAME_BYTES}")
+            if len(self._received) < 4 + length:
+                break
+            self._waiting.append(_read_call(bytes(self._received[4 : 4 + length]), self._seen))
+            del self._received[: 4 + length]
+        self._begin_calls()
+
+    def _begin_calls(self) -> None:
+        """Begin the calls that there is room for; while others wait, nothing more is read."""
+        while self._waiting and len(self._tasks) < MAX_AT_ONCE:
+            task = self._loop.create_task(self._answer(*self._waiting.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended_call)
+        if self._channel is None or self._is_full == bool(self._waiting):
+            return
+        self._is_full = bool(self._waiting)
+        if self._is_full:
+            self._loop.remove_reader(self._channel)
+        else:
+            self._loop.add_reader(self._channel, self._read_calls)
+
+    def _ended_call(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._waiting:
+            self._begin_calls()
 
     async def _answer(self, number: int, tool: str, input: Mapping[str, Any]) -> None:
         try:
-            frame = await self._outcome(number, tool, input)
+            self._send(await self._outcome(number, tool, input))
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - the run is to end, and whoever runs the code has to know
             self._failure = self._failure or error
             self._over.set()
+
+    def _send(self, frame: bytes) -> None:
+        """Send a frame, as much as is taken at once, and the rest when the code reads on."""
+        if self._channel is None:
             return
-        finally:
-            self._room.release()
-        assert self._writer is not None, "it was started"
-        with suppress(ConnectionError):  # it ended meanwhile
-            self._writer.write(frame)
-            await self._writer.drain()
+        if not self._unsent:
+            frame = frame[self._write(frame) :]
+            if not frame:
+                return
+            self._loop.add_writer(self._channel, self._flush)
+        self._unsent += frame
+        if len(self._unsent) > MAX_UNSENT_BYTES:
+            self._stop("the code was ended because it does not read the results of its calls")
+
+    def _write(self, data: bytes | bytearray) -> int:
+        """Write what goes; how much that was."""
+        assert self._channel is not None, "it is there"
+        try:
+            return self._channel.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError:  # it has ended, or lets go of the channel
+            return len(data)
+
+    def _flush(self) -> None:
+        del self._unsent[: self._write(self._unsent)]
+        if not self._unsent and self._channel is not None:
+            self._loop.remove_writer(self._channel)
 
     async def _outcome(self, number: int, tool: str, input: Mapping[str, Any]) -> bytes:
         if self.ended.calls >= self._limits.max_calls:
@@ -266,8 +323,11 @@ class _Program:
         return frame
 
     def _count(self, step: int) -> None:
+        if not self._at_work:
+            self._working_since = self._loop.time()
         self._at_work += step
-        self._changed.set()
+        if not self._at_work:
+            self._worked_s += self._loop.time() - self._working_since
 
 
 def _read_call(body: bytes, seen: set[int]) -> tuple[int, str, Mapping[str, Any]]:
