@@ -286,7 +286,7 @@ class InnerCalls:
         record = view.calls.get(use_id)
         questions = [question for question in view.open_questions() if question.tool_use_id == use_id]
         ends: list[Event] = [UserAnswer(asked.question_id, "", answered_by="interrupted") for asked in questions]
-        if record is not None and record.use is use and record.result is None:
+        if record is not None and record.result is None:
             ends.append(cancelled_result(use_id, NOT_STARTED if record.started is None else CUT_SHORT))
         await self._inner.record(*ends)
 

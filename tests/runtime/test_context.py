@@ -35,6 +35,7 @@ from openagentic_sdk.sessions.folds.audit import find_mismatches
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.endpoint import Answer, Asked, CachingEndpoint
 from openagentic_sdk.testing.validity import PromptPart
+from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 
 from ..size import LARGE
 
@@ -168,6 +169,7 @@ class AppendOnlyTest(ContextTestCase):
             lambda: call("Glob", pattern="*"),
             lambda: replace(call("Read", file_path="a.py"), text="", thinking=None),
             lambda: Answer("Enough.", thinking="Enough."),
+            *([lambda: call("Code", code="print(await Read(file_path='a.py'))")] if LARGE else []),
         ]
         answers = [rng.choice(actions)() for _ in range(30)]
         with CachingEndpoint(script_of(answers)) as endpoint:
@@ -177,7 +179,7 @@ class AppendOnlyTest(ContextTestCase):
                     rng.choice(["Go.", "/deploy the beta", "/review", "Again."]) for _ in range(rng.randint(1, 2))
                 ]
                 window = rng.choice([None, None, 30_000])
-                options = self.options(protocol, endpoint, resume=session_id, max_context_bytes=window)
+                options = self.options(protocol, endpoint, resume=session_id, max_context_bytes=window, code=LARGE)
                 session_id = self.run_in(options, self.prompts(prompts)).session_id
                 if rng.random() < 0.4:
                     self.write("CLAUDE.md", f"Whisper {rng.random()}.")
@@ -185,6 +187,57 @@ class AppendOnlyTest(ContextTestCase):
                     last = max(e.seq or 0 for e in self.events() if isinstance(e, UserMessage))
                     self.store.append_event(session_id, SessionRewound(last - 1))
             self.check(endpoint, protocol)
+
+    def test_calls_of_code_are_in_no_request_and_a_session_with_them_goes_on_anywhere(self) -> None:
+        if probe_sandbox().level == "none":
+            self.skipTest("code runs only in a sandbox, and this machine gives none")
+        code = "for name in ('a.py', 'b.txt'):\n    await Read(file_path=name)\nprint('both are read')"
+        answers = [call("Code", code=code), call("Glob", pattern="*"), Answer("Enough.", thinking="Enough.")]
+        for protocol in PROVIDERS:
+            self.setUp()
+            with self.subTest(protocol), CachingEndpoint(script_of(answers)) as endpoint:
+                options = self.options(protocol, endpoint, code=True)
+                session_id = self.run_in(options, "Go.").session_id
+                other = replace(options, model=MODELS[protocol][1], resume=session_id)
+                self.run_in(other, "And now?")
+                self.check(endpoint, protocol)
+                sent = b"".join(part.data for asked in endpoint.requests for part in asked.parts if part.kind != "tool")
+                self.assertIn(b"both are read", sent)
+                self.assertNotIn(b"words\\nwords", sent)
+        events = self.events()
+        begun = next(n for n, event in enumerate(events) if event.type == "tool.started")
+        ended = next(n for n, e in enumerate(events) if e.type == "tool.result" and not e.parent_tool_use_id)
+        for end in range(begun, ended + 2):
+            with self.subTest(end=end), CachingEndpoint(script_of([])) as endpoint:
+                self.store = MemorySessionStore()
+                self.store.import_session("s", [replace(event, mac=None) for event in events[:end]])
+                self.run_in(self.options("gemini", endpoint, code=True, resume="s"), "Go on.")
+                self.assertEqual([asked.fault for asked in endpoint.requests if asked.fault], [])
+                resumed = self.store.read_events("s")
+                self.assertEqual(find_mismatches(resumed), [])
+                asked = [event.tool_use_id for event in resumed if event.type == "tool.use"]
+                answered = [event.tool_use_id for event in resumed if event.type == "tool.result"]
+                self.assertEqual(sorted(asked), sorted(answered))
+
+    def test_an_active_skill_is_told_again_behind_a_compaction_in_the_same_run(self) -> None:
+        answers = [call("SkillActivate", name="deploy"), *(call("Read", file_path="b.txt") for _ in range(12))]
+        for protocol in PROVIDERS:
+            with self.subTest(protocol), CachingEndpoint(script_of(answers)) as endpoint:
+                self.setUp()
+                self.run_in(self.options(protocol, endpoint, max_context_bytes=24_000), "Go.")
+                self.check(endpoint, protocol)
+                events = self.events()
+                compacted = [n for n, event in enumerate(events) if isinstance(event, SessionCompacted)]
+                self.assertTrue(compacted)
+                for n in compacted:
+                    behind = events[n : next(m for m in range(n, len(events)) if isinstance(events[m], ModelRequest))]
+                    told = [
+                        e.text for e in behind if isinstance(e, UserMessage) and (e.about or "").startswith("skill:")
+                    ]
+                    self.assertEqual(len(told), 1, told)
+                    self.assertIn("Do it.", told[0])
+                last = endpoint.requests[-1]
+                self.assertEqual(sum(b"Do it." in part.data for part in last.parts), 1)
 
     async def prompts(self, texts: Sequence[str]) -> AsyncIterator[str]:
         for text in texts:

@@ -151,6 +151,7 @@ class _Program:
 
     async def end(self) -> None:
         """Kill what still runs, end the calls that are under way, and take what was printed."""
+        self._over.set()  # from here on no call begins
         tasks = set(self._tasks)
         for task in tasks:
             task.cancel()
@@ -249,11 +250,11 @@ class _Program:
 
     def _begin_calls(self) -> None:
         """Begin the calls that there is room for; while others wait, nothing more is read."""
-        while self._waiting and len(self._tasks) < MAX_AT_ONCE:
+        while self._waiting and len(self._tasks) < MAX_AT_ONCE and not self._over.is_set():
             task = self._loop.create_task(self._answer(*self._waiting.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._ended_call)
-        if self._channel is None or self._is_full == bool(self._waiting):
+        if self._channel is None or self._over.is_set() or self._is_full == bool(self._waiting):
             return
         self._is_full = bool(self._waiting)
         if self._is_full:
