@@ -72,7 +72,7 @@ class Command(unittest.TestCase):
         self.assertNotIn("\x1b", out)
         self.assertNotIn("\u202e", out)
         self.assertIn("regex: the final text is '\\\\x1b[2JGo away\\\\u202e.'", out)
-        commands = re.findall(r"^ +openagentic-sdk (\w+) (\w+)(?: --at (\d+))?$", out, re.MULTILINE)
+        commands = re.findall(r"^ +openagentic-sdk (\w+) (\w+)(?: --at (\d+))? --store ", out, re.MULTILINE)
         self.assertEqual([name for name, _, _ in commands], ["view", "whatif"] * 2)
         store = FileSessionStore(self.folder / "store")
         for name, session, seq in commands:
@@ -158,7 +158,7 @@ class CtrlC(unittest.TestCase):
         )
         self.assertEqual((done.returncode, done.stdout), (130, ""), done.stderr)
         self.assertRegex(
-            done.stderr, r"stopped; 1 runs are kept. To go on: openagentic-sdk eval \S+suite.py --resume \w+"
+            done.stderr, r"stopped; 1 runs are kept. To go on: openagentic-sdk eval \S+suite.py --resume \w+ --store "
         )
         self.assertNotIn("Traceback", done.stderr)
         store = FileSessionStore(folder)
