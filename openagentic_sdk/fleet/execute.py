@@ -13,6 +13,7 @@ from ..errors import (
     LogCorruptError,
     OpenAgentSdkError,
     RunLostError,
+    SessionExistsError,
     SessionLockedError,
     SessionNotFoundError,
     StorageError,
@@ -51,7 +52,8 @@ async def carry_out(fleet: Fleet, lease: Lease, draining: asyncio.Event, grace_s
         outcome = standing.outcome or await _go_on(fleet, lease, standing, draining, grace_s)
     except (RunLostError, LeaseLostError):
         return None
-    except SessionLockedError as error:
+    except (SessionLockedError, SessionExistsError, SessionNotFoundError) as error:
+        # Somebody else uses it, has made it, or has taken it back just now: the log is looked at anew.
         outcome = Outcome("queued", error=_words(error), delay_s=BUSY_S)
     except StorageError as error:
         outcome = Outcome("queued", error=_words(error), delay_s=REFUSED_S)

@@ -59,7 +59,7 @@ async def open_run(
             """Let go of a session that no run begins in; one that was made for this run is taken away again."""
             writer.close()
             if request.resume is None:
-                agent.store.delete_session(session_id)
+                agent.store.delete_session(session_id, expected_seq=0)  # somebody else may have taken it over
 
         with suppress(StorageError, SessionError):  # an empty session may stay; the caller must see the cancellation
             await ask_store(take_back, lambda: STORE_MOMENT_S)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 import time
 import unittest
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk import run
 from openagentic_sdk.errors import (
     AgentNotFoundError,
     FleetError,
@@ -26,8 +28,10 @@ from openagentic_sdk.fleet.lease import Heart, Lease, elapsed_s
 from openagentic_sdk.fleet.queue import Claimer
 from openagentic_sdk.fleet.record import FORMAT, Outcome
 from openagentic_sdk.runs.background import answer_question, cancel_session
+from openagentic_sdk.sessions.base import SessionWriter
 from openagentic_sdk.sessions.lifecycle import rename_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from tests.size import IN_MEMORY
 
@@ -217,8 +221,6 @@ class QueueTest(FleetTest):
         options = self.fleet.agents.options(
             "payer", session_store=self.store, session_id=claimed.session, request_id="k"
         )
-        from openagentic_sdk import run
-
         asyncio.run(run(prompt=claimed.prompt, options=options))
         seq = self.store.last_seq(claimed.session)
         self.work()
@@ -326,6 +328,39 @@ class QueueTest(FleetTest):
         self.assertEqual(events, self.store.read_events(self.status(run_id).session))
         self.assertEqual(rest, events[3:])
         self.assertEqual(sum(isinstance(event, ToolStarted) for event in events), 1)
+
+
+class SlowStore(SqliteSessionStore):
+    """Opens a session only when it is told to come back."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_open, self.may_return = threading.Event(), threading.Event()
+
+    def open_writer(self, session_id: str) -> SessionWriter:
+        writer = super().open_writer(session_id)
+        self.is_open.set()
+        self.may_return.wait(60)
+        return writer
+
+
+class LateOpeningTest(FleetTest):
+    def test_a_session_that_another_one_took_over_is_not_taken_back_by_the_run_that_made_it(self) -> None:
+        store = SlowStore(Path(self.folder, "fleet.db"))
+        self.addCleanup(store.close)
+
+        async def open_late() -> None:
+            options = self.fleet.agents.options("payer", session_store=store, session_id="s")
+            opening = asyncio.create_task(run(prompt="pay k 0", options=options))
+            await asyncio.to_thread(store.is_open.wait, 60)
+            opening.cancel()
+            with self.store.take_over("s") as writer:
+                writer.append([UserMessage("somebody else's")])
+            store.may_return.set()
+            await asyncio.wait({opening})
+
+        asyncio.run(open_late())
+        self.assertEqual(len(self.store.read_events("s")), 1)
 
 
 class CallersTransactionTest(FleetTest):
