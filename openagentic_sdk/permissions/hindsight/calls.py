@@ -166,7 +166,9 @@ class Judge:
         name = dumps_json([policy.get("layers"), policy.get("trusted"), folder])
         gate = self._gates.get(name)
         if gate is None:
-            gate = PermissionGate.from_record(policy, self._rules_for(folder) if self._rules_for is not None else None)
+            rules = None if self._rules_for is None else self._rules_for(folder)
+            # What is protected comes with each call: a session's own files are among it.
+            gate = PermissionGate.from_record({**policy, "protected": []}, rules)
             gate = self._gates[name] = gate.with_first_rules(self._more_allow, folder) if self._more_allow else gate
         # The policy is kept too: while it lives, no other object has its id.
         self._policies[id(policy)] = policy, gate

@@ -20,7 +20,17 @@ from ...patterns import regex
 from ..gate import PermissionGate
 from ..offers import literal_pattern, shell_word
 from ..paths import anchor_of, is_inside, is_protected
-from ..program_tables import FETCHERS, INTERACTIVE, INTERPRETERS, LAUNCHERS, READERS, SHELLS, STATE_BUILTINS, WRAPPERS
+from ..program_tables import (
+    FETCHERS,
+    INTERACTIVE,
+    INTERPRETERS,
+    LAUNCHERS,
+    OPTIONS,
+    READERS,
+    SHELLS,
+    STATE_BUILTINS,
+    WRAPPERS,
+)
 from ..programs import hazard, program_of
 from ..rules import EDIT_TOOLS, READ_TOOLS, SKILL_TOOLS, TASK_TOOLS
 from ..shell import CommandLine, SimpleCommand, words
@@ -32,6 +42,8 @@ _MAX_CANDIDATES = 200
 _MIN_FILES = 3
 # Beside the programs that only read: they check what they are given, or write it in another layout, and run none of it.
 _CHECKERS = frozenset(words("ruff shellcheck shfmt yamllint hadolint jq gofmt"))
+# Of these, the options that the tables know of read a file and no more.
+_ONLY_READ = frozenset(words("grep egrep fgrep wc du"))
 # Nothing is suggested for these, not even word for word: what they do depends on more than their words, or is not undone.
 _NEVER = frozenset(
     words("""
@@ -231,7 +243,9 @@ def _prefixes(command: SimpleCommand) -> Iterable[tuple[str, ...]]:
     if command.assignments or command.open_assignments or command.globs or "/" in argv[0]:
         return
     runs = _is_runner(command) or program_of(argv[0]) in INTERPRETERS
-    if (argv[0] in READERS or argv[0] in _CHECKERS) and not runs and argv[0] not in _NEVER:
+    # A program with options that run or write something is named by what it was called with, never by its name alone.
+    is_plain = argv[0] in _CHECKERS or (argv[0] in READERS and (argv[0] not in OPTIONS or argv[0] in _ONLY_READ))
+    if is_plain and not runs and argv[0] not in _NEVER:
         yield argv[:1]
         if len(argv) > 2 and re.fullmatch(r"[a-z][a-z-]*", argv[1]):
             yield argv[:2]

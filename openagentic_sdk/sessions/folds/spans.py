@@ -148,7 +148,7 @@ class SpanFold:
         span: Span = {
             "traceId": self._trace_id,
             "spanId": span_id,
-            "name": name,
+            "name": name.encode("utf-8", "replace").decode(),
             "kind": kind,
             "startTimeUnixNano": _nanoseconds(event.ts),
             "attributes": attributes({genai.CONVERSATION: self._session, **facts}),
