@@ -31,8 +31,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "completion",
         description="Print the completions of a shell.",
-        epilog="bash: source <(openagentic-sdk completion bash); zsh: source <(openagentic-sdk completion zsh); "
-        "fish: openagentic-sdk completion fish | source",
     )
     parser.add_argument("shell", choices=("bash", "zsh", "fish"))
 

@@ -85,6 +85,11 @@ def read_command_line(argv: Sequence[str]) -> tuple[Subcommand, argparse.Namespa
             command.add_parser(subparsers)
         else:
             subparsers.add_parser(other, help=summary, add_help=False)
+    if "-h" in argv or "--help" in argv:
+        examples = importlib.import_module(".examples", __package__)
+        examples.add_examples(parser)
+        if name:
+            examples.add_examples(subparsers.choices[name], name)
     args = parser.parse_args(argv)
     assert command is not None, "argparse lets nothing through that is no subcommand"
     return command, args

@@ -29,7 +29,7 @@ def add_actions(actions: ActionList) -> None:
     """Add them to the tree of the command line."""
     rewind = actions.add("rewind", _rewind, "take back the newest turns, and with --files what they did to files")
     rewind.epilog = (
-        "example: openagentic-sdk sessions rewind newest --files --dry-run. What Write and Edit changed is kept, and what "
+        "What Write and Edit changed is kept, and what "
         "Bash changed where --bash-effects commit is on; other calls that may have changed files are named."
     )
     add_id(rewind)
