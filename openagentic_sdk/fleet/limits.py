@@ -29,11 +29,15 @@ _HEADS = """
         UNION ALL
         SELECT (
             SELECT next.id FROM openagentic_runs AS next
-            WHERE next.state = 'queued' AND (next.tenant, next.queue, next.agent) > (run.tenant, run.queue, run.agent)
-            ORDER BY next.tenant, next.queue, next.agent, next.rank DESC, next.id LIMIT 1
-        ) FROM heads JOIN openagentic_runs AS run ON run.id = heads.id
+            WHERE next.state = 'queued' AND (next.tenant, next.queue, next.agent) > (
+                (SELECT tenant FROM openagentic_runs WHERE id = heads.id),
+                (SELECT queue FROM openagentic_runs WHERE id = heads.id),
+                (SELECT agent FROM openagentic_runs WHERE id = heads.id)
+            ) ORDER BY next.tenant, next.queue, next.agent, next.rank DESC, next.id LIMIT 1
+        ) FROM heads WHERE heads.id IS NOT NULL
     )
 """
+# Whether a limit keeps another run from beginning.
 IS_FULL = """
     EXISTS (
         SELECT 1 FROM openagentic_limits AS lim WHERE
@@ -51,8 +55,8 @@ IS_FULL = """
 # Tenants with the fewest runs come first, then who has waited longest with the highest priority: `rank` has the age in it.
 FAIR = (
     f"WITH RECURSIVE {BUSY}, {_HEADS}, groups AS ("
-    "SELECT run.tenant, run.queue, run.agent FROM heads JOIN openagentic_runs AS run ON run.id = heads.id "
-    f"WHERE {{mine}} AND NOT ({IS_FULL}) "
+    "SELECT run.tenant, run.queue, run.agent, run.rank FROM heads JOIN openagentic_runs AS run ON run.id = heads.id "
+    "WHERE {mine} "
     "ORDER BY (SELECT coalesce(sum(n), 0) FROM busy WHERE busy.tenant = run.tenant), run.rank DESC, run.id LIMIT 10000) "
     "SELECT found.id FROM (SELECT ({first}) AS id FROM groups LIMIT 10000) AS found WHERE found.id IS NOT NULL LIMIT 1"
 )

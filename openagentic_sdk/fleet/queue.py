@@ -51,7 +51,11 @@ _QUEUED = """
     SELECT id FROM openagentic_runs AS run
     WHERE state = 'queued' AND run_at <= {now} AND {mine} AND {is_first} ORDER BY rank DESC, id LIMIT 1 {skip_locked}
 """
-_OF_GROUP = "run.tenant = groups.tenant AND run.queue = groups.queue AND run.agent = groups.agent AND run.format <= %s"
+# Behind the head that was found: what was claimed just now stands before it in the index, and is not looked at again.
+_OF_GROUP = (
+    "run.tenant = groups.tenant AND run.queue = groups.queue AND run.agent = groups.agent AND run.rank <= groups.rank "
+    "AND run.format <= %s"
+)
 _CLAIM = """
     UPDATE openagentic_runs SET
         state = 'running', fence = fence + 1, attempts = attempts + 1, claim = %s,
@@ -203,11 +207,11 @@ class Queue:
         now, skip_locked = self.tables.now, self.tables.skip_locked
         lost = _LOST.format(now=now, mine=mine, skip_locked=skip_locked)
         is_first = _IS_FIRST.format(now=now)
+        allowed = f"{mine} AND NOT ({IS_FULL})" if self.limits.are_any else mine
         if run_id is None:
             first = _QUEUED.format(now=now, mine=_OF_GROUP, is_first=is_first, skip_locked=skip_locked)
-            queued, queued_values = FAIR.format(mine=mine, first=first), [*values, FORMAT]
+            queued, queued_values = FAIR.format(mine=allowed, first=first), [*values, FORMAT]
         else:
-            allowed = f"{mine} AND NOT ({IS_FULL})"
             one = _QUEUED.format(now=now, mine=allowed, is_first=is_first, skip_locked=skip_locked)
             queued, queued_values = f"WITH {BUSY} {one}", values
         return f"coalesce(({lost}), ({queued}))", [*values, *queued_values]
