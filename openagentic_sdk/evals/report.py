@@ -258,7 +258,7 @@ def to_junit(report: EvalReport) -> str:
             [_test_case(run, name, several) for run in runs] + [_skipped(*key, name, several) for key in missing]
         )
         suites.append(
-            f"<testsuite{_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{chr(10).join(cases)}\n"
+            f"<testsuite{_attributes(head)}>\n<properties>{''.join(lines)}</properties>\n{cases}\n"
             "<system-out></system-out>\n<system-err></system-err>\n</testsuite>"
         )
     body = "\n".join(suites)
