@@ -20,7 +20,7 @@ from tests.size import LARGE
 from .sabotages import SABOTAGES, Sabotage
 
 ROOT = Path(__file__).parent.parent.parent
-ROWS = SABOTAGES if LARGE else SABOTAGES[::9]
+ROWS = SABOTAGES if LARGE else SABOTAGES[::18]
 ROOM = ("tests.durability.test_tail", "tests.durability.test_corruption", "tests.durability.test_disk_errors")
 
 

@@ -171,7 +171,7 @@ class CrashMatrixTest(unittest.TestCase):
         pairs = list(itertools.product(first, later, later if LARGE else later[:1]))
         effects = ("read", "idempotent", "unsafe")
         for index, effect in enumerate(effects):
-            for kills in pairs if LARGE else pairs[index :: len(effects)]:
+            for kills in pairs if LARGE else pairs[index :: 2 * len(effects)]:
                 with self.subTest(effect=effect, kills=kills):
                     self.check(effect, 2, list(kills))
 
