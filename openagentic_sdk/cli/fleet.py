@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from ..agents import load_agents
@@ -49,10 +51,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     enqueue.add_argument("--queue", default="default", metavar="NAME", help="(default: %(default)s)")
     enqueue.add_argument("--priority", type=int, default=0, metavar="N", help="higher comes first (default: 0)")
     enqueue.add_argument("--tenant", default="", metavar="NAME")
-    enqueue.add_argument("--run-at", type=float, metavar="SECONDS", help="since 1970 (default: now)")
+    enqueue.add_argument(
+        "--run-at", type=_time, metavar="TIME", help="2026-12-01T09:00+01:00, or seconds since 1970 (default: now)"
+    )
     enqueue.add_argument("--workspace", metavar="NAME", help="of the agent's workspaces")
     enqueue.add_argument(
-        "--max-attempts", type=int, default=MAX_ATTEMPTS, metavar="N", help="lost workers (default: %(default)s)"
+        "--max-attempts",
+        type=int,
+        default=MAX_ATTEMPTS,
+        metavar="N",
+        help="how many workers may die of it (default: %(default)s)",
     )
     work = add("work", _work, "work on runs until a signal ends it", agents=True)
     work.add_argument("--slots", type=int, default=SLOTS, metavar="N", help="at the same time (default: %(default)s)")
@@ -79,6 +87,18 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     answer.add_argument("answer", metavar="ANSWER")
     answer.add_argument("--question", metavar="ID", help="when it waits for several")
     add_rules(add)
+
+
+def _time(text: str) -> datetime | float:
+    with suppress(ValueError):
+        return float(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if found.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone: write for instance {text}+01:00, or {text}Z")
+    return found
 
 
 def run(args: argparse.Namespace) -> int:

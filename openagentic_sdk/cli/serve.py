@@ -46,6 +46,9 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a page elsewhere that may ask, with a token",
     )
     limits = parser.add_argument_group("limits")
+    limits.add_argument(
+        "--fleet", action="store_true", help="queue runs for `fleet work`, and let none go on in this process"
+    )
     limits.add_argument("--max-runs", type=int, default=32, metavar="N", help="at the same time (default: %(default)s)")
     limits.add_argument(
         "--grace", type=float, default=10.0, metavar="SECONDS", help="for runs, at the end (default: %(default)s)"
@@ -74,6 +77,7 @@ def run(args: argparse.Namespace) -> int:
         origins=args.allow_origin,
         max_runs=args.max_runs,
         grace_s=args.grace,
+        in_fleet=args.fleet,
     )
     screen = Screen(sys.stdout)
 

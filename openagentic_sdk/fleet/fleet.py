@@ -35,7 +35,7 @@ from .standing import Standing, look
 from .stats import FleetStats, fleet_stats
 from .workspace import read_wish
 
-MAX_NAME_CHARS = 200
+MAX_NAME_CHARS = 256
 MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_PRIORITY = 1_000_000
 # How soon a follower sees that a run is over whose log says nothing of that.

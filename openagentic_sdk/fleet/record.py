@@ -21,6 +21,7 @@ from ..serialization import loads_json
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 STATES: tuple[State, ...] = ("queued", "running", "waiting", "ended", "failed", "cancelled")
+OPEN: tuple[State, ...] = ("queued", "running", "waiting")
 OVER: tuple[State, ...] = ("ended", "failed", "cancelled")
 # What this version writes into rows, and the newest that it understands.
 FORMAT = 1

@@ -16,12 +16,14 @@ from typing import Any
 
 from ..agents import Agents
 from ..errors import RequestRefusedError
+from ..fleet.fleet import Fleet
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
 from .call import MAX_BODY_BYTES, PROTECTION, Call
 from .connection import Receive, Scope, Send
 from .desk import GRACE_S, MAX_RUNS, Desk
+from .fleet_desk import FleetDesk
 from .guard import Auth, Guard, read_token
 from .projections import PROJECTED
 from .routes import NATIVE, OPEN, REFUSALS, Office, cursor_of, error_body, find_routes, post, refusal_of
@@ -161,6 +163,7 @@ def app(
     max_runs: int = MAX_RUNS,
     max_body_bytes: int = MAX_BODY_BYTES,
     grace_s: float = GRACE_S,
+    in_fleet: bool = False,
 ) -> Application:
     """The application that serves these agents over a store (default: what `open_store()` opens).
 
@@ -172,13 +175,14 @@ def app(
     max_runs        how many runs may go on at the same time; more are refused with 429
     max_body_bytes  how much a request may send
     grace_s         seconds that runs have at the end to finish their step before they are parked
+    in_fleet        runs are queued in the store's database for `openagentic-sdk fleet work`, and none goes on here
 
     Raises `OptionsError`.
     """
     known = Agents(agents) if agents is not None and not isinstance(agents, Agents) else agents
     opened = store if isinstance(store, SessionStore) else open_store(store)
     guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
-    desk = Desk(known, opened, max_runs=max_runs)
+    desk = FleetDesk(Fleet(opened, known)) if in_fleet else Desk(known, opened, max_runs=max_runs)
     return Application(desk, guard, grace_s=grace_s, max_body_bytes=max_body_bytes)
 
 

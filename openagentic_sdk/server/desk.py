@@ -117,7 +117,7 @@ class Desk:
         process ends), `SessionNotFoundError`, `SessionLockedError`, `AgentNotFoundError` and `OptionsError`.
         """
         self._check_open()
-        said = None if prompt is None else _read(prompt)
+        said = None if prompt is None else read_said(prompt)
         may_be_known = key is not None or request_id is not None
         request_id = request_id or _request_id(key, [agent, prompt, wishes])
         if session_id is None:
@@ -208,7 +208,7 @@ class Desk:
         """
         self._check_open()
         await self._metadata(who, session_id)
-        _read(prompt)
+        read_said(prompt)
         await self._check_running(session_id)
         if not self.store.has_inbox:
             try:
@@ -532,7 +532,7 @@ class Desk:
         return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
 
-def _read(prompt: OnePrompt) -> Said:
+def read_said(prompt: OnePrompt) -> Said:
     """A prompt from a client, which names no files of this machine. Raises `OptionsError`."""
     said = read_prompt(prompt, paths=False)
     if not said.text.strip() and not said.parts:
@@ -545,7 +545,7 @@ def _said(message: InboxMessage) -> Said | None:
     if message.message.get("do") != "steer":
         return None
     try:
-        said = _read(message.message.get("prompt"))  # type: ignore[arg-type]
+        said = read_said(message.message.get("prompt"))  # type: ignore[arg-type]
     except OptionsError:
         return None
     return Said(said.text, said.parts, request_id=f"inbox {message.number}")

@@ -1,0 +1,83 @@
+"""A desk that runs nothing itself: what clients start goes into the queue of a fleet, whose workers go on with it."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import suppress
+from typing import Any
+
+from ..agents import AGENT_KEY
+from ..errors import RequestRefusedError, SessionExistsError
+from ..fleet.fleet import Fleet
+from ..fleet.record import OPEN
+from ..options import OpenAgenticOptions
+from ..runtime.prompt import OnePrompt, Said
+from ..runtime.recorder import off_loop
+from ..sessions.folds.summary import TENANT_KEY
+from .desk import WISHES_KEY, Desk, read_said
+from .guard import Principal
+
+
+class FleetDesk(Desk):
+    """Clients start, answer and cancel as before; a run is queued when they hear of it. `fleet` has the same store."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__(fleet.agents, fleet.store)
+        self._fleet = fleet
+
+    async def steer(self, who: Principal, session_id: str, prompt: OnePrompt) -> None:
+        """Say something to a session whose run goes on: it is the next prompt behind that run.
+
+        Raises `RequestRefusedError` 409 when none goes on.
+        """
+        self._check_open()
+        known = await self._metadata(who, session_id)
+        said = read_said(prompt)
+        if not await self._fleet.runs(states=OPEN, session=session_id, limit=1):
+            raise RequestRefusedError(409, "no run goes on in this session: send a prompt")
+        agent = known.get(AGENT_KEY) or self.agents.default
+        wishes, tenant = known.get(WISHES_KEY), known.get(TENANT_KEY, "")
+        await self._fleet.enqueue(agent, _as_prompt(said), session=session_id, tenant=tenant, wishes=wishes)
+
+    async def cancel(self, who: Principal, session_id: str) -> bool:
+        """End all runs of a session for good, wherever they are; False when there is none."""
+        await self._metadata(who, session_id)
+        runs = await self._fleet.runs(states=OPEN, session=session_id)
+        ended = [await self._fleet.cancel(run.id, cancelled_by=who.name) for run in runs]
+        return any(ended) or await super().cancel(who, session_id)
+
+    async def _submit(
+        self, session_id: str, said: Said | None, options: OpenAgenticOptions, *, is_stored: bool = False
+    ) -> None:
+        """Queue a run. One that was parked goes on instead, when there is nothing new to say."""
+        if options.resume is None:
+            made = {"cwd": options.cwd, "model": options.model, **options.session_metadata}
+            with suppress(SessionExistsError):  # sent twice at the same time: the request id says that it is one
+                await off_loop(True, lambda: self.store.create_session(metadata=made, session_id=session_id))
+        runs = await self._fleet.runs(states=OPEN, session=session_id) if said is None else []
+        for run in runs:
+            await off_loop(True, self._fleet.queue.wake, run.id, run.parked_seq)
+        if runs:
+            return
+        kept = (await off_loop(True, self.store.read_metadata, session_id))["metadata"]
+        known = options.session_metadata
+        await self._fleet.enqueue(
+            known[AGENT_KEY],
+            None if said is None else _as_prompt(said),
+            session=session_id,
+            request_id=options.request_id,
+            tenant=kept.get(TENANT_KEY, ""),
+            wishes=(kept if said is None else known).get(WISHES_KEY),
+        )
+
+
+def _as_prompt(said: Said) -> Any:
+    """What a client said, as JSON that says it again."""
+    if not said.parts:
+        return said.text
+    parts: list[dict[str, Any]] = [{"type": "text", "text": said.text}] if said.text else []
+    for part in said.parts:
+        data = None if part.data is None else base64.b64encode(part.data).decode("ascii")
+        given = {"name": part.name, "media_type": part.media_type, "data": data, "url": part.url}
+        parts.append({"type": part.type, **{name: value for name, value in given.items() if value is not None}})
+    return parts
