@@ -121,7 +121,7 @@ async def compact_session(*, options: OpenAgenticOptions) -> bool:
     """Summarise the older part of the session that `options.resume` names; False when nothing could be summarised.
 
     The log keeps everything, and a rewind to before the compaction takes it back. Raises what `query()` raises before its
-    first event.
+    first event, and `BudgetError` when a limit leaves nothing to spend.
     """
     agent = build_agent(options)
     return await compact_closed_session(agent, run_request(options, agent))

@@ -5,6 +5,7 @@
     |  |- ApiKeyError                        there is no API key where one was to be found
     |  |- FleetStoreError                    a store that is no database has no place for a fleet
     |  |- SuiteError                         an eval's suite cannot be used: which field, and on which line
+    |- BudgetError                           what may be spent is spent; a run ends with stop_reason `budget` instead
     |- AgentNotFoundError (LookupError)      no agent of this name may be started here
     |- EventLoopError (RuntimeError)         called without asyncio's event loop, or from within it
     |- EventError
@@ -66,6 +67,10 @@ class OpenAgentSdkError(Exception):
 
 class OptionsError(OpenAgentSdkError, ValueError):
     """A setting that cannot be used; the text names the setting, its value and what is accepted."""
+
+
+class BudgetError(OpenAgentSdkError):
+    """What a limit leaves is spent: the text names the limit, and when or how it goes on."""
 
 
 class AgentNotFoundError(OpenAgentSdkError, LookupError):

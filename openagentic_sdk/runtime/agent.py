@@ -44,7 +44,7 @@ from .day_limits import DayLimits
 from .guidance import Guidance
 from .limits import STORE_MOMENT_S, Budget, Deadline
 from .masking import mask_event
-from .recorder import Recorder
+from .recorder import Recorder, off_loop
 from .structured import OutputSchema
 
 if TYPE_CHECKING:
@@ -256,6 +256,14 @@ class Run:
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""
         return STORE_MOMENT_S if self.is_ending else self.deadline.patience()
+
+    async def budget_complaint(self) -> str | None:
+        """Why no further call of a model may be made, with what limits of the day leave by now; None when one may."""
+        limits = self.agent.day_limits
+        if limits is not None:
+            look = partial(limits.rooms, self.agent.store, self.session_id, self.agent.clock.now())
+            self.budget.rooms = await off_loop(True, look)
+        return self.budget.complaint()
 
     def record(self, *events: Event) -> Coroutine[Any, Any, list[Event]]:
         """Store the events as one batch, then show them to the caller."""

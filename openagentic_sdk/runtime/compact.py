@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from ..errors import ContextLengthError, ProviderError, ToolError
+from ..errors import BudgetError, ContextLengthError, ProviderError, ToolError
 from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
 from ..providers.base import Retrying, StreamEvent
 from ..providers.wrap import ask, fold
@@ -122,11 +122,14 @@ async def _clear(run: Run, plan: ClearingPlan, bytes_per_token: float) -> None:
 
 
 async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
-    """Compact a session that no run uses. Raises what `open_run` raises."""
+    """Compact a session that no run uses. Raises what `open_run` raises, and `BudgetError` when a limit leaves nothing."""
     silent = EventChannel[Event]()
     silent.close()
     run = await open_run(agent, request, silent, _no_subagents)
     try:
+        complaint = await run.budget_complaint()
+        if complaint is not None:
+            raise BudgetError(complaint)
         return await compact(run, "manual")
     finally:
         await run.recorder.close()

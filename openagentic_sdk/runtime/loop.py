@@ -24,7 +24,7 @@ from .final_answer import accept_final_text
 from .guidance import Expanded
 from .model_step import Reply, ask_model
 from .prompt import Prompts, Said, read_prompt, store_message
-from .recorder import off_loop, settled
+from .recorder import settled
 from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls
 from .text_commands import fill_prompt
@@ -277,10 +277,7 @@ async def _check_limits(run: Run) -> None:
         raise RunStopped("interrupted", "the run was suspended: resume the session to go on")
     if run.deadline.remaining_s() == 0:
         raise RunStopped("timeout", "timeout_s is over")
-    if run.agent.day_limits is not None:
-        rooms = partial(run.agent.day_limits.rooms, run.agent.store, run.session_id, run.agent.clock.now())
-        run.budget.rooms = await off_loop(True, rooms)
-    complaint = run.budget.complaint()
+    complaint = await run.budget_complaint()
     if complaint is not None:
         raise RunStopped("budget", complaint)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import unittest
 from collections.abc import Mapping
@@ -18,7 +19,8 @@ from openagentic_sdk import (
     run_sync,
     tool,
 )
-from openagentic_sdk.errors import OptionsError
+from openagentic_sdk.api import compact_session
+from openagentic_sdk.errors import BudgetError, OptionsError
 from openagentic_sdk.events import ModelRequest, ToolResult
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
@@ -80,8 +82,6 @@ class DayLimits(unittest.TestCase):
         @tool(effect="read")
         async def elsewhere() -> str:
             """Spends in another session."""
-            import asyncio
-
             other = [asks("TodoWrite", todos=[]), ONE_DOLLAR]
             return (await asyncio.to_thread(self.run_with, store, other, limits)).stop_reason
 
@@ -140,3 +140,16 @@ class DayLimits(unittest.TestCase):
         result = self.run_with(MemorySessionStore(), calls, limits, cwd=str(self.folder))
         outcomes = [event.outcome for event in result.events if isinstance(event, ToolResult)]
         self.assertEqual(outcomes, ["denied", "denied"])
+
+    def test_a_session_is_not_summarised_for_money_that_is_not_there(self) -> None:
+        store, limits = MemorySessionStore(), self.limits("[day]\nmax_cost_usd = 1\n")
+        session_id = self.run_with(store, [ONE_DOLLAR], limits).session_id
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider([ONE_DOLLAR]),
+            model="m",
+            session_store=store,
+            limits_file=limits,
+            resume=session_id,
+        )
+        with self.assertRaisesRegex(BudgetError, "max_cost_usd in day of"):
+            asyncio.run(compact_session(options=options))
