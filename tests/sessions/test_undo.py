@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from openagentic_sdk import AgentDefinition, OpenAgenticOptions, run
-from openagentic_sdk.errors import FilesChangedError, SessionLockedError
+from openagentic_sdk.errors import FilesChangedError, SessionLockedError, StorageError
 from openagentic_sdk.events import (
     FileKept,
     FilesRestored,
@@ -31,12 +31,15 @@ from openagentic_sdk.events import (
 from openagentic_sdk.files import digest_bytes
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.archive import archive_session, restore_session
+from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.lifecycle import append_signed, fork_session, rewind_session
 from openagentic_sdk.sessions.seal import Seal
+from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.sessions.undo import file_changes, plan_restore, restore_files
 from openagentic_sdk.testing import ScriptedProvider
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
+from tests.size import LARGE
 
 Call = tuple[str, dict[str, Any]]
 
@@ -56,8 +59,11 @@ class UndoCase(unittest.TestCase):
         self.home = Path(os.path.realpath(folder.name))
         self.cwd = self.home / "work"
         self.cwd.mkdir()
-        self.store = FileSessionStore(root_dir=self.home / "store")
+        self.store = self.open_store()
         self.session: str | None = None
+
+    def open_store(self) -> SessionStore:
+        return FileSessionStore(root_dir=self.home / "store")
 
     def turn(self, *calls: Call, **options: Any) -> str:
         """One prompt whose model makes these calls, each in a step of its own."""
@@ -338,6 +344,31 @@ class Undo(UndoCase):
         self.undo(conflicts="skip")
         self.assertEqual(self.files(), {})
 
+    def test_what_could_not_be_kept_is_changed_only_when_a_run_may_go_on_without_its_log(self) -> None:
+        class Full(FileSessionStore):
+            def put_blob(self, session_id: str, data: bytes) -> str:
+                raise StorageError("there is no room for blobs", session_id=session_id)
+
+        self.store = Full(root_dir=self.home / "full")
+        path = self.put("file")
+        self.turn(write("file", "stopped"), on_storage_error="stop")
+        self.assertEqual(path.read_text(), "before")
+        self.session = None
+        self.turn(write("file", "changed"), on_storage_error="continue")
+        self.assertEqual(path.read_text(), "changed")
+        with self.assertRaisesRegex(FilesChangedError, "no room for blobs"):
+            self.undo()
+        self.assertEqual(path.read_text(), "changed")
+
+    @unittest.skipUnless(LARGE, "writes 100 MB")
+    def test_a_file_of_a_hundred_megabytes_comes_back(self) -> None:
+        data = os.urandom(1 << 20) * 100
+        path = self.put("big", data, 0o755)
+        self.turn(write("big", "small"))
+        self.undo()
+        self.assertTrue(path.read_bytes() == data)
+        self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o755)
+
 
 CHANGING = (os.write, os.replace, os.rename, os.link, os.unlink, os.fsync, os.fdatasync, os.fchmod, os.ftruncate)
 
@@ -371,6 +402,7 @@ class Killed(UndoCase):
         self.turn(write("a", "x"), write("new", "y"))
         session = self.turn(write("a", "xx"), write("b", "z"))
         store, after = self.home / "store", self.files()
+        self.store.close()
         os.rename(store, self.home / "saved")
         number, killed = 0, True
         while killed:
@@ -378,6 +410,7 @@ class Killed(UndoCase):
             with self.subTest(number=number):
                 shutil.rmtree(store, ignore_errors=True)
                 shutil.copytree(self.home / "saved", store)
+                self.store = self.open_store()
                 for path in self.cwd.glob("*"):
                     path.unlink()
                 for name, (data, mode) in after.items():
@@ -388,6 +421,7 @@ class Killed(UndoCase):
                 self.assertEqual(self.files(), before)
                 self.assertEqual([path.name for path in self.cwd.glob(".*.tmp")], [])
                 self.assertEqual(sum(isinstance(e, SessionRewound) for e in self.store.iter_events(session)), 1)
+                self.store.close()
         self.assertGreater(number, 12)
 
     def test_a_run_that_goes_on_in_the_middle_says_so_and_is_not_undone_later(self) -> None:
@@ -398,6 +432,14 @@ class Killed(UndoCase):
         self.turn(write("b", "x"))
         notices = [event.code for event in self.events if isinstance(event, SystemNotice)]
         self.assertIn("files.half_restored", notices)
+
+
+@unittest.skipUnless(hasattr(os, "fork"), "this system has no fork, in whose child the process is killed")
+class KilledInSqlite(Killed):
+    def open_store(self) -> SessionStore:
+        store = SqliteSessionStore(self.home / "store" / "sessions.db")
+        self.addCleanup(store.close)
+        return store
 
 
 if __name__ == "__main__":
