@@ -44,6 +44,17 @@ class Rewriting(ABC):
         if digests:
             raise StorageError(f"{type(self).__name__} cannot remove blobs", session_id=session_id)
 
+    def list_outputs(self, session_id: str) -> Sequence[str]:
+        """The names of files beside the log in which calls kept what was too long for an event."""
+        return ()
+
+    def read_output(self, session_id: str, name: str) -> bytes:
+        """The bytes of one of them. Raises `StorageError`."""
+        raise StorageError(f"session {session_id!r} has no kept output {name!r}", session_id=session_id)
+
+    def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
+        """Remove these; those that are not there are no error."""
+
     def scrub(self, session_id: str) -> Sequence[str]:
         """Remove what the store itself still has of bytes that were replaced or deleted; returns sentences about what it
         cannot remove. A session that is not there any more is no error.

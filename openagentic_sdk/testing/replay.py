@@ -29,6 +29,7 @@ from ..events import (
 from ..frozen import frozen, mutable
 from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, ToolSpec
 from ..sessions.folds.audit import rebuild_requests
+from ..sessions.record.commit import ERASED
 from ..sessions.request import RequestDigest
 from ..tools.base import Effect, Tool, ToolContext, ToolOutput
 
@@ -161,9 +162,12 @@ class ReplayProvider:
 
     def _compare(self, step: RecordedStep, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
         self.compared += 1
-        if self._digest.of(model, messages, tools) == step.request.request_sha256:
+        seq, recorded = step.request.seq or 0, step.request.request_sha256
+        if recorded == ERASED:
+            rebuilt = (r.rebuilt_sha256 for r in rebuild_requests(self._recording.events) if r.seq == seq)
+            recorded = next(rebuilt, recorded)
+        if self._digest.of(model, messages, tools) == recorded:
             return
-        seq = step.request.seq or 0
         self._asked[seq] = model, messages, tools
         difference = RequestDifference(step.request.step, seq, self.diff(seq))
         self.differences.append(difference)

@@ -41,8 +41,10 @@ from openagentic_sdk.sessions.record.sign import sign_session
 from openagentic_sdk.sessions.record.verify import verify_record
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.faults import FaultyOS
 from openagentic_sdk.testing.validity import find_fault
+from tests.stores.servers import own_postgres_schema, own_redis_prefix
 
 from ..size import LARGE
 from .support import RecordCase, turn
@@ -76,6 +78,11 @@ class Erasing(RecordCase):
             SqliteSessionStore(self.folder / "sessions.db"),
             MemorySessionStore(),
         ]
+        # The servers' own files cannot be looked into; what they answer can.
+        if url := os.environ.get("OPENAGENTIC_TEST_POSTGRES_URL"):
+            made.append(open_store(own_postgres_schema(self, url)))
+        if url := os.environ.get("OPENAGENTIC_TEST_REDIS_URL"):
+            made.append(open_store(own_redis_prefix(self, url)))
         for store in made:
             self.addCleanup(store.close)
         return made
@@ -152,6 +159,21 @@ class Erasing(RecordCase):
             self.assertNotIn(half, data, path)
         self.assertTrue((folder / "summary.json.lost-1-2").exists())
         self.assertTrue(verify_session(store, "s").ok)
+
+    def test_outputs_that_calls_kept_beside_the_log_go_with_what_names_them(self) -> None:
+        store = FileSessionStore(self.folder / "files")
+        self.filled(store)
+        outputs = store.session_dir("s") / "outputs"
+        outputs.mkdir()
+        for name, text in (("holds.txt", f"x {SECRET} y"), ("belongs.txt", "more of it"), ("other.txt", "no")):
+            (outputs / name).write_text(text)
+        for name in ("holds", "belongs", "other"):
+            text = SECRET if name == "belongs" else "short"
+            self.goes_on(store, "s", [ToolResult(name, {"stdout": text, "stdout_file": str(outputs / f"{name}.txt")})])
+        done = self.erased(store, texts=[SECRET])
+        self.assertEqual(sorted(path.name for path in outputs.iterdir()), ["other.txt"])
+        places = [pointer for _, pointer in done.sessions[0].places]
+        self.assertEqual(sorted(places), ["/output/stdout", "/output/stdout_file", "/output/stdout_file"])
 
     def test_a_short_value_cannot_be_guessed_from_what_is_left(self) -> None:
         store = MemorySessionStore()

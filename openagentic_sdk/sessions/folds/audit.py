@@ -14,7 +14,8 @@ from ..request import RequestDigest
 
 @frozen
 class RebuiltRequest:
-    """One request as the log tells it. `matches` is False when its digest is not the recorded one."""
+    """One request as the log tells it. `matches` is False when its digest is not the recorded one; one that
+    held what was erased has none any more."""
 
     seq: int
     step: int
@@ -26,7 +27,7 @@ class RebuiltRequest:
 
     @property
     def matches(self) -> bool:
-        return self.recorded_sha256 == self.rebuilt_sha256
+        return self.recorded_sha256 in (self.rebuilt_sha256, ERASED)
 
 
 def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
@@ -54,6 +55,5 @@ def rebuild_requests(events: Iterable[Event]) -> Iterable[RebuiltRequest]:
 
 
 def find_mismatches(events: Iterable[Event]) -> list[RebuiltRequest]:
-    """The requests whose digest is not what the log rebuilds. Of those that held what was erased there is no digest."""
-    rebuilt = rebuild_requests(events)
-    return [request for request in rebuilt if not request.matches and request.recorded_sha256 != ERASED]
+    """The requests whose digest is not what the log rebuilds."""
+    return [request for request in rebuild_requests(events) if not request.matches]

@@ -29,6 +29,8 @@ from .kept import LOST
 from .lock import try_lock
 from .scan import START
 
+OUTPUTS_NAME = "outputs"  # where tools keep what is too long for an event
+_OURS = (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME)
 DIGEST = regex(r"[0-9a-f]{64}")
 
 
@@ -73,6 +75,21 @@ class RewritingFiles(SessionStore):
             if folder.is_dir():
                 self._disk.fsync_folder(str(folder))
 
+    def list_outputs(self, session_id: str) -> Sequence[str]:
+        folder = self.session_dir(session_id) / OUTPUTS_NAME
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else ()
+
+    def read_output(self, session_id: str, name: str) -> bytes:
+        with storage_errors(session_id, f"kept output {name} cannot be read"):
+            path = self.session_dir(session_id) / OUTPUTS_NAME / name
+            with os.fdopen(self._disk.open(str(path), os.O_RDONLY | BINARY | NO_FOLLOW), "rb") as file:
+                return file.read()
+
+    def delete_outputs(self, session_id: str, names: Collection[str]) -> None:
+        with storage_errors(session_id, "cannot lose a kept output"):
+            for name in set(names) & set(self.list_outputs(session_id)):
+                self._disk.unlink(str(self.session_dir(session_id) / OUTPUTS_NAME / name))
+
     def scrub(self, session_id: str) -> Sequence[str]:
         """Remove what crashes and damage have left of the session: files that are no part of it, and what is in those that
         tell of lost events. They may hold any part of any line.
@@ -86,9 +103,7 @@ class RewritingFiles(SessionStore):
             for path in (*folder.iterdir(), *(folder / BLOBS_NAME).glob("*")) if is_session_folder(folder) else ():
                 if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):
                     os.truncate(path, 0)
-                elif path.name not in (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME) and not DIGEST.fullmatch(
-                    path.name
-                ):
+                elif path.name not in _OURS and not DIGEST.fullmatch(path.name) and not path.is_dir():
                     self._disk.unlink(str(path))
             left = [path for path in (folder, folder / BLOBS_NAME) if path.is_dir()]
             for path in left:

@@ -182,10 +182,13 @@ def _begun(
         blobs = [
             name for name in store.list_blobs(session_id) if needles.are_in_bytes(store.read_blob(session_id, name))
         ]
-        # What holds a value in its bytes is named by a digest from which a short value could be guessed.
-        places, left = find_places(events, asked, Needles([*needles.texts, *blobs]))
-        found = ErasedIn(session_id, tuple(places), len(blobs), tuple(left))
-        if dry_run or not (places or blobs or source == session_id):
+        outputs = store.list_outputs(session_id)
+        holding = [name for name in outputs if needles.are_in_bytes(store.read_output(session_id, name))]
+        # What holds a value in its bytes is named by a digest from which a short value could be guessed; and what no event
+        # names any more goes.
+        places, left = find_places(events, asked, Needles([*needles.texts, *blobs, *holding]), outputs)
+        found = ErasedIn(session_id, tuple(places), len(blobs) + len(holding), tuple(left))
+        if dry_run or not (places or found.blobs or source == session_id):
             return found
         named = [{"seq": seq, "path": pointer} for seq, pointer in places]
         marker = RecordErasing(erasure_id, source, named, reason, by)
@@ -231,9 +234,7 @@ def _finish(
     ended: list[tuple[str, int]] = []
     for name in touched:
         store.rewrite_events(name, partial(_change, erasure_id, name, seal))
-        unnamed = _unnamed_blobs(store, name)
-        store.delete_blobs(name, unnamed)
-        ended.append((name, len(unnamed)))
+        ended.append((name, _delete_unnamed(store, name)))
     notices: dict[str, None] = {}
     for name in touched:
         notices.update(dict.fromkeys(store.scrub(name)))
@@ -257,12 +258,16 @@ def _change(erasure_id: str, session_id: str, seal: Seal, events: list[Event]) -
     return erase_places(session_id, events, places, seal)
 
 
-def _unnamed_blobs(store: SessionStore, session_id: str) -> list[str]:
-    """Blobs that no event names: those whose names were erased, and what crashes left."""
-    named: set[str] = set()
+def _delete_unnamed(store: SessionStore, session_id: str) -> int:
+    """Delete blobs and kept outputs that no event names: those whose names were erased, and what crashes left."""
+    outputs, blobs = set(store.list_outputs(session_id)), set(store.list_blobs(session_id))
     for event in store.iter_events(session_id):
-        named.update(_DIGEST.findall(dumps_event(event)))
-    return [name for name in store.list_blobs(session_id) if name not in named]
+        text = dumps_event(event)
+        blobs.difference_update(_DIGEST.findall(text))
+        outputs.difference_update([name for name in outputs if name in text])
+    store.delete_blobs(session_id, sorted(blobs))
+    store.delete_outputs(session_id, sorted(outputs))
+    return len(blobs) + len(outputs)
 
 
 def _has_begun(store: SessionStore, session_id: str, erasure_id: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from ...errors import OptionsError
-from ...events import AssistantMessage, Event, LogRecovered, ModelRequest, RecordSigned, UnknownEvent
+from ...events import AssistantMessage, Event, LogRecovered, ModelRequest, RecordSigned, ToolResult, UnknownEvent
 from ...frozen import changed
 from ...patterns import regex
 from ...serialization import dumps_json, event_from_dict, event_to_dict
@@ -127,9 +127,12 @@ def _texts_of(value: Any, depth: int) -> Iterator[str]:
         yield dumps_json(value)
 
 
-def find_places(events: Sequence[Event], asked: Iterable[Place], needles: Needles) -> tuple[list[Place], list[Place]]:
-    """All places of a log that are erased: those asked for, those that hold what is looked for, and digests that are over
-    any of it, from which a short value could be guessed. And those that hold it and must stay.
+def find_places(
+    events: Sequence[Event], asked: Iterable[Place], needles: Needles, outputs: Collection[str] = ()
+) -> tuple[list[Place], list[Place]]:
+    """All places of a log that are erased: those asked for, those that hold what is looked for, digests that are over any
+    of it, from which a short value could be guessed, and the names of `outputs` that belong to it. And those that hold it
+    and must stay.
     """
     found: dict[Place, None] = dict.fromkeys(asked)
     left: list[Place] = []
@@ -148,6 +151,11 @@ def find_places(events: Sequence[Event], asked: Iterable[Place], needles: Needle
                     # The name of a member tells it: what has the member goes whole.
                     found[seq, "/".join(pointer.split("/")[:-1]) if pointer.count("/") > 1 else pointer] = None
     found.update(dict.fromkeys(_derived(events, list(found))))
+    touched = {seq for seq, _ in found}
+    for event in events if outputs else ():
+        if isinstance(event, ToolResult) and event.seq in touched:
+            named = (pointer for pointer, text in leaves(event) if pointer and any(name in text for name in outputs))
+            found.update(dict.fromkeys((event.seq or 0, pointer) for pointer in named))
     return _outermost(found), left
 
 
