@@ -55,11 +55,6 @@ def without_reasoning(fields: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def without_bound_reasoning(fields: Mapping[str, Any], model: str) -> Mapping[str, Any]:
-    """The fields without what fits only behind the very request that it answered; the same object when there is none."""
-    return without_reasoning(fields) if is_bound(fields, model) else fields
-
-
 def is_bound(fields: Mapping[str, Any], model: str) -> bool:
     """Whether some of the fields fit only behind the very request that they answered."""
     blocks, details = fields.get("anthropic_content"), fields.get("reasoning_details")

@@ -231,7 +231,9 @@ class Desk:
             await run.cancel()
             return True
         try:
-            key_file = self._key_file(known)
+            agent = str(known.get(AGENT_KEY))  # the one that it had last
+            named = self._agents if self._agents is not None and agent in self._agents else None
+            key_file = None if named is None else named.options(agent).key_file
             return await cancel_session(self.store, session_id, cancelled_by=who.name, key_file=key_file)
         except SessionLockedError:
             await self._check_running(session_id)
@@ -525,11 +527,6 @@ class Desk:
             mine: dict[str, Any] = {"session_store": self.store, "resume": session_id, "request_id": said.request_id}
             with suppress(SessionLockedError):
                 await self._submit(session_id, said, self.agents.options(agent, known.get(WISHES_KEY), **mine))
-
-    def _key_file(self, known: Mapping[str, Any]) -> str | None:
-        """The key of the agent that a session had last."""
-        agent = str(known.get(AGENT_KEY))
-        return self._agents.options(agent).key_file if self._agents is not None and agent in self._agents else None
 
 
 def read_said(prompt: OnePrompt) -> Said:

@@ -262,16 +262,10 @@ class SessionStore(Waiting, Rewriting, ABC):
         `query` filters by words in title, prompts, tags, model and id. The sessions of subagents are left out unless
         `include_children`. `tenant` shows the sessions of one tenant, "" those without one, None all.
         """
-        rows = (self._row(session_id) for session_id in self.list_sessions())
+        rows = (summary_row(self, session_id) for session_id in self.list_sessions())
         asked = partial(summary_matches, cwd=cwd, query=query, include_children=include_children, tenant=tenant)
         wanted = filter(asked, rows)
         return page_of(wanted, limit=limit, offset=offset)
-
-    def _row(self, session_id: str) -> SessionSummary:
-        try:
-            return self.read_summary(session_id)
-        except (SessionError, InvalidEventError) as error:
-            return failed_summary(session_id, error)
 
     def list_children(self, session_id: str) -> list[str]:
         """The ids of the sessions that this session's Task calls started."""
@@ -492,6 +486,14 @@ def check_expected_seq(session_id: str, expected_seq: int | None, last_seq: int)
     """Raise `ConcurrencyError` when another event is the last one than was expected; None expects nothing."""
     if expected_seq is not None and last_seq != expected_seq:
         raise ConcurrencyError(session_id, expected_seq, last_seq)
+
+
+def summary_row(store: SessionStore, session_id: str) -> SessionSummary:
+    """A session's row of the list; of one that cannot be read, a row with the `error`."""
+    try:
+        return store.read_summary(session_id)
+    except (SessionError, InvalidEventError) as error:
+        return failed_summary(session_id, error)
 
 
 def check_copied_part(source_id: str, at_seq: int, last_seq: int) -> None:

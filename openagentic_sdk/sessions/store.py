@@ -35,7 +35,7 @@ from ..errors import (
     StorageError,
 )
 from ..events import Event
-from .base import SessionStore, check_copied_part, check_expected_seq, check_sequence, stamp_events
+from .base import SessionStore, check_copied_part, check_expected_seq, check_sequence, stamp_events, summary_row
 from .folds.summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
 from .folds.view import KeptView
 from .log.checkpoint import Checkpoint, stands_at
@@ -257,7 +257,7 @@ class FileSessionStore(RewritingFiles):
         include_children: bool = False,
         tenant: str | None = None,
     ) -> list[SessionSummary]:
-        rows = map(self._row, self._newest_first())
+        rows = map(partial(summary_row, self), self._newest_first())
         asked = partial(summary_matches, cwd=cwd, query=query, include_children=include_children, tenant=tenant)
         wanted = filter(asked, rows)
         return page_of(wanted, limit=limit, offset=offset)

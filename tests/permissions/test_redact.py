@@ -90,7 +90,7 @@ class Shapes(unittest.TestCase):
             "eyJ" + "hbGciOi" * 2 + ".eyJ" + "zdWIiOi" * 2 + ".a1B2c3D4e5",
             "SG" + "." + "a1B2" * 5 + "." + "a1B2" * 5,
         ),
-        *("-----BEGIN RSA " + "PRIVATE KEY-----\nabc\n-----END RSA " + "PRIVATE KEY-----",),
+        "-----BEGIN RSA " + "PRIVATE KEY-----\nabc\n-----END RSA " + "PRIVATE KEY-----",
     )
 
     def test_tokens_are_known_by_their_shape(self) -> None:
