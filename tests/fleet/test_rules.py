@@ -25,9 +25,12 @@ from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.providers.fallback import Fallback
 from openagentic_sdk.providers.guarded import guarded
 from openagentic_sdk.providers.retry import RetryPolicy
+from openagentic_sdk.server.asgi import app
+from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.stores.locate import open_store
 from openagentic_sdk.testing.clock import FakeClock
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from tests.server.support import TOKEN, ask, bearer, by_tenant
 from tests.size import IN_MEMORY, LARGE
 from tests.stores import servers
 
@@ -436,6 +439,26 @@ class Figures(RulesTest):
         buckets = [int(line.rpartition(" ")[2]) for line in text.splitlines() if "seconds_bucket" in line]
         self.assertEqual((sorted(buckets), len(buckets)), (buckets, len(BUCKETS_S) + 1))
         self.assertEqual({group.tenant for group in asyncio.run(fleet.stats(tenant="x")).groups}, {"x"})
+
+    def test_a_server_tells_them_to_who_may_ask_and_a_tenant_its_own_only(self) -> None:
+        fleet = self.host()
+        for tenant in ("north", "south"):
+            fleet.queue.add(_run(tenant))
+        served = app(None, store=fleet.store, auth=by_tenant)
+        operator = app(None, store=fleet.store, auth=TOKEN)
+
+        async def look() -> list[Any]:
+            nobody = await ask(served, "GET", "/metrics", headers={"Authorization": "Bearer nobody"})
+            north = await ask(served, "GET", "/metrics", headers=bearer("token-of-anna-at-north"))
+            nothing = await ask(app(None, store=MemorySessionStore(), auth=TOKEN), "GET", "/metrics")
+            return [nobody, north, await ask(operator, "GET", "/metrics"), nothing]
+
+        nobody, north, everything, nothing = asyncio.run(look())
+        self.assertEqual([answer.status for answer in (nobody, north, everything, nothing)], [401, 200, 200, 404])
+        self.assertIn(b'tenant="north"', north.body)
+        self.assertNotIn(b"south", north.body)
+        self.assertIn(b"south", everything.body)
+        self.assertIn("version=0.0.4", everything.headers["content-type"])
 
     def test_a_run_that_was_taken_over_is_a_steal_and_a_lost_lease(self) -> None:
         fleet = self.host()
