@@ -402,9 +402,9 @@ class Scheduling(RulesTest):
             self.make(fleet, "n", workspace="nowhere")
         fleet.schedules.remove("other")
         self.assertEqual([row.name for row in fleet.schedules.rows()], ["nightly"])
-        for ask in (fleet.schedules.find, fleet.schedules.remove, fleet.schedules.pause):
+        for look_up in (fleet.schedules.find, fleet.schedules.remove, fleet.schedules.pause):
             with self.assertRaisesRegex(OptionsError, "no schedule"):
-                ask("other")
+                look_up("other")
 
 
 class Figures(RulesTest):
