@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ..errors import InvalidEventError, SessionError, SessionHeldError, StorageError
 from ..events import Event, RecordKept
-from .folds.summary import SessionSummary
+from .folds.summary import LAST_TIME, SessionSummary
 
 # Given the events of a log, those to put in the place of some of them, by `seq`.
 Change = Callable[[list[Event]], Mapping[int, Event]]
@@ -73,6 +73,6 @@ class Rewriting(ABC):
                 for event in self.iter_events(session_id):
                     if isinstance(event, RecordKept):
                         held = held if event.held is None else event.held
-                        until = until if event.until is None else event.until
+                        until = until if event.until is None else min(event.until, LAST_TIME)
         if held or (until > time.time() and not may_shorten):
             raise SessionHeldError(session_id, doing, None if held else until)

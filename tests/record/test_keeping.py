@@ -11,7 +11,7 @@ from functools import partial
 
 from openagentic_sdk.cli.main import main
 from openagentic_sdk.errors import SessionHeldError
-from openagentic_sdk.events import RecordErased, UserMessage
+from openagentic_sdk.events import RecordErased, RecordKept, UserMessage
 from openagentic_sdk.sessions.archive import archive_session
 from openagentic_sdk.sessions.lifecycle import delete_session, fork_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -79,6 +79,13 @@ class Keeping(RecordCase):
         delete_session(store, "fork")
         retain_session(store, "s", time.time() - 1)
         delete_session(store, "s")
+
+    def test_a_time_that_no_calendar_shows_is_the_last_one(self) -> None:
+        store = MemorySessionStore()
+        self.filled(store)
+        store.append_event("s", RecordKept(until=1e300))
+        with self.assertRaisesRegex(SessionHeldError, "kept until 9999"):
+            store.delete_session("s")
 
     def test_a_purge_takes_what_is_old_and_leaves_tombstones_and_tells_forks(self) -> None:
         clock = FakeClock(now=time.time() - 90 * 86_400)

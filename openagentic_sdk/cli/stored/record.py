@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ...errors import InvalidEventError, OptionsError
+from ...errors import InvalidEventError, OptionsError, SessionError
 from ...events import Event
 from ...serialization import loads_json
 from ...sessions.base import SessionStore
@@ -91,15 +91,20 @@ def verify_signed(store: SessionStore, args: argparse.Namespace) -> int:
         if path and not Path(path).is_file():
             raise OptionsError(f"there is no file {path}")
     receipts = [_receipt(path) for path in args.receipt]
-    sessions: Mapping[str, Sequence[Event]]
+    from_file: Mapping[str, Sequence[Event]] = {}
     if not args.all and Path(args.id).is_file():
-        sessions = read_bundle(Path(args.id))
-    else:
-        names = store.list_sessions() if args.all else [find_session(store, args.id)]
-        sessions = {name: store.read_events(name) for name in names}
+        from_file = read_bundle(Path(args.id))
+    names = list(from_file) or (store.list_sessions() if args.all else [find_session(store, args.id)])
     screen, all_ok = Screen(sys.stdout), True
-    for name, events in sessions.items():
-        mine = [receipt for receipt in receipts if receipt.get("session_id") == name or len(sessions) == 1]
+    for name in names:
+        try:
+            events = from_file[name] if from_file else store.read_events(name)
+        except SessionError as error:
+            all_ok = False
+            said = {"session_id": name, "ok": False, "error": str(error)}
+            screen.line(json.dumps(said) if args.json else f"{on_one_line(name)}: {on_one_line(str(error), 300)}")
+            continue
+        mine = [receipt for receipt in receipts if receipt.get("session_id") == name or len(names) == 1]
         report = verify_record(name, events, trust, receipts=mine)
         all_ok = all_ok and report.ok
         if args.json:

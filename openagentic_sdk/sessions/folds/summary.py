@@ -318,7 +318,8 @@ def _apply(state: dict[str, Any], event: Event) -> None:
             state.update(open_questions=(), subagents=(), held=False, kept_until=0.0)
         case RecordKept():
             state["held"] = state["held"] if event.held is None else event.held
-            state["kept_until"] = state["kept_until"] if event.until is None else event.until
+            until = state["kept_until"] if event.until is None else float(event.until)
+            state["kept_until"] = min(max(until, 0.0), LAST_TIME)  # a log may say anything
         case SessionMeta():
             if event.title is not None:
                 state["title"] = plain_line(event.title) or None
