@@ -240,6 +240,19 @@ class Undo(UndoCase):
         self.undo()
         self.assertEqual(path.read_text(), "before")
 
+    def test_what_a_subagent_in_the_background_changed_is_taken_back_too(self) -> None:
+        path = self.put("file")
+        child = ScriptedProvider([{"tool_calls": [{"name": "Write", "arguments": write("file", "child")[1]}]}, "ok"])
+        helper = AgentDefinition(description="helps", prompt="help", provider=child, model="m")
+        self.turn(
+            ("Task", {"agent": "helper", "prompt": "go", "background": True}),
+            ("TaskOutput", {"task_id": "task_1", "wait_s": 60}),
+            agents={"helper": helper},
+        )
+        self.assertEqual(path.read_text(), "child")
+        self.undo()
+        self.assertEqual(path.read_text(), "before")
+
     def test_calls_whose_changes_nobody_saw_are_named(self) -> None:
         session = self.turn(("Bash", {"command": "echo x > made"}), write("a", "x"))
         plan = plan_restore(self.store, session, to_seq=0)
