@@ -212,6 +212,7 @@ class TheEditorGoes(unittest.IsolatedAsyncioTestCase):
         self.assertTrue(os.path.exists(os.path.join(editor.folder, "made")))
         answer = [event for event in back.store.iter_events(session_id) if event.type == "user.answer"]
         self.assertEqual([vars(event)["answered_by"] for event in answer], ["acp:zed"])
+        self.assertEqual([vars(event)["approver"]["how"] for event in answer], ["editor"])
         decision = [event for event in back.store.iter_events(session_id) if event.type == "permission.decision"]
         self.assertEqual([vars(event)["answered_by"] for event in decision], ["acp:zed"])
 

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from openagentic_sdk import OpenAgenticOptions, query
+from openagentic_sdk import OpenAgenticOptions, PermissionGate, query, run
+from openagentic_sdk.disk import user_name
 from openagentic_sdk.errors import OptionsError, SessionLockedError, StorageError
 from openagentic_sdk.events import Event, RecordSigned, Result, SystemNotice, UnknownEvent, UserAnswer, UserMessage
 from openagentic_sdk.frozen import changed
+from openagentic_sdk.permissions.interactive import InteractiveApprover
 from openagentic_sdk.sessions.archive import archive_session
 from openagentic_sdk.sessions.base import SessionStore
 from openagentic_sdk.sessions.lifecycle import export_session, fork_session
@@ -414,3 +416,25 @@ class EndOfRun(RecordCase):
     def test_what_is_no_signer_is_refused(self) -> None:
         with self.assertRaisesRegex(OptionsError, "record_signers"):
             self.run_with("key")  # type: ignore[arg-type]
+
+    def test_who_typed_an_answer_at_the_terminal_is_who_the_system_says(self) -> None:
+        store = MemorySessionStore()
+        gate = PermissionGate(
+            interactive_approver=InteractiveApprover(input_fn=lambda _: "y"), permission_mode="prompt"
+        )
+        script = [{"tool_calls": [{"name": "Bash", "arguments": {"command": "echo tea"}}]}, "Done."]
+        options = OpenAgenticOptions(
+            provider=ScriptedProvider(script),
+            model="m",
+            cwd=str(self.folder),
+            session_store=store,
+            permission_gate=gate,
+            record_signers=[self.key],
+            key_file=self.key.path,
+        )
+        result = asyncio.run(run(prompt="tea", options=options))
+        said = {"name": user_name(), "how": "operating system"}
+        self.assertEqual([event.approver for event in result.events if isinstance(event, UserAnswer)], [said])
+        report = self.report(store, result.session_id)
+        self.assertEqual((report.ok, {each.is_recorded for each in report.approvals}), (True, {True}), report.problems)
+        self.assertIn((user_name(), "operating system"), [(each.name, each.how) for each in report.approvals])

@@ -67,6 +67,7 @@ class Runs(DeskCase):
         await until_state(application, session_id, "idle")
         [given] = self.texts(session_id, UserAnswer)
         self.assertEqual((given.answer, given.answered_by), ("lemon", "user"))
+        self.assertEqual(given.approver, {"name": "user", "how": "server token", "tenant": ""})
         self.assertEqual((await ask(application, "POST", path, body)).status, 409)
 
     async def test_a_call_that_needs_a_person_runs_when_one_says_yes_and_the_decision_says_who(self):
