@@ -360,7 +360,11 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         # A run that waits for a person leaves those calls open that can still run.
         if ending.reason != "waiting" or not _stays_open(run, record)
     ]
-    await run.record(*results)
+    inner = [  # of code that could not be ended
+        changed(cancelled_result(each.use.tool_use_id, CUT_SHORT), parent_tool_use_id=each.use.parent_tool_use_id)
+        for each in run.view.open_inner_calls()
+    ]
+    await run.record(*inner, *results)
     if run.request.part == "whole":
         context = run.hook_context(stop_reason=ending.reason)
         hooks = Guest(lambda: run.agent.hooks.run_session_end(context=context), "the hooks of session_end")

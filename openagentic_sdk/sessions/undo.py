@@ -42,6 +42,7 @@ UNKNOWN = "unknown"
 _MAX_SESSIONS = 400
 # Calls that say what they changed, or change no files of the workspace.
 _ACCOUNTED = ("Write", "Edit", "Task", "TodoWrite", "SkillActivate", "SkillDeactivate", "AskUserQuestion", "KillBash")
+_ACCOUNTED += ("Code", "memory")
 
 
 @mutable

@@ -20,12 +20,15 @@ from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.rebuild import rebuild_messages
 from openagentic_sdk.sessions.store import FileSessionStore
+from openagentic_sdk.sessions.undo import plan_restore
+from openagentic_sdk.tools.base import Tool
 from openagentic_sdk.tools.bash import BashTool
 from openagentic_sdk.tools.code import CodeLimits, CodeTool
 from openagentic_sdk.tools.function import tool
 from openagentic_sdk.tools.shell import sandbox_plan
 from openagentic_sdk.tools.shell.sandbox_plan import SandboxReport, probe_sandbox
 from openagentic_sdk.tools.task import TaskTool
+from openagentic_sdk.tools.write import WriteTool
 from tests.size import IN_MEMORY
 
 from .support import assert_closed, echo, fail, options_for
@@ -459,6 +462,39 @@ class EndingsTest(CodeTestCase):
             )
             events = await self.play(code, tools=[BashTool()], cwd=folder, project_dir=folder)
             self.assertEqual(shown(events).output, "a\nb")
+
+    async def test_what_code_writes_by_tools_can_be_undone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            store = FileSessionStore(Path(folder, "store"), durability="flush")
+            project = Path(folder, "project")
+            project.mkdir()
+            changes = {"cwd": project, "project_dir": project, "session_store": store}
+            events = await self.play("await Write(file_path='made', content='x')", tools=[WriteTool()], **changes)
+            session_id, prompt = events[0].session_id, next(e.seq for e in events if e.type == "user.message")
+            plan = plan_restore(store, session_id, to_seq=prompt, roots=[str(project)])
+            self.assertEqual([(file.action, os.path.basename(file.path)) for file in plan.files], [("delete", "made")])
+            self.assertEqual(list(plan.uncovered), [])
+
+    async def test_definitions_of_any_form_make_functions_and_deep_values_end_only_the_code(self):
+        class Odd(Tool):
+            effect = "read"
+            description = "Be odd."
+
+            def __init__(self, name, schema):
+                self.name, self.input_schema = name, schema
+
+            async def run(self, input, ctx):
+                return sorted(input)
+
+        odd = [
+            Odd("one", {"type": "object", "properties": []}),
+            Odd("two", {"type": "object", "properties": {"class": {}, "a b": True, "x": {}}, "required": ["x", "x"]}),
+            Odd("three", {}),
+        ]
+        events = await self.play("print(await one(), await two(1, **{'class': 2}), await three(z=1))", tools=odd)
+        self.assertEqual(shown(events).output, "[] ['class', 'x'] ['z']", shown(events))
+        deep = "value = 1\nfor n in range(300): value = [value]\nprint(await echo(text=value))"
+        self.assertTrue(shown(await self.play(deep)).is_error)
 
 
 def assert_answered(test, events):

@@ -112,9 +112,10 @@ def make_functions(host: Host, tools: list[dict[str, Any]]) -> dict[str, Callabl
 
 def make_function(host: Host, name: str, tool: dict[str, Any]) -> Callable[..., Any]:
     """The function of one tool: arguments by name, or in the order of its schema with what is required first."""
-    schema = tool["schema"]
-    properties = schema.get("properties") or {}
-    required = [key for key in schema.get("required") or () if key in properties]
+    properties, wanted = tool["schema"].get("properties"), tool["schema"].get("required")
+    properties = properties if isinstance(properties, dict) else {}
+    required = [key for key in wanted if isinstance(key, str) and key in properties] if isinstance(wanted, list) else []
+    required = list(dict.fromkeys(required))
     order = [*required, *(key for key in properties if key not in required)]
 
     async def call(*args: Any, **kwargs: Any) -> Any:
@@ -167,7 +168,9 @@ def run(code: str, names: dict[str, Any]) -> int:
         while trace is not None and trace.tb_frame.f_code.co_filename != "code":
             trace = trace.tb_next
         sys.stdout.flush()
-        traceback.print_exception(type(error), error, trace, limit=-10, chain=not isinstance(error, ToolError))
+        told = traceback.TracebackException(type(error), error, trace, limit=-20)
+        told.stack[:] = [frame for frame in told.stack if frame.filename != "<string>"]  # this file's
+        told.print()
         return 1
     return 0
 

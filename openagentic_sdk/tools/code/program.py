@@ -28,6 +28,7 @@ from ..shell.process import HelperHold, RunningCommand, ServerSpec
 from .place import CodeLimits, code_place
 
 MAX_FRAME_BYTES = 4 << 20
+MAX_CALLS_BYTES = 32 << 20
 MAX_VALUE_BYTES = 16 << 20
 MAX_UNSENT_BYTES = 64 << 20
 MAX_AT_ONCE = 16
@@ -90,6 +91,7 @@ class _Program:
         self._channel: socket.socket | None = None
         self._received, self._unsent = bytearray(), bytearray()
         self._seen: set[int] = set()
+        self._calls_bytes = 0
         self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()  # for room among the calls that run
         self._is_full = False
         self._out_r = -1
@@ -244,6 +246,9 @@ class _Program:
                 raise ToolError(f"a call of {length} bytes is longer than {MAX_FRAME_BYTES}")
             if len(self._received) < 4 + length:
                 break
+            self._calls_bytes += length
+            if self._calls_bytes > MAX_CALLS_BYTES:
+                raise ToolError(f"its calls hold more than {MAX_CALLS_BYTES} bytes")
             self._waiting.append(_read_call(bytes(self._received[4 : 4 + length]), self._seen))
             del self._received[: 4 + length]
         self._begin_calls()
