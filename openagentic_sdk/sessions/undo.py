@@ -41,8 +41,10 @@ UNKNOWN = "unknown"
 # More subagents than one session starts; also what bounds how deep a log made by hand can nest them.
 _MAX_SESSIONS = 400
 # Calls that say what they changed, or change no files of the workspace.
-_ACCOUNTED = ("Write", "Edit", "Task", "TodoWrite", "SkillActivate", "SkillDeactivate", "AskUserQuestion", "KillBash")
-_ACCOUNTED += ("Code", "memory")
+_ACCOUNTED = (
+    *("Write", "Edit", "Task", "TodoWrite", "SkillActivate", "SkillDeactivate"),
+    *("AskUserQuestion", "KillBash", "Code", "memory"),
+)
 
 
 @mutable
