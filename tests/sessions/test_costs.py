@@ -229,4 +229,7 @@ class Runs(unittest.TestCase):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 main(["sessions", "cost", "--store", str(Path(folder, "s")), "--by", "subagent"])
-            self.assertIn("helper: ", out.getvalue())
+            head, *rows = out.getvalue().splitlines()
+            self.assertEqual(head.split(), ["subagent", "calls", "input", "cached", "output", "cost", "share"])
+            self.assertIn(["helper", "2"], [row.split()[:2] for row in rows])
+            self.assertEqual({len(row) for row in rows}, {len(head)}, "the columns stand below each other")

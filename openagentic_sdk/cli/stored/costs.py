@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from ...sessions.folds.usage import cached_share, usage
 from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
+from ..screen.widths import text_width
 from .stores import ID_HELP, NEWEST, ActionList, find_session
 from .when import moment
 
@@ -54,7 +56,7 @@ def _cost(store: SessionStore, args: argparse.Namespace) -> int:
     if args.json:
         screen.line(json.dumps(mask_value({**report_json(report), "failed": failed}, known_here())))
     else:
-        for line in report_lines(report):
+        for line in report_lines(report, screen):
             screen.line(line)
     for line in [*failed, *report.unreadable] if not args.json else ():
         print(f"not counted: {on_one_line(line)}", file=sys.stderr)
@@ -103,28 +105,44 @@ def _share(costs: Costs, total: Costs) -> float | None:
     return round(part / whole, 4) if whole else None
 
 
-def report_lines(report: CostReport) -> list[str]:
-    """A report in sentences."""
-    lines = [_line(row, report.total) for row in report.rows]
-    lines.append(_line(replace(report.total, name=f"in all, {report.sessions} sessions"), report.total))
-    for part, about in ((report.compaction, "of it compaction"), (report.retries, "of it failed attempts")):
-        if part.calls:
-            lines.append(_line(replace(part, name=about), report.total))
+_COLUMNS = ("calls", "input", "cached", "output", "cost", "share")
+
+
+def report_lines(report: CostReport, screen: Screen) -> list[str]:
+    """A report as a table that fits the terminal, the total last; below it what is worth a sentence."""
+    below = [replace(report.total, name=f"in all, {report.sessions} sessions")]
+    for part, about in ((report.compaction, "  of it compaction"), (report.retries, "  of it failed attempts")):
+        below += [replace(part, name=about)] if part.calls else []
+    rows = [(on_one_line(row.name) or "(no name)", _cells(row, report.total)) for row in report.rows]
+    rows += [(row.name, _cells(row, report.total)) for row in below]
+    widths = [max(map(len, column)) for column in zip(_COLUMNS, *(cells for _, cells in rows), strict=True)]
+    names = max(len(report.by), *(text_width(name) for name, _ in rows))
+    if screen.is_terminal:
+        names = min(names, max(screen.width - sum(widths) - 2 * len(widths) - 1, 12))
+    lines = [screen.styled(_line(report.by, _COLUMNS, names, widths), "dim")]
+    lines += [
+        _line(on_one_line(name, names) if text_width(name) > names else name, cells, names, widths)
+        for name, cells in rows
+    ]
     if report.unpriced_models:
-        names = ", ".join(on_one_line(name or "(no name)") for name in report.unpriced_models)
-        lines.append(f"no known price: {names} (name them in `prices`)")
+        unpriced = ", ".join(on_one_line(name or "(no name)") for name in report.unpriced_models)
+        lines.append(f"no known price: {unpriced} (name them in `prices`)")
     return lines
 
 
-def _line(row: Costs, total: Costs) -> str:
-    whole = row.input_tokens + row.cached_tokens + row.cache_write_tokens
+def _line(name: str, cells: Sequence[str], names: int, widths: Sequence[int]) -> str:
+    padding = " " * (names - text_width(name))
+    return name + padding + "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def _cells(row: Costs, total: Costs) -> tuple[str, ...]:
+    calls = f"{row.calls:,.0f}" if row.calls == int(row.calls) else f"{row.calls:,.1f}"
+    dollars = f"${row.known_cost_usd:.{2 if row.known_cost_usd >= 100 else 4}f}"
+    if row.unpriced_calls:
+        dollars = "unknown" if row.unpriced_calls >= row.calls - 1e-6 else f"{dollars} + unknown"
     share = _share(row, total)
-    unknown = f" and {row.unpriced_calls:,g} calls without a known price" if row.unpriced_calls else ""
-    part = "" if share is None or row.name == total.name else f", {share:.1%}"
-    return (
-        f"{on_one_line(row.name)}: {row.calls:,.6g} calls, {whole:,.0f} tokens in ({row.cached_tokens:,.0f} cached), "
-        f"{row.output_tokens:,.0f} out, ${row.known_cost_usd:.4f}{unknown}{part}"
-    )
+    tokens = (row.input_tokens + row.cache_write_tokens, row.cached_tokens, row.output_tokens)
+    return (calls, *(f"{each:,.0f}" for each in tokens), dollars, "" if share is None else f"{share:.1%}")
 
 
 def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
