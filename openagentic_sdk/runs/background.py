@@ -16,7 +16,7 @@ from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 from ..assemble import build_agent, run_request
-from ..errors import OptionsError, SessionError
+from ..errors import OptionsError, SessionError, SessionNotFoundError
 from ..events import Event, Result, StopReason, UserAnswer, UserMessage, UserQuestion
 from ..frozen import frozen
 from ..options import OpenAgenticOptions
@@ -283,6 +283,14 @@ class BackgroundRun:
             self._driver.cancel()
             await asyncio.wait({self._driver})
             self.state = "cancelled"
+            if self._agent is not None:
+                await self._end_parked(self._agent.store)
+
+    async def _end_parked(self, store: SessionStore) -> None:
+        """Close what a run left open that had just parked when it was cancelled."""
+        with suppress(SessionNotFoundError):
+            if (await off_loop(True, store.read_summary, self.session_id)).state == "waiting":
+                await cancel_session(store, self.session_id, key_file=self._options.key_file)
 
     async def suspend(self, grace_s: float = 0.0) -> None:
         """End the run so that it can go on, here or in another process: an open question stays open, as `waiting`.

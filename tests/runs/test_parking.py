@@ -194,6 +194,23 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
             else:
                 self.assertEqual(summary_of(store).open_questions, ())
 
+    async def test_a_run_that_is_cancelled_at_any_moment_while_it_parks_leaves_no_question_open(self):
+        found = set()
+        for turns in range(60):
+            store = MemorySessionStore()
+            gate = PermissionGate(permission_mode="prompt")
+            background = submit("go", self.settings([CHANGE], session_store=store, permission_gate=gate))
+            while not any(row.state == "waiting" for row in store.list_session_summaries()):
+                await asyncio.sleep(0)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await background.cancel()
+            found.add(background.state)
+            if background.state == "cancelled":
+                self.assertEqual((summary_of(store).state, summary_of(store).open_questions), ("idle", ()), turns)
+                assert_closed(self, store, background.session_id)
+        self.assertEqual(found, {"cancelled", "waiting"})
+
     async def test_a_suspended_run_without_a_question_comes_to_the_end_of_its_step_and_goes_on_later(self):
         store, started, release = MemorySessionStore(), asyncio.Event(), asyncio.Event()
 
