@@ -34,6 +34,7 @@ BAD = {
     **{name: [3, b"x", ["x"]] for name in ("cwd", "project_dir", "home", "key_file", "limits_file")},
     **{name: ["yes", 1] for name in ("trust_project", "run_text_commands", "continue_last")},
     "provider": [None, "openai", object()],
+    "record_signers": [None, 3, "ssh", ["ssh"]],
     "retry": [3, {"max_retries": 2}],
     "part": ["middle", None],
     "output_form": ["json", None],
