@@ -200,7 +200,7 @@ class ParkingTest(unittest.IsolatedAsyncioTestCase):
             store = MemorySessionStore()
             gate = PermissionGate(permission_mode="prompt")
             background = submit("go", self.settings([CHANGE], session_store=store, permission_gate=gate))
-            while not any(row.state == "waiting" for row in store.list_session_summaries()):
+            while not any(row.state == "waiting" for row in store.list_session_summaries()):  # noqa: ASYNC110 - every turn
                 await asyncio.sleep(0)
             for _ in range(turns):
                 await asyncio.sleep(0)
