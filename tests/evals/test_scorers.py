@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 import unittest
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from openagentic_sdk import MemorySessionStore
 from openagentic_sdk.errors import SuiteError
 from openagentic_sdk.evals import Call, Calls, Case, Cost, Exact, Function, JsonSchema, Judge, Regex, Suite
-from openagentic_sdk.events import Event, ModelRequest, ToolUse
+from openagentic_sdk.events import ModelRequest
 from openagentic_sdk.testing import ScriptedProvider
 
+from .checks import counts_calls, ends_its_process, exits, gives_much, gives_nonsense, hangs, raises, waits
 from .support import evaluate, made, scores_of
-
-
-# Functions of a module: they run in a process of their own.
-def counts_calls(events: Sequence[Event]) -> tuple[float, str]:
-    return sum(isinstance(event, ToolUse) for event in events) / 4, "calls of four"
-
-
-def raises(events: Sequence[Event]) -> bool:
-    raise KeyError("\x1b[31mno such thing")
-
-
-def exits(events: Sequence[Event]) -> bool:
-    sys.exit(0)
-
-
-def ends_its_process(events: Sequence[Event]) -> bool:
-    print("a scorer may print", flush=True)
-    os._exit(0)
-
-
-def hangs(events: Sequence[Event]) -> bool:
-    while True:
-        time.sleep(0.01)
-
-
-def gives_nonsense(events: Sequence[Event]) -> Any:
-    return float("nan")
-
-
-def gives_much(events: Sequence[Event]) -> Any:
-    return (True, "x" * 5_000_000)
-
-
-async def waits(events: Sequence[Event]) -> bool:
-    return True
 
 
 def call(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -195,7 +159,7 @@ class Functions(unittest.TestCase):
             Case(id=f"c{number}", prompt="?", scores=[Function(check=check, timeout_s=0.2 if check is hangs else 30)])
             for number, (check, _, _) in enumerate(checks)
         ]
-        report = evaluate(Suite(name="x", cases=cases, agent=made("Hi.")))
+        report = evaluate(Suite(name="x", cases=cases, agent=made("Hi.")), parallel=1)
         found = {run.case: run.scores[1] for run in report.runs}
         for number, (_, error_type, words) in enumerate(checks):
             with self.subTest(error_type, number=number):
