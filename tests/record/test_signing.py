@@ -25,7 +25,7 @@ from openagentic_sdk.sessions.lifecycle import export_session, fork_session
 from openagentic_sdk.sessions.log.line import decode_line
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.record.bundle import read_bundle
-from openagentic_sdk.sessions.record.commit import Opening, event_digest, leaves
+from openagentic_sdk.sessions.record.commit import ZERO, Opening, chain_digests, event_digest, leaves
 from openagentic_sdk.sessions.record.sign import RANGE_EVENTS, sign_session
 from openagentic_sdk.sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness, timestamp_query
 from openagentic_sdk.sessions.record.verify import receipt_of, verify_record
@@ -35,6 +35,9 @@ from openagentic_sdk.sessions.store import FileSessionStore
 from openagentic_sdk.testing import ScriptedProvider
 
 from .support import HAS_SSH, RecordCase, turn
+
+# Of the first version that signed: every later one has to find it, or what was signed would not hold any more.
+GOLDEN_HEAD = "bf2005fb5377c83b3ba1a9933d84212951edc0780b51d60f16a6c648b700f040"
 
 
 class Signing(RecordCase):
@@ -133,6 +136,12 @@ class Signing(RecordCase):
         events[0] = UnknownEvent({**events[0].data, "text": "as it is"})  # type: ignore[attr-defined]
         report = verify_record("s", events, self.trust)
         self.assertEqual([(problem.kind, problem.seq) for problem in report.problems], [("changed", 1)])
+
+    def test_digests_stay_what_they_were_in_the_version_that_made_them(self) -> None:
+        events = [changed(event, seq=seq, ts=1.5 * seq) for seq, event in enumerate(turn(1, "\u00e9 1e-7"), start=1)]
+        opening = Opening.read({"seed": "00" * 16}, len(events))
+        digests = [event_digest(opening.leaf_digests(event, index)) for index, event in enumerate(events)]
+        self.assertEqual(chain_digests(ZERO, digests), GOLDEN_HEAD)
 
     def test_a_field_with_its_default_is_no_part_of_a_digest(self) -> None:
         said = {pointer for pointer, _ in leaves(UserMessage("x", seq=1, ts=1.0))}
