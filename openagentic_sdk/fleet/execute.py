@@ -73,8 +73,10 @@ async def _leave(fleet: Fleet, lease: Lease, outcome: Outcome, after_seq: int) -
     try:
         with suppress(LogCorruptError, SessionNotFoundError):
             outcome = replace(outcome, used=await off_loop(True, used_behind, fleet.store, run.session, after_seq))
-        if outcome.used is not None and run.tenant and fleet.queue.limits.are_any:
-            await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, outcome.used.cost_usd)
+        if run.tenant and fleet.queue.limits.are_any:
+            # Without an event nothing was asked of a model.
+            cost_usd = 0.0 if outcome.used is None else outcome.used.cost_usd
+            await off_loop(True, fleet.queue.limits.settle, run.id, run.fence, run.tenant, cost_usd)
         return bool(await off_loop(True, partial(fleet.queue.leave, run, outcome, patience_s=lease.left_s)))
     except StorageError:
         return False  # whoever claims it next finds in the log what became of it

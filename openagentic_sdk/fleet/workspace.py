@@ -26,7 +26,7 @@ from typing import Any
 
 from ..agents import NamedAgent, Repository, check_ref
 from ..disk import BINARY
-from ..errors import OptionsError, StorageError, ToolError
+from ..errors import FleetError, OptionsError, StorageError, ToolError
 from ..events import Event, HookEvent
 from ..frozen import frozen
 from ..hooks.engine import HookEngine
@@ -45,6 +45,8 @@ HOOK = "openagentic.workspace"
 MAX_PATCH_BYTES = 32 * 1024 * 1024
 NETWORK_S = 900.0
 LOCAL_S = 300.0
+# Before a fetch that failed is tried again.
+PAUSES_S = (0.2, 1.0)
 # Tools whose only use is files or commands; others of an agent's own are its own business.
 FILE_TOOLS = frozenset({*READ_TOOLS, *EDIT_TOOLS, "Bash", "BashOutput", "KillBash"})
 # Calls of these change nothing in a workspace.
@@ -135,8 +137,8 @@ def open_workspace(
 ) -> Iterator[OpenAgenticOptions]:
     """The options of a run in its workspace, which is there until the block ends. Blocks: call it in a thread.
 
-    `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and `StorageError` when the workspace
-    cannot be had.
+    `root` is the folder of this host for copies and checkouts. Raises `OptionsError` and `FleetError` when the workspace
+    cannot be had, and `StorageError` when the run was cancelled meanwhile.
     """
     if wish is None:
         refuse = HookMatcher(HOOK, "|".join(sorted(FILE_TOOLS)), lambda _: HookDecision(True, _NO_FILES))
@@ -204,7 +206,7 @@ class _Hooks:
     def keep(self, _: dict[str, Any]) -> HookDecision | None:
         try:
             patch, left_out = self._checkout.patch()
-        except StorageError as error:
+        except (FleetError, StorageError) as error:
             told = f"The changes so far could not be kept ({error}): should another host go on, they are not there."
             return HookDecision(action="not_kept", additional_context=told)
         if patch == self._patch:
@@ -343,7 +345,7 @@ class _Git:
         may_fail: bool = False,
         timeout_s: float = LOCAL_S,
     ) -> _Output:
-        """Run git and return what it wrote. Raises `StorageError` with its complaint."""
+        """Run git and return what it wrote. Raises `FleetError` with its complaint, `StorageError` when it was cancelled."""
         paths = (f"{home}/stdout", f"{home}/stderr")
         spec = CommandSpec(
             argv=(self._program, *arguments),
@@ -367,7 +369,9 @@ class _Git:
             why = {"timeout": f"it took longer than {timeout_s:g} s", "cancel": "the run was cancelled"}.get(
                 report.ended_by, f"it wrote more than {MAX_PATCH_BYTES} bytes" if report.ended_by else problem
             )
-            raise StorageError(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
+            # What was cancelled is tried again by whoever claims the run next; what git refuses is refused there too.
+            kind = StorageError if report.ended_by == "cancel" else FleetError
+            raise kind(f"git {arguments[0]} for {self.place.url!r} failed: {one_line(why)[:500]}")
         return _Output(data, problem)
 
 
@@ -401,7 +405,15 @@ def _copy_of(git: _Git, root: Path, ref: str, is_cancelled: Callable[[], bool]) 
                 "--force",
                 "--no-auto-gc",
             )
-            git.run("fetch", *options, "--", git.place.url, *specs, home=root, env=env, timeout_s=NETWORK_S)
+            fetch = ("fetch", *options, "--", git.place.url, *specs)
+            for pause_s in (*PAUSES_S, None):
+                try:
+                    git.run(*fetch, home=root, env=env, timeout_s=NETWORK_S)
+                    break
+                except FleetError:
+                    if pause_s is None:
+                        raise
+                    time.sleep(pause_s)
             names = (ref,) if is_commit else ("refs/openagentic/HEAD",) if ref == "HEAD" else _names_of(ref)
             found = next(filter(None, map(find, names)), "")
     if not found:

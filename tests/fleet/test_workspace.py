@@ -14,7 +14,7 @@ from typing import Any
 
 from openagentic_sdk.agents import Agents, NamedAgent, Repository, load_agents
 from openagentic_sdk.api import run
-from openagentic_sdk.errors import OptionsError, StorageError
+from openagentic_sdk.errors import FleetError, OptionsError
 from openagentic_sdk.events import HookEvent, ToolResult
 from openagentic_sdk.fleet.workspace import HOOK, kept_workspace, open_workspace, read_wish
 from openagentic_sdk.options import OpenAgenticOptions
@@ -296,7 +296,7 @@ class Checkout(WorkspaceTest):
 
     def test_a_repository_that_cannot_be_had_is_an_error_with_gits_words(self) -> None:
         gone = Repository(url=(self.host / "gone").as_uri(), allow=("file",))
-        with self.assertRaisesRegex(StorageError, "git fetch for .* failed"):
+        with self.assertRaisesRegex(FleetError, "git fetch for .* failed"):
             self.work(["end"], {"default": gone})
         with self.assertRaisesRegex(OptionsError, "NO_SUCH_TOKEN"):
             self.work(["end"], {"default": self.repository(token_env="NO_SUCH_TOKEN")})
