@@ -75,6 +75,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "whatif 3f2a --at 2 --system shorter.md",
     ),
     "eval": ("eval suite.toml --repeats 3", "eval suite.toml --page report.html --junit report.xml"),
+    "verify": ("verify newest", "verify record.zip --signed  # who vouches for the record in a file"),
     "view": (
         "view                    # the newest session, as ID.html",
         "view 3f2a -o run.html",

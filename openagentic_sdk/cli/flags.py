@@ -122,6 +122,14 @@ def add_agents_flag(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def tcp_port(text: str) -> int:
+    """The number of a TCP port, 0 for a free one."""
+    number = int(text)
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"must be from 0 to 65535, not {number}")
+    return number
+
+
 def _positive(text: str) -> int:
     number = int(text)
     if number < 1:

@@ -70,9 +70,8 @@ def _emit(events: list[Event], session_id: str, args: argparse.Namespace) -> int
     done = subprocess.run([sys.executable, str(test)], env=_with_package(), capture_output=True, text=True, check=False)
     if done.returncode:
         screen.line(printable(done.stderr))
-        screen.line(
-            screen.styled("it fails already: the agent is not what it was, or the test cannot set it up", "red")
-        )
+        why = "it fails already: the agent is not what it was, or the test cannot set it up"
+        screen.line(screen.styled(f"{why}; --agent and --app-dir say where your agent is", "red"))
     return OK if done.returncode == 0 else FAILED
 
 

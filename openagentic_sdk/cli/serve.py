@@ -14,7 +14,7 @@ from ..agents import load_agents
 from ..errors import OptionsError
 from ..sessions.seal import read_key
 from .exits import OK
-from .flags import add_agents_flag
+from .flags import add_agents_flag, tcp_port
 from .screen.terminal import Screen
 from .stored.stores import add_store_flag, open_session_store
 
@@ -30,7 +30,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add_store_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="where to listen (default: %(default)s)")
     parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, metavar="N", help="0 is a free one (default: %(default)s)"
+        "--port", type=tcp_port, default=DEFAULT_PORT, metavar="N", help="0 is a free one (default: %(default)s)"
     )
     access = parser.add_argument_group("who may ask")
     access.add_argument("--token-file", metavar="FILE", help="holds the token (default: server.token, which is made)")

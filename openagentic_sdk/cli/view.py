@@ -16,6 +16,7 @@ from ..sessions.base import SessionStore
 from ..text import on_one_line
 from ..viewer.page import build_page
 from .exits import OK
+from .flags import tcp_port
 from .screen.terminal import Screen
 from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
@@ -31,7 +32,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--all", action="store_true", help="serve a list of all sessions, to search and open, on 127.0.0.1 until Ctrl-C"
     )
     parser.add_argument(
-        "--port", type=int, default=0, metavar="N", help="with --serve or --all: the port (default: a free one)"
+        "--port", type=tcp_port, default=0, metavar="N", help="with --serve or --all: the port (default: a free one)"
     )
     add_store_flag(parser)
 
