@@ -138,6 +138,7 @@ class Follower:
         events = list(islice(recent, max(0, len(recent) - (self._feed.last_seq - self.after_seq)), None))
         if events:
             self._stand_at(events)
+            self._knows_end = True  # as far as anybody here does: they are the newest
         if self._wants_deltas and self._feed.last_seq == self.after_seq:
             fresh = self._feed.deltas[self._deltas_taken :]
             self._deltas_taken += len(fresh)

@@ -6,11 +6,11 @@ import threading
 import unittest
 
 from openagentic_sdk.errors import SessionNotFoundError
-from openagentic_sdk.events import UserMessage
+from openagentic_sdk.events import Result, UserMessage
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.runs.background import submit
-from openagentic_sdk.sessions.follow import MAX_RECENT_EVENTS, Follower, follow
+from openagentic_sdk.sessions.follow import MAX_RECENT_EVENTS, Follower, follow, publish
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.sessions.sqlite import SqliteSessionStore
 from openagentic_sdk.sessions.store import FileSessionStore
@@ -76,6 +76,15 @@ class FollowTest(unittest.IsolatedAsyncioTestCase):
                 for after, events in zip((0, 3, 7), await asyncio.wait_for(asyncio.gather(*tasks), 120), strict=True):
                     self.assertEqual([event.seq for event in events], list(range(after + 1, 11)))
                 store.close()
+
+    async def test_who_comes_behind_the_result_while_another_is_there_ends_with_it(self):
+        store = MemorySessionStore()
+        session_id = store.create_session()
+        first = Follower(store, session_id)  # keeps at hand what the run has shown
+        self.addAsyncCleanup(first.close)
+        publish(store, session_id, store.append_events(session_id, [UserMessage("one"), Result("", session_id, "end")]))
+        events = self.all_of(follow(store, session_id, after_seq=1, until_result=True))
+        self.assertEqual([event.seq for event in await asyncio.wait_for(events, 120)], [2])
 
     async def test_who_waits_hears_of_what_another_follower_has_read(self):
         looking, go_on = threading.Event(), threading.Event()
