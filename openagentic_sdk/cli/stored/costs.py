@@ -38,7 +38,12 @@ def add_actions(actions: ActionList) -> None:
         metavar="ID",
         help=f"{ID_HELP} (default: {NEWEST}, with --by all)",
     )
-    cost.add_argument("--by", choices=BY, help="split the costs of all these sessions together by this")
+    cost.add_argument(
+        "--by",
+        choices=BY,
+        help="split the costs of all these sessions together by this; an answer that makes several calls, or comes while "
+        "several skills are active, is shared by them, so a row may have part of a call; input is what no cache had",
+    )
     cost.add_argument("--since", metavar="WHEN", type=moment, help="with --by: only from this day on (2026-11-01, 7d)")
     cost.add_argument("--json", action="store_true", help="print one JSON object")
 
