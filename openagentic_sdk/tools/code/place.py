@@ -41,7 +41,8 @@ class CodeLimits:
 
         return (
             (resource.RLIMIT_AS, self.memory_bytes),
-            (resource.RLIMIT_CPU, int(self.seconds) + 2),
+            # Of all its threads, and only for a host that is too busy to look at the clock.
+            (resource.RLIMIT_CPU, 2 * int(self.seconds) + 30),
             (resource.RLIMIT_FSIZE, self.folder_bytes),
             (resource.RLIMIT_NOFILE, _MAX_FILES),
             (resource.RLIMIT_CORE, 0),
