@@ -139,7 +139,18 @@ async def _work(fleet: Fleet, args: argparse.Namespace) -> int:
         Screen(sys.stdout).line(dumps_json({**happened, "note": what}) if args.json else on_one_line(line, 500))
         sys.stdout.flush()
 
-    worker = Worker(fleet, slots=args.slots, queues=args.queue, lease_s=args.lease, grace_s=args.grace, report=report)
+    def complain(problem: str) -> None:
+        print(f"openagentic-sdk: {on_one_line(problem, 500)}: trying again", file=sys.stderr, flush=True)
+
+    worker = Worker(
+        fleet,
+        slots=args.slots,
+        queues=args.queue,
+        lease_s=args.lease,
+        grace_s=args.grace,
+        report=report,
+        complain=complain,
+    )
 
     def end(number: int) -> None:
         if worker.is_draining:
@@ -163,7 +174,13 @@ async def _runs(fleet: Fleet, args: argparse.Namespace) -> int:
 
 
 async def _status(fleet: Fleet, args: argparse.Namespace) -> int:
-    _say(await fleet.status(args.run), args)
+    run = await fleet.status(args.run)
+    questions = await fleet.questions(run.id) if run.state == "waiting" else []
+    _say(run, args, questions=[{"question_id": each.question_id, "prompt": each.prompt} for each in questions])
+    if not args.json:
+        for each in questions:
+            choices = f" ({', '.join(map(str, each.choices))})" if each.choices else ""
+            Screen(sys.stdout).line(on_one_line(f"asks {each.question_id}: {each.prompt}{choices}", 500))
     return OK
 
 
@@ -180,9 +197,9 @@ async def _answer(fleet: Fleet, args: argparse.Namespace) -> int:
     return OK
 
 
-def _say(run: FleetRun, args: argparse.Namespace, text: str | None = None) -> None:
+def _say(run: FleetRun, args: argparse.Namespace, text: str | None = None, **more: Any) -> None:
     if args.json:
-        text = dumps_json(run.to_dict())
+        text = dumps_json({**run.to_dict(), **more})
     elif text is None:
         parts = [f"{run.id}  {run.state}  {run.agent}  session {run.session}"]
         parts += [f"attempt {run.attempts} of {run.max_attempts}"] if run.attempts > 1 else []

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..agents import Agents, NamedAgent
 from ..errors import FleetError, OptionsError, SessionLockedError, SessionNotFoundError
-from ..events import Event
+from ..events import Event, UserQuestion
 from ..options import OpenAgenticOptions
 from ..runs.background import answer_questions, cancel_session
 from ..runtime.prompt import read_prompt
@@ -23,6 +23,7 @@ from ..sessions.base import SessionStore, check_session_id
 from ..sessions.folds.summary import TENANT_KEY
 from ..sessions.folds.trace import read_traceparent
 from ..sessions.follow import Follower
+from ..sessions.resume import load_view
 from ..sessions.seal import sdk_home
 from ..sessions.stores.locate import open_store
 from ..sessions.stores.tables import tables_of
@@ -226,6 +227,13 @@ class Fleet:
         except (OptionsError, SessionLockedError) as error:
             raise FleetError(f"run {run_id} is {run.state}: {error}", run_id=run_id) from error
         await off_loop(True, self.queue.wake, run_id, run.parked_seq)
+
+    async def questions(self, run_id: int) -> list[UserQuestion]:
+        """What a parked run waits to hear; `answer` takes their ids. Raises `RunNotFoundError`."""
+        run = await self.status(run_id)
+        view, _ = await off_loop(True, load_view, self.store, run.session)
+        found: list[UserQuestion] = view.open_questions()
+        return found
 
     async def events(self, run_id: int, *, after_seq: int = 0) -> AsyncGenerator[Event, None]:
         """The events of its session, those that are stored and the others as they come, until it is over or parked."""

@@ -36,7 +36,8 @@ class Worker:
     """Runs of a fleet in this process, `slots` at a time, of these queues; of all when none is named.
 
     `lease_s` is how long a run is left alone after its worker fell silent: more than the longest pause of a process and of
-    the database. `grace_s` is how long a drain lets steps come to their end.
+    the database. `grace_s` is how long a drain lets steps come to their end. `complain` is told when the database cannot be
+    used; the worker goes on asking.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Worker:
         lease_s: float = LEASE_S,
         grace_s: float = GRACE_S,
         report: Report = lambda run, what: None,
+        complain: Callable[[str], None] = lambda problem: None,
     ) -> None:
         if slots < 1 or not lease_s > 0 or not grace_s >= 0:
             raise OptionsError(
@@ -58,6 +60,7 @@ class Worker:
         self._slots = slots
         self._grace_s = grace_s
         self._report = report
+        self._complain = complain
         self._who = Claimer(self.name, lease_s, tuple(fleet.agents), tuple(queues))
         self._heart = Heart(fleet.queue, lease_s)
         self._draining = asyncio.Event()
@@ -87,8 +90,10 @@ class Worker:
                     await self._tick()
                     claimed = await self._claim() if len(self._running) < self._slots else None
                     failures = 0
-                except StorageError:
+                except StorageError as error:
                     failures += 1
+                    if failures == 1:
+                        self._complain(str(error))
                     await self._pause(min(5.0, 0.1 * 2**failures) * random.uniform(0.5, 1.0))
                     continue
                 if claimed is not None:

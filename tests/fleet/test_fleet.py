@@ -144,7 +144,7 @@ class QueueTest(FleetTest):
             run = self.status(run_id)
             self.assertEqual((run.state, run.owner, run.lease_left_s, run.attempts), ("waiting", "", None, 0))
             self.store.open_writer(run.session).close()
-        (question,) = self.store.read_summary(run.session).open_questions
+        question = self.run_async(self.fleet.questions(ids[1]))[0].question_id
         self.run_async(self.fleet.answer(ids[0], None, "yes"))
         self.run_async(answer_question(self.store, run.session, question, "yes"))
         self.work()
