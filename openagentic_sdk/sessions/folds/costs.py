@@ -122,9 +122,10 @@ def cost_report(
         raise OptionsError(f"costs are told by {', '.join(BY)}, not by {by!r}")
     known = {row.id: row for row in summaries if row.error is None}
     total, compaction, retries = list(ZERO), list(ZERO), list(ZERO)
-    groups: dict[str, list[float]] = {}
     models: dict[str, list[float]] = {}
+    groups: dict[str, list[float]] = models if by == "model" else {}
     unreadable: list[str] = []
+    needs_whole = by not in ("model", "tool")
     for row in known.values():
         if not row.spent:
             continue
@@ -136,11 +137,13 @@ def cost_report(
                 whole = list(ZERO)
                 for name, cell in found["model"].items():
                     _add(models.setdefault(name, list(ZERO)), cell)
-                    _add(whole, cell)
-                _add(total, whole)
+                    if needs_whole:
+                        _add(whole, cell)
                 for cells, part in ((compaction, "compaction"), (retries, "retries")):
                     if part in found:
                         _add(cells, found[part])
+                if by == "model":
+                    continue
                 if by in DIMENSIONS:
                     for name, cell in found.get(by, {}).items():
                         _add(groups.setdefault(name, list(ZERO)), cell)
@@ -154,9 +157,11 @@ def cost_report(
             unreadable.append(row.id)
     if not first_day and last_day is None:
         for cell in _deleted(known):
-            _add(total, cell)
-            _add(groups.setdefault(GONE, list(ZERO)), cell)
             _add(models.setdefault(GONE, list(ZERO)), cell)
+            if by != "model":
+                _add(groups.setdefault(GONE, list(ZERO)), cell)
+    for cell in models.values():
+        _add(total, cell)
     rows = sorted(
         (_costs(name, cell) for name, cell in groups.items()),
         key=lambda row: (-row.known_cost_usd, -row.tokens, row.name),
