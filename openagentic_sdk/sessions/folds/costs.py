@@ -124,8 +124,7 @@ def cost_report(
     total, compaction, retries = list(ZERO), list(ZERO), list(ZERO)
     models: dict[str, list[float]] = {}
     groups: dict[str, list[float]] = models if by == "model" else {}
-    unreadable: list[str] = []
-    needs_whole = by not in ("model", "tool")
+    unreadable, needs_whole = list[str](), by not in ("model", "tool")
     for row in known.values():
         if not row.spent:
             continue
