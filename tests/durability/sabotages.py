@@ -283,7 +283,7 @@ SABOTAGES = (
     Sabotage(
         "a cancelled run leaves its calls open",
         "runtime/loop.py",
-        "    await run.record(*results)\n",
+        "    await run.record(*inner, *results)\n",
         "",
         (RUNTIME + "test_cancel.CancelTest.test_closing_the_generator_after_every_event",),
     ),

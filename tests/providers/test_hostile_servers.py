@@ -82,9 +82,12 @@ class HostileCase(unittest.IsolatedAsyncioTestCase):
     def run(self, result: Any = None) -> Any:
         # Around everything, the loop included: its own sockets are gone again by then.
         before = open_sockets() if os.path.isdir("/proc/self/fd") else 0
+        running = set(threading.enumerate())  # what another test left behind is none of ours
         outcome = super().run(result)
         gc.collect()
-        threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("openagentic")]
+        threads = [
+            thread.name for thread in set(threading.enumerate()) - running if thread.name.startswith("openagentic")
+        ]
         after = open_sockets() if os.path.isdir("/proc/self/fd") else 0
         if (threads or after > before) and result is not None:
             result.addFailure(

@@ -68,9 +68,13 @@ class CancelTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual(result.final_text, "Still here.")
         assert_closed(self, store, top[0])
 
+    def setUp(self):
+        self.before = set(threading.enumerate())  # what another test left behind is none of ours
+
     def assert_nothing_left(self):
         self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
-        self.assertEqual([t.name for t in threading.enumerate() if t.name.startswith("openagentic")], [])
+        left = set(threading.enumerate()) - self.before
+        self.assertEqual([t.name for t in left if t.name.startswith("openagentic")], [])
 
     async def test_closing_the_generator_after_every_event(self):
         for stop_after in range(1, await self.count_events() + 1):

@@ -43,8 +43,12 @@ class AimockCase(unittest.IsolatedAsyncioTestCase):
         cls.peer = peers.aimock(FIXTURES, *cls.flags)
         cls.enterClassContext(cls.peer)
 
+    def setUp(self) -> None:
+        self.before = set(threading.enumerate())  # what another test left behind is none of ours
+
     def tearDown(self) -> None:
-        self.assertEqual([thread.name for thread in threading.enumerate() if "openagentic" in thread.name], [])
+        left = set(threading.enumerate()) - self.before
+        self.assertEqual([thread.name for thread in left if "openagentic" in thread.name], [])
 
 
 class Protocols:
