@@ -107,10 +107,12 @@ class NetworkTest(PostgresFleetTest):
         name = f"ended_{uuid.uuid4().hex[:12]}"
         url = f"{self.url}&application_name={name}"
         with psycopg.connect(self.url, autocommit=True) as db, self.worker(url=url) as worker:
-            while not all(self.status(run_id).is_over for run_id in ids.values()):
+            for number in range(1, len(ids) + 1):
+                self.until(lambda: len(self.payments()) >= number, "one more is paid")  # noqa: B023
                 command = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
                 ended += len(db.execute(command, (name,)).fetchall())
                 self.assertIsNone(worker.poll())
+            self.until_over(*ids.values())
         self.assertGreater(ended, 5)
         for key, run_id in ids.items():
             self.check_ended(run_id, key)
