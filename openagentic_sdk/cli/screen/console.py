@@ -140,7 +140,7 @@ class Console:
                 answer.set_result(said)
         elif key.name == "show":
             self.show_output()
-        elif key.name == "eof" and not self.editor.text:
+        elif key.name == "eof" and (self._keyboard.is_gone or not self.editor.text):
             self._lines.put_nowait(None)
         else:
             self._take(self.editor.press(Key("delete") if key.name == "eof" else key))

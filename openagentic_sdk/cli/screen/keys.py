@@ -110,6 +110,7 @@ class Keyboard:
         self._parser = KeyParser()
         self._flush: asyncio.TimerHandle | None = None
         self._terminal: int | None = None  # while it listens
+        self.is_gone = False  # the terminal is: nobody will ever type again
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -167,6 +168,7 @@ class Keyboard:
             data = b""
         if not data:
             loop.remove_reader(terminal)
+            self.is_gone = True
             self._on_key(Key("eof"))
             return
         for key in self._parser.feed(data):

@@ -84,7 +84,9 @@ class Screen:
         if self.is_terminal and now >= self._measure_at:
             try:
                 self._size = os.get_terminal_size(self._out.fileno())
-            except (OSError, ValueError):  # no real terminal: what the environment says
+            except (OSError, ValueError):  # no real terminal
+                self._size = os.terminal_size((0, 0))
+            if not (self._size.columns and self._size.lines):  # it does not say: what the environment says
                 self._size = shutil.get_terminal_size()
             self._measure_at = now + _MOMENT_S
         return self._size
