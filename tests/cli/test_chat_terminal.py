@@ -115,7 +115,8 @@ class Typed(unittest.TestCase):
         self.assertIn("print('hello')", seen)
         self.assertIn("print('good day')", seen)
         self.keys("y")
-        seen = self.until("$ printf")
+        self.until("$ printf")
+        seen = self.until("[y] yes")  # a key before that is no answer
         self.assertIn("I will change it.", seen)
         self.assertIn("✓ Edit app.py", seen)
         self.keys("n")
