@@ -292,10 +292,6 @@ def _checked(what: str, value: Any, *, may_be_empty: bool = False) -> str:
     return str(value)
 
 
-def _checked_id(session: str) -> str:
-    return check_session_id(session)
-
-
 def _number(what: str, value: Any, least: int, most: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise OptionsError(f"{what} must be a whole number from {least} to {most}, not {value!r:.100}")
