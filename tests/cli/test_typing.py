@@ -193,6 +193,24 @@ class Boxes(unittest.TestCase):
         self.assertEqual(self.pressed(UserQuestion("q", "Why?"), "because", "[enter]"), ["because"])
 
 
+class Asked(unittest.TestCase):
+    def test_keys_that_come_at_once_answer_as_keys_one_by_one(self) -> None:
+        async def answered(*keys: Key) -> str:
+            chat = _LiveChat(Screen(io.StringIO()))
+            details = {"tool_name": "Bash", "input": {"command": "ls"}}
+            asking = asyncio.ensure_future(
+                chat.asker(UserQuestion("q", "Allow Bash?", ("yes", "no"), "permission", None, details))
+            )
+            await asyncio.sleep(0)
+            self.assertIsNotNone(chat.asker._box, "the question stands")
+            for key in keys:
+                chat.asker._press(key)
+            return await asking
+
+        self.assertEqual(asyncio.run(answered(Key("text", "ntoo slow"), Key("enter"))), "no because too slow")
+        self.assertEqual(asyncio.run(answered(Key("text", "yn"))), "yes")
+
+
 class Leaving(unittest.TestCase):
     def test_ctrl_c_clears_the_line_and_twice_on_an_empty_one_leaves(self) -> None:
         async def press_three_times() -> list[int]:
