@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import re
@@ -330,7 +331,11 @@ def _let_time_pass(_: ToolContext, clock: FakeClock) -> None:
 
 def _children() -> set[str]:
     """The processes of this one, whichever thread started them."""
-    return {child for path in Path("/proc/self/task").glob("*/children") for child in path.read_text().split()}
+    found: set[str] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+            found.update(path.read_text().split())
+    return found
 
 
 class Lines(unittest.TestCase):
