@@ -164,10 +164,9 @@ class TimeLimits(WithEnvironment):
             connection.head("307 There", Location=request.path + "x", Content_Length="0")
             connection.keep = True
 
-        with Server(script) as server:
-            with self.assertRaises(ProviderTimeoutError) as raised:
-                provider = self.provider(server, timeouts=Timeouts(total_s=0.6))
-                await provider.complete(model="m", messages=HELLO)
+        with Server(script) as server, self.assertRaises(ProviderTimeoutError) as raised:
+            provider = self.provider(server, timeouts=Timeouts(total_s=0.6))
+            await provider.complete(model="m", messages=HELLO)
         self.assertEqual(raised.exception.phase, "total")
 
     async def test_no_time_is_left_to_ask_again_when_all_of_it_is_used_up(self) -> None:
