@@ -426,7 +426,13 @@ class Desk:
             self._is_hearing = True
             self._keep(self._hear())
         # A prompt that is in the log since before a crash is not stored again.
-        await (run.begun() if said is None or is_stored else run.taken())
+        if said is None or is_stored:
+            await run.begun()
+            is_there = run.has_begun
+        else:
+            is_there = await run.taken() > 0
+        if not is_there:
+            self._check_open()  # it was ended before it was there: nothing was taken
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
