@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...events import (
@@ -25,28 +25,28 @@ from ...media import describe_attachment
 from ...serialization import event_to_dict
 from ...text import visible
 from ..rebuild import rebuild_messages
-from .spans import Place, SpanFold, session_spans, trace_request
+from .spans import Place, SpanFold, masked, session_spans, trace_request
 
 Mask = Callable[[str], str]
 
 
 def to_json(events: Iterable[Event], mask: Mask | None = None) -> list[dict[str, Any]]:
     """The events as JSON objects."""
-    masked: list[dict[str, Any]] = _masked([event_to_dict(event) for event in events], mask)
-    return masked
+    known: list[dict[str, Any]] = masked([event_to_dict(event) for event in events], mask)
+    return known
 
 
 def to_messages(events: Iterable[Event], mask: Mask | None = None) -> list[dict[str, Any]]:
     """The conversation as a chat-completions model would be sent it now."""
-    masked: list[dict[str, Any]] = _masked(rebuild_messages(events), mask)
-    return masked
+    messages: list[dict[str, Any]] = masked(rebuild_messages(events), mask)
+    return messages
 
 
 def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
     """A transcript to read. Text of people and models stands as quotes, so that it cannot become the page's own headings."""
     if mask is not None:
         known = (event for event in events if not isinstance(event, UnknownEvent))
-        events = (type(event)(**{key: _masked(value, mask) for key, value in vars(event).items()}) for event in known)
+        events = (type(event)(**{key: masked(value, mask) for key, value in vars(event).items()}) for event in known)
     parts = map(_markdown, events)
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -116,16 +116,3 @@ def _markdown(event: Event) -> str:
             why = f" ({_inline(event.error_message)})" if event.error_message else ""
             return f"---\n\nEnded: {_inline(event.stop_reason)}{why}"
     return ""
-
-
-# --- masking ---------------------------------------------------------------------------------------------------------
-
-
-def _masked(value: Any, mask: Mask | None) -> Any:
-    if mask is None:
-        return value
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, Mapping):
-        return {key: _masked(item, mask) for key, item in value.items()}
-    return [_masked(item, mask) for item in value] if isinstance(value, list | tuple) else value

@@ -181,7 +181,7 @@ class SpanFold:
         return text if self._mask is None else self._mask(text)
 
     def _json(self, value: Any) -> str:
-        text = self._text(json.dumps(_masked(value, self._mask), ensure_ascii=False, default=str))
+        text = self._text(json.dumps(masked(value, self._mask), ensure_ascii=False, default=str))
         return text if len(text) <= _MAX_CONTENT_CHARS else f"{text[:_MAX_CONTENT_CHARS]}..."
 
     def _learn(self, tools: Sequence[Mapping[str, Any]]) -> None:
@@ -402,11 +402,12 @@ def _nanoseconds(ts: float | None) -> str:
     return str(int(min(max(ts or 0.0, 0.0), _LAST_TIME) * _NANOSECONDS))
 
 
-def _masked(value: Any, mask: Mask | None) -> Any:
+def masked(value: Any, mask: Mask | None) -> Any:
+    """A JSON value with every text in it masked, where there is a mask; keys stay."""
     if mask is None:
         return value
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
-        return {key: _masked(item, mask) for key, item in value.items()}
-    return [_masked(item, mask) for item in value] if isinstance(value, list | tuple) else value
+        return {key: masked(item, mask) for key, item in value.items()}
+    return [masked(item, mask) for item in value] if isinstance(value, list | tuple) else value
