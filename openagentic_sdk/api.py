@@ -46,7 +46,7 @@ class RunResult:
         """One short line per field: long texts are cut, events are counted."""
         short = Repr()
         short.maxstring, short.maxother, short.maxdict = 300, 300, 8
-        values = {known.name: short.repr(vars(self)[known.name]) for known in fields(self)}
+        values = {known.name: short.repr(getattr(self, known.name)) for known in fields(self)}
         values |= {"events": f"<{len(self.events)} events>", "metrics": repr(self.metrics)}
         return f"RunResult({', '.join(f'{name}={value}' for name, value in values.items())})"
 

@@ -62,9 +62,19 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
 
 def changed(value: T, **changes: Any) -> T:
     """What `dataclasses.replace` gives, at a tenth of its price, for a value without a `__post_init__`."""
+    if hasattr(value.__class__, "__slots__"):
+        return dataclasses.replace(value, **changes)  # type: ignore[type-var]
     other = object.__new__(value.__class__)
     other.__dict__.update(value.__dict__, **changes)
     return other
+
+
+def values_of(value: Any) -> dict[str, Any]:
+    """The fields of a value by name: its `__dict__`, unless somebody extended its class with slots."""
+    if not hasattr(value.__class__, "__slots__"):
+        held: dict[str, Any] = value.__dict__
+        return held
+    return {known.name: getattr(value, known.name) for known in fields(value)}
 
 
 class _AtFirstUse:
@@ -80,6 +90,8 @@ class _AtFirstUse:
         if isinstance(made, FunctionType):
             made.__name__, made.__qualname__ = self._name, f"{self._cls.__qualname__}.{self._name}"
             made.__module__ = self._cls.__module__
+            if self._name != "__init__":
+                made.__annotations__ = {}
         setattr(self._cls, self._name, made)
         return made.__get__(found, owner) if isinstance(made, FunctionType) else made
 
@@ -215,7 +227,10 @@ _MAKE_IT = _Made()
 
 
 def _init(cls: Any) -> Any:
-    """An `__init__` whose parameters are the fields. It fills the object's dict, past the `__setattr__` that refuses."""
+    """An `__init__` whose parameters are the fields. It fills the object's dict, past the `__setattr__` that refuses.
+
+    Its globals are those of the class's module, so that whoever reads its annotations finds what they name.
+    """
     this = "__dataclass_self__" if "self" in cls.__dataclass_fields__ else "self"
     names: dict[str, Any] = {"__make_it__": _MAKE_IT}
     positional, keyword_only, values, annotations = [this], ["*"], [], {}
@@ -236,8 +251,13 @@ def _init(cls: Any) -> Any:
     if hasattr(cls, "__post_init__"):
         body.append(f"{this}.__post_init__()")
     parameters = positional + (keyword_only if len(keyword_only) > 1 else [])
-    exec(f"def __init__({', '.join(parameters)}): {'; '.join(body)}", names)
-    made = names["__init__"]
+    lines = (
+        f"def make({', '.join(names)}):\n def __init__({', '.join(parameters)}): {'; '.join(body)}\n return __init__"
+    )
+    module = sys.modules.get(cls.__module__)
+    here: dict[str, Any] = {}
+    exec(lines, {} if module is None else vars(module), here)
+    made = here["make"](**names)
     made.__annotations__ = {**annotations, "return": None}
     return made
 
@@ -249,7 +269,11 @@ def _repr(cls: Any) -> Any:
         shown = ", ".join([f"{name}={getattr(self, name)!r}" for name in names])
         return f"{self.__class__.__qualname__}({shown})"
 
-    return recursive_repr()(__repr__)
+    made: Any = recursive_repr()(__repr__)
+    # By this name `pprint` knows that it may lay the fields out itself.
+    made.__wrapped__, __repr__.__qualname__ = __repr__, "__create_fn__.<locals>.__repr__"
+    __repr__.__annotations__ = {}
+    return made
 
 
 def _eq(cls: Any) -> Any:

@@ -247,7 +247,7 @@ def check_options(options: OpenAgenticOptions) -> None:
             )
         _check(definition, _AGENT_CHECKS, f"agents[{name!r}].")
     for point in POINTS if options.hooks is not None else ():
-        for matcher in vars(options.hooks)[point]:
+        for matcher in getattr(options.hooks, point):
             if not isinstance(matcher, HookMatcher):
                 raise OptionsError(f"hooks.{point} must be a list of HookMatcher(...), not of {_shown(matcher)}")
             _check(matcher, {"timeout_s": _or_none(_number(0))}, f"hooks.{point}[{matcher.name!r}].")
@@ -255,7 +255,7 @@ def check_options(options: OpenAgenticOptions) -> None:
 
 def _check(settings: object, checks: Mapping[str, Check], where: str) -> None:
     for name, check in checks.items():
-        value = vars(settings)[name]
+        value = getattr(settings, name)
         wanted = check(value)
         if wanted is not None:
             given = (

@@ -17,6 +17,7 @@ from typing import Any
 
 from .errors import InvalidEventError, UnknownEventTypeError
 from .events import EVENT_CLASSES, Event, UnknownEvent
+from .frozen import values_of
 from .text import sendable
 
 # Deeper values could be written here and not be read again from a deeper stack: the JSON reader is recursive.
@@ -92,7 +93,7 @@ def event_to_dict(event: Event) -> dict[str, Any]:
     shape = _shape(event.type)
     if shape is None:
         raise UnknownEventTypeError(event.type)
-    values = event.__dict__
+    values = values_of(event)
     data: dict[str, Any] = {"type": event.type}
     for name in shape.names:
         if values[name] is not None or name not in _LATER:
@@ -237,7 +238,7 @@ def dumps_fields(event: Event) -> str:
     if shape is None:
         raise UnknownEventTypeError(event.type)
     try:
-        values = shape.values(event.__dict__)
+        values = shape.values(event.__dict__ if event.__class__ is shape.cls else values_of(event))
         template, encoders = shape.lines.get(tuple(map(type, values))) or _line(shape, values)
         return template % tuple(map(call, encoders, values))
     except InvalidEventError:

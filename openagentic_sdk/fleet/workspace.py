@@ -502,5 +502,5 @@ def _locked(path: Path, is_cancelled: Callable[[], bool]) -> Iterator[None]:
 def _with_hooks(hooks: HookEngine | None, **ours: Sequence[HookMatcher]) -> HookEngine:
     """The hooks with ours before the others of their points, none of which can then keep ours from running."""
     hooks = hooks or HookEngine()
-    together: dict[str, Any] = {point: (*matchers, *vars(hooks)[point]) for point, matchers in ours.items()}
+    together: dict[str, Any] = {point: (*matchers, *getattr(hooks, point)) for point, matchers in ours.items()}
     return replace(hooks, **together)

@@ -369,7 +369,7 @@ def with_command_hooks(
             when=_When(hook, name, fits),
         )
         found.setdefault(point, []).append(matcher)
-    added: dict[str, Any] = {point: (*engine.__dict__[point], *matchers) for point, matchers in found.items()}
+    added: dict[str, Any] = {point: (*getattr(engine, point), *matchers) for point, matchers in found.items()}
     return replace(engine, **added), tuple(problems)
 
 

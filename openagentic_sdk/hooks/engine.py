@@ -124,17 +124,17 @@ class HookEngine:
     @functools.cached_property
     def are_any(self) -> bool:
         """Whether there is a hook at any point."""
-        return any(self.__dict__[point] for point in POINTS)
+        return any(getattr(self, point) for point in POINTS)
 
     async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Outcome:
         """Run the hooks of a point one after the other."""
         known = POINTS[point]
-        if not self.__dict__[point]:
+        if not getattr(self, point):
             return payload.get(known.value), [], None
         left = dict(payload)
         events: list[HookEvent] = []
         wish: HookDecision | None = None
-        for matcher in self.__dict__[point]:
+        for matcher in getattr(self, point):
             given = {"hook_point": point, **left, "context": context or {}}
             if matcher.hook is None or not _concerns(matcher, left.get(known.matched)):
                 continue
@@ -144,7 +144,7 @@ class HookEngine:
             events.append(event)
             if decision is None:
                 continue
-            replacement = decision.__dict__[known.replaced_by] if known.replaced_by else None
+            replacement = getattr(decision, known.replaced_by) if known.replaced_by else None
             if replacement is not None:
                 left[known.value] = replacement
             wish = decision if wish is None else _together(wish, decision)
@@ -246,7 +246,7 @@ class HookEngine:
         own = POINTS[point].replaced_by
         if own == "override_messages" and not self.enable_message_rewrite_hooks:
             own = ""
-        ignored = [name for name in _REPLACEMENTS if name != own and decision.__dict__[name] is not None]
+        ignored = [name for name in _REPLACEMENTS if name != own and getattr(decision, name) is not None]
         nothing: dict[str, Any] = dict.fromkeys(ignored)
         counted = replace(decision, **nothing) if ignored else decision
         if counted.permission not in _STRICTNESS:
@@ -260,7 +260,7 @@ class HookEngine:
             action = counted.action
         elif counted.block:
             action = "block"
-        elif own and counted.__dict__[own] is not None:
+        elif own and getattr(counted, own) is not None:
             action = POINTS[point].word
         elif counted.permission is not None:
             action = f"permission_{counted.permission}"
@@ -313,7 +313,7 @@ def _together(first: HookDecision, second: HookDecision) -> HookDecision:
     """Two decisions as one: the later replacement, the stricter permission, both contexts."""
     contexts = [text for text in (first.additional_context, second.additional_context) if text]
     stricter = second if _STRICTNESS[second.permission] >= _STRICTNESS[first.permission] else first
-    kept = {name: first.__dict__[name] for name in _REPLACEMENTS if second.__dict__[name] is None}
+    kept = {name: getattr(first, name) for name in _REPLACEMENTS if getattr(second, name) is None}
     return replace(
         second,
         **kept,

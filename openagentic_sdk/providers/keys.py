@@ -31,9 +31,9 @@ class Token:
         return f"Token(value='[hidden]', expires_at={self.expires_at!r})"
 
 
-KeyGiver = Callable[[], "str | Token | Awaitable[str | Token]"]
+KeyGiver = Callable[[], str | Token | Awaitable[str | Token]]
 ApiKey = str | KeyGiver
-Headers = Mapping[str, str] | Callable[[], "Mapping[str, str] | Awaitable[Mapping[str, str]]"]
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 
 
 class KeySource:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache, lru_cache
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from ..events import Event, PermissionDecision, ToolResult, ToolStarted, ToolUse, UserAnswer
@@ -42,8 +42,8 @@ def mask_event(event: E, redact: Redact) -> E:
     before = {} if counter is None else dict(counter.counts)
     changes: dict[str, Any] = {}
     kind: Any = event.__class__
-    names, values_of = _masked_fields(kind)
-    values = values_of(event.__dict__)
+    names, take = _masked_fields(kind)
+    values = take(event)
     for index in _may_hold_text(tuple(map(type, values))):
         name, value = names[index], values[index]
         masked = redact(value) if value.__class__ is str else mask_value(value, redact)
@@ -70,10 +70,10 @@ def _may_hold_text(kinds: tuple[type, ...]) -> tuple[int, ...]:
 
 @cache
 def _masked_fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """The fields of a class of events that are masked, and what takes their values out of an event's dict."""
+    """The fields of a class of events that are masked, and what takes their values out of an event."""
     exact = EXACT | _EXACT_OF.get(kind.type, frozenset())
     names = tuple(field.name for field in fields(kind) if field.name not in exact)
-    return names, itemgetter(*names)
+    return names, attrgetter(*names)
 
 
 def mask_messages(messages: Sequence[Mapping[str, Any]], redact: Redact) -> list[Mapping[str, Any]]:

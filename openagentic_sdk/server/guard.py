@@ -16,6 +16,7 @@ import secrets
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import fields
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -144,7 +145,8 @@ class Guard:
         until, principal = self._tickets.pop(ticket, (0.0, Principal()))
         if time.monotonic() >= until:
             return None
-        said = {"expires": int(time.time() + COOKIE_S), **vars(principal)}
+        known = {known.name: getattr(principal, known.name) for known in fields(Principal)}
+        said = {"expires": int(time.time() + COOKIE_S), **known}
         body = urlsafe_b64encode(dumps_json(said).encode("ascii")).decode()
         rules = f"HttpOnly; SameSite=Strict; Path=/; Max-Age={COOKIE_S:.0f}{'; Secure' if secure else ''}"
         return f"{self._cookie_name}={body}.{self._sign(body)}; {rules}"

@@ -12,11 +12,11 @@ import types
 import unittest
 from typing import Any
 
-from openagentic_sdk.frozen import frozen, mutable
+from openagentic_sdk.frozen import changed, frozen, mutable, values_of
 
 HEADER = """
 from __future__ import annotations
-import abc, copy, inspect, pickle, typing
+import abc, copy, inspect, pickle, pprint, typing
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, asdict, astuple, dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -68,6 +68,19 @@ ON_POINT = (
 
 CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "a plain class": (POINT, ON_POINT),
+    "what tools that read classes ask for": (
+        "@value\nclass A:\n    names: Sequence[str]\n    call: Callable[[int], Any] = abs\n"
+        "    more: dict[str, Any] = field(default_factory=dict)\n",
+        (
+            *(
+                "typing.get_type_hints(A.__init__)",
+                "inspect.signature(A, eval_str=True)",
+                "A.__init__.__globals__ is globals()",
+            ),
+            *("inspect.signature(A.__repr__)", "inspect.signature(A.__eq__)", "inspect.signature(A.__setattr__)"),
+            *("pprint.pformat(A(['a' * 50, 'b' * 50]))", "hasattr(A.__repr__, '__wrapped__')"),
+        ),
+    ),
     "a documented class": (
         "@value\nclass A:\n    '''Says so.'''\n    x: int",
         ("A.__doc__", "A(1)", "inspect.getdoc(A)"),
@@ -400,6 +413,20 @@ class ContractTest(unittest.TestCase):
                 their = told(standard, text, ("'was accepted'",))
                 self.assertNotEqual(their, ["'was accepted'"])
                 self.assertEqual(told(frozen, text, ("'was accepted'",)), their)
+
+    def test_the_fields_of_a_value_are_found_where_its_class_was_extended_with_slots(self) -> None:
+        @frozen
+        class Point:
+            x: int
+            y: int = 2
+
+        @dataclasses.dataclass(frozen=True, slots=True)
+        class Named(Point):
+            name: str = "n"
+
+        self.assertEqual(values_of(Point(1)), {"x": 1, "y": 2})
+        self.assertEqual(values_of(Named(1)), {"x": 1, "y": 2, "name": "n"})
+        self.assertEqual(changed(Named(1), y=5), Named(1, 5))
 
     def test_nothing_is_made_before_it_is_asked_for(self) -> None:
         @frozen

@@ -9,14 +9,21 @@ import sys
 import tempfile
 import typing
 import unittest
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import openagentic_sdk
 from openagentic_sdk import (
     AgentDefinition,
     EventLoopError,
+    HookDecision,
+    HookEngine,
+    HookMatcher,
+    OpenAgenticOptions,
     RunResult,
     StopReason,
+    dumps_event,
+    events,
     follow,
     query,
     run,
@@ -205,6 +212,26 @@ class FrontDoorTest(unittest.TestCase):
         result = run_sync(prompt="hi", options=options_for(turns, tools=[echo], agents=helper))
         offered = next(event.tools for event in result.events if isinstance(event, SystemInit))
         self.assertEqual((offered, result.final_text), (["echo", "Task"], "Done."))
+
+    def test_values_whose_class_was_extended_with_slots_are_taken_as_any_other(self):
+        def extended(cls, kw_only=False):
+            return dataclass(frozen=True, slots=True, kw_only=kw_only)(type("Own", (cls,), {"__annotations__": {}}))
+
+        said = extended(HookDecision)(block=True, block_reason="not this")
+        hook = extended(HookMatcher)("own", "*", lambda payload: said)
+        options = options_for(
+            [{"tool_calls": [{"name": "echo", "arguments": {"text": "x"}}]}, "Done."],
+            hooks=extended(HookEngine, True)(pre_tool_use=[hook]),
+            agents={"own": extended(AgentDefinition)("helps", "You help")},
+        )
+        settings = {known.name: getattr(options, known.name) for known in fields(options)}
+        result = run_sync(prompt="hi", options=extended(OpenAgenticOptions, True)(**settings))
+        denied = [event.error_message for event in result.events if isinstance(event, events.ToolResult)]
+        self.assertEqual((denied, result.stop_reason), (["not this"], "end"))
+        event = extended(events.UserMessage)("hi", seq=1)
+        self.assertEqual(dumps_event(event), dumps_event(events.UserMessage("hi", seq=1)))
+        options.session_store.append_event(result.session_id, extended(events.SystemNotice)("own", "text"))
+        self.assertEqual(options.session_store.read_events(result.session_id)[-1].message, "text")
 
     def test_a_tool_made_of_a_function_is_still_that_function(self):
         @tool

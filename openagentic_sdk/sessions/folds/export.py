@@ -21,6 +21,7 @@ from ...events import (
     UnknownEvent,
     UserMessage,
 )
+from ...frozen import values_of
 from ...media import describe_attachment
 from ...serialization import event_to_dict
 from ...text import visible
@@ -46,7 +47,9 @@ def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
     """A transcript to read. Text of people and models stands as quotes, so that it cannot become the page's own headings."""
     if mask is not None:
         known = (event for event in events if not isinstance(event, UnknownEvent))
-        events = (type(event)(**{key: masked(value, mask) for key, value in vars(event).items()}) for event in known)
+        events = (
+            type(event)(**{key: masked(value, mask) for key, value in values_of(event).items()}) for event in known
+        )
     parts = map(_markdown, events)
     return "\n\n".join(part for part in parts if part) + "\n"
 

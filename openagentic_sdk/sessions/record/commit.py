@@ -21,7 +21,7 @@ from hashlib import sha256
 from typing import Any
 
 from ...events import Event, UnknownEvent
-from ...frozen import frozen
+from ...frozen import frozen, values_of
 from ...serialization import ENVELOPE, dumps_json
 
 FORMAT = b"openagentic-sdk record 1"
@@ -91,7 +91,7 @@ def leaves(event: Event) -> list[Leaf]:
         values = {name: value for name, value in data.items() if name not in bound and name not in ("v", "dur", "crc")}
         free = _free(dict.fromkeys(values, MISSING))
     else:
-        shape, values = _shape(event.__class__), event.__dict__
+        shape, values = _shape(event.__class__), values_of(event)
         bound = {"type": event.type}
         bound |= {name: values[name] for name, default in shape.bound if values[name] != default}
         free = shape.free
