@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Protocol, runtime_checkable
 
@@ -36,7 +37,4 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, delay_s: float) -> None:
-        # Listing sessions needs a clock and no event loop, whose import would take longer than the list.
-        import asyncio
-
         await asyncio.sleep(delay_s)

@@ -15,6 +15,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
+from opcode import opmap
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -239,8 +240,6 @@ def is_ctrl_c(error: KeyboardInterrupt) -> bool:
     """
     if threading.current_thread() is not threading.main_thread():
         return False
-    from opcode import opmap  # needed once in a thousand programs, and slow to import
-
     trace = error.__traceback__
     handler = signal.getsignal(signal.SIGINT)
     handler = handler.func if isinstance(handler, partial) else handler

@@ -6,10 +6,10 @@ The script is made of the parsers themselves, once, and asks for nothing while s
 from __future__ import annotations
 
 import argparse
-import importlib
 import shlex
 from collections.abc import Iterator
 
+from .commands import COMMANDS, load_command
 from .exits import OK
 
 _BASH = """_openagentic_sdk() {{
@@ -50,12 +50,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _whole_parser() -> argparse.ArgumentParser:
-    from .main import COMMANDS, module_of
-
     parser = argparse.ArgumentParser(prog="openagentic-sdk")
     subparsers = parser.add_subparsers()
     for name in COMMANDS:
-        importlib.import_module(module_of(name), __package__).add_parser(subparsers)
+        load_command(name).add_parser(subparsers)
     return parser
 
 

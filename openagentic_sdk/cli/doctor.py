@@ -27,6 +27,8 @@ from ..text import on_one_line
 from . import doctor_machine as surroundings
 from .exits import FAILED, OK
 from .screen.terminal import Screen
+from .servers.here import Here
+from .servers.reach import look_at
 from .stored.stores import add_store_flag, open_session_store
 
 _ADD = {
@@ -112,9 +114,6 @@ def _try_servers(screen: Screen, project: Project, *, is_json: bool) -> list[dic
     configured = configured_servers(project)
     if configured is None:
         return []
-    from .servers.here import Here
-    from .servers.reach import look_at
-
     found = [one for one in configured.found if one.state != "disabled"]
     lines, rows = look_at(Here(screen, project, mcp_home()), found)
     for line in () if is_json else lines:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from ..errors import OptionsError
 from ..providers.base import Provider
+from ..providers.guarded import guarded
 from ..providers.named import PROVIDERS, find_provider
 
 MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
@@ -35,8 +36,6 @@ def build_provider(args: argparse.Namespace, environ: Mapping[str, str] = os.env
     """The provider that the flags name, asked again when an endpoint fails for a moment. Raises `OptionsError`."""
     if args.script:
         return _scripted(args)
-    from ..providers.guarded import guarded
-
     endpoint = find_provider(args.provider, base_url=args.base_url, api_key_env=args.api_key_env, environ=environ)
     return guarded(endpoint, fallback=args.fallback)
 

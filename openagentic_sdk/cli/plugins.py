@@ -7,6 +7,8 @@ import os
 import sys
 
 from ..assemble import open_project, plugin_registry
+from ..mcp.configured.consent import definition_of, describe
+from ..mcp.configured.read import plugin_entries
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from ..project.plugins import Plugin, load_plugin
 from ..skills.frontmatter import Diagnostic
@@ -80,9 +82,6 @@ def _servers(plugin: Plugin) -> list[str]:
     """What each of its MCP servers is, for whoever decides about the plugin."""
     if "mcpServers" not in plugin.manifest and not os.path.lexists(os.path.join(plugin.root, ".mcp.json")):
         return []
-    from ..mcp.configured.consent import definition_of, describe
-    from ..mcp.configured.read import plugin_entries
-
     return [
         f"server {on_one_line(entry.name)} {line}"
         for entry in plugin_entries(plugin, [], "")

@@ -12,6 +12,9 @@ from typing import Any
 
 from ..agents import load_agents
 from ..errors import OptionsError
+from ..server.asgi import app
+from ..server.guard import TOKEN_VARIABLE, Principal, is_loopback, token_path
+from ..server.listen import SmallServer
 from ..sessions.seal import read_key
 from .exits import OK
 from .flags import add_agents_flag, tcp_port
@@ -56,10 +59,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    from ..server.asgi import app
-    from ..server.guard import TOKEN_VARIABLE, Principal, is_loopback, token_path
-    from ..server.listen import SmallServer
-
     auth: Any = None
     if args.auth:
         auth = _import_function(args.auth)

@@ -12,7 +12,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..disk import write_for_one
+from ..server.asgi import app
+from ..server.guard import Principal
+from ..server.listen import SmallServer
 from ..sessions.base import SessionStore
+from ..sessions.folds.summary import TENANT_KEY
 from ..text import on_one_line
 from ..viewer.page import build_page
 from .exits import OK
@@ -56,11 +60,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _serve(store: SessionStore, session_id: str | None, port: int, screen: Screen) -> int:
     """Serve the page of a session, or the list of all that belong to no tenant."""
-    from ..server.asgi import app
-    from ..server.guard import Principal
-    from ..server.listen import SmallServer
-    from ..sessions.folds.summary import TENANT_KEY
-
     application = app(None, store=store, auth=secrets.token_urlsafe(32))
 
     def tell(address: str) -> None:

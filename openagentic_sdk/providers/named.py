@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from ..errors import ApiKeyError, OptionsError
 from .base import Provider
+
+if TYPE_CHECKING:
+    from .anthropic import AnthropicProvider
+    from .endpoint import EndpointProvider
+    from .openai import OpenAIProvider
+    from .openai_compatible import OpenAICompatibleProvider
+    from .openai_responses import OpenAIResponsesProvider
 
 # Servers that people run at home, at the address where they listen unless told otherwise.
 LOCAL_SERVERS = {
@@ -24,6 +33,16 @@ VENDORS = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openai
 CLOUDS = ("bedrock", "gemini", "vertex", "vertex-gemini")
 COMPATIBLE = "openai-compatible"
 PROVIDERS = (*VENDORS, *CLOUDS, COMPATIBLE, *LOCAL_SERVERS)
+_CLASSES = {
+    "anthropic": "anthropic:AnthropicProvider",
+    "openai": "openai:OpenAIProvider",
+    "openai-responses": "openai_responses:OpenAIResponsesProvider",
+    "bedrock": "clouds.bedrock:BedrockProvider",
+    "gemini": "clouds.gemini:GeminiProvider",
+    "vertex": "clouds.vertex:VertexClaudeProvider",
+    "vertex-gemini": "clouds.vertex:VertexGeminiProvider",
+    COMPATIBLE: "openai_compatible:OpenAICompatibleProvider",
+}
 
 
 def find_provider(
@@ -42,7 +61,8 @@ def find_provider(
     if name in VENDORS:
         return _vendor(name, base_url, api_key_env, environ)
     if name in CLOUDS:
-        return _cloud(name, base_url, _key(api_key_env, environ) if api_key_env else None)
+        key = _key(api_key_env, environ) if api_key_env else None
+        return cast("Provider", _class_of(name)(base_url=base_url, api_key=key))
     if name != COMPATIBLE and name not in LOCAL_SERVERS:
         raise OptionsError(f"there is no provider {name!r}: the providers are {', '.join(PROVIDERS)}")
     base_url = base_url or LOCAL_SERVERS.get(name)
@@ -50,24 +70,14 @@ def find_provider(
         raise OptionsError(
             f"the provider {COMPATIBLE} needs an address (--base-url, base_url), such as {LOCAL_SERVERS['ollama']}"
         )
-    from .openai_compatible import OpenAICompatibleProvider
-
     # A server of somebody's own gets a key only when its variable is named: OPENAI_API_KEY is nothing to send to it.
     key = _key(api_key_env, environ) if api_key_env else None
-    return OpenAICompatibleProvider(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
+    compatible = cast("type[OpenAICompatibleProvider]", _class_of(COMPATIBLE))
+    return compatible(base_url=base_url, api_key=key, name=None if name == COMPATIBLE else name)
 
 
 def _vendor(name: str, base_url: str | None, api_key_env: str | None, environ: Mapping[str, str]) -> Provider:
-    from .anthropic import AnthropicProvider
-    from .openai import OpenAIProvider
-    from .openai_responses import OpenAIResponsesProvider
-
-    vendors: dict[str, type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]] = {
-        "anthropic": AnthropicProvider,
-        "openai": OpenAIProvider,
-        "openai-responses": OpenAIResponsesProvider,
-    }
-    vendor = vendors[name]
+    vendor = cast("type[AnthropicProvider | OpenAIProvider | OpenAIResponsesProvider]", _class_of(name))
     if api_key_env is None and not vendor(base_url=base_url).is_at_home:
         raise OptionsError(
             f"${VENDORS[name]} goes to the vendor only: name the variable that holds the key for {base_url} with "
@@ -76,19 +86,9 @@ def _vendor(name: str, base_url: str | None, api_key_env: str | None, environ: M
     return vendor(base_url=base_url, api_key=_key(api_key_env or VENDORS[name], environ))
 
 
-def _cloud(name: str, base_url: str | None, key: str | None) -> Provider:
-    if name == "bedrock":
-        from .clouds.bedrock import BedrockProvider
-
-        return BedrockProvider(base_url=base_url, api_key=key)
-    if name == "gemini":
-        from .clouds.gemini import GeminiProvider
-
-        return GeminiProvider(base_url=base_url, api_key=key)
-    from .clouds.vertex import VertexClaudeProvider, VertexGeminiProvider
-
-    provider = VertexClaudeProvider if name == "vertex" else VertexGeminiProvider
-    return provider(base_url=base_url, api_key=key)
+def _class_of(name: str) -> type[EndpointProvider]:
+    module, _, of_provider = _CLASSES[name].partition(":")
+    return cast("type[EndpointProvider]", getattr(import_module(f".{module}", __package__), of_provider))
 
 
 def _key(variable: str, environ: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,15 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Principal", "app"]
 
+# A face over stdio needs none of HTTP, so each is imported when it is asked for.
+_HOMES = {"Principal": "guard", "app": "asgi"}
+
 
 def __getattr__(name: str) -> Any:
-    # A face over stdio needs none of HTTP, so it is imported when it is asked for.
-    if name == "app":
-        from .asgi import app
-
-        return app
-    if name == "Principal":
-        from .guard import Principal
-
-        return Principal
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

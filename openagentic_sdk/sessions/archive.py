@@ -15,7 +15,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zlib import error as ZlibError
 
 from ..errors import InvalidEventError, StorageError
 from ..events import Event
@@ -23,9 +25,6 @@ from ..serialization import dumps_event, dumps_json, loads_event, loads_json
 from .base import SessionStore, check_expected_seq
 from .folds.summary import LAST_TIME
 from .lifecycle import descendants, take_back
-
-if TYPE_CHECKING:
-    from zipfile import ZipFile
 
 FORMAT = "openagentic-sdk session archive"
 VERSION = 1
@@ -43,8 +42,6 @@ def archive_session(
     With `remove` they are deleted from the store once the file is complete and was read back, each only if nothing was added
     to it since. Raises `FileExistsError`, `SessionNotFoundError`, `StorageError`, `ConcurrencyError`.
     """
-    from zipfile import ZIP_DEFLATED, ZipFile
-
     names = [session_id, *descendants(store, session_id)]
     target = Path(path)
     if target.exists():
@@ -152,9 +149,6 @@ def _write_session(store: SessionStore, file: ZipFile, number: int, session_id: 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[ZipFile]:
     """The archive as an open zip; what is wrong with it becomes a `StorageError`."""
-    from zipfile import BadZipFile, ZipFile
-    from zlib import error as ZlibError
-
     try:
         with ZipFile(path) as file:
             yield file

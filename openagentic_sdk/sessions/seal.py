@@ -11,6 +11,8 @@ import os
 import stat
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import sha256
+from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -109,8 +111,6 @@ class Seal:
         made = self._made(parts, create=False)
         if made is None:
             return False
-        from hmac import compare_digest
-
         return compare_digest(made.encode(), digest.encode())
 
     def _made(self, parts: tuple[bytes, ...], *, create: bool) -> str | None:
@@ -129,8 +129,5 @@ class Seal:
 
 def _keyed(key: bytes) -> tuple[Any, Any]:
     """The inner and the outer hash of HMAC-SHA256, as far as the key goes into them."""
-    # Loading it takes as long as a list of sessions has for all else that it does.
-    from hashlib import sha256
-
     block = (sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
     return sha256(bytes(byte ^ 0x36 for byte in block)), sha256(bytes(byte ^ 0x5C for byte in block))

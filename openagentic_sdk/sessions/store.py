@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -446,9 +447,6 @@ class _Passed:
 
 
 def _sha256(data: bytes) -> str:
-    # Loading it takes as long as a list of sessions has for all else that it does.
-    import hashlib
-
     return hashlib.sha256(data).hexdigest()
 
 

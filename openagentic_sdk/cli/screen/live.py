@@ -6,6 +6,7 @@ how long it takes, how much it costs and how to stop it. Subagents are folded in
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -403,8 +404,6 @@ def output_text(result: ToolResult) -> str:
         return printable("\n".join(text.rstrip("\n") for text in (*streams, ended) if text))
     if output is None:
         return printable(result.error_message or "")
-    import json
-
     return printable(json.dumps(output, ensure_ascii=False, indent=1))
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ...errors import OptionsError
 from ..base import SessionStore
 from ..seal import sdk_home
+from ..store import FileSessionStore
 
 ENVIRONMENT_NAME = "OPENAGENTIC_SDK_STORE"
 DEFAULT_DURABILITY = "barrier"
@@ -28,9 +31,9 @@ def open_store(url: str | None = None) -> SessionStore:
     """
     url = url or os.environ.get(ENVIRONMENT_NAME)
     if not url:
-        return _file_store(sdk_home())
+        return FileSessionStore(sdk_home())
     if url.startswith(("/", "~", ".")):
-        return _file_store(Path(url).expanduser())
+        return FileSessionStore(Path(url).expanduser())
     scheme, colon, _ = url.partition(":")
     opener = _OPENERS.get(scheme.lower()) if colon else None
     if opener is None:
@@ -38,52 +41,31 @@ def open_store(url: str | None = None) -> SessionStore:
     return opener(url)
 
 
-def _open_memory(url: str) -> SessionStore:
-    from ..memory import MemorySessionStore
-
-    return MemorySessionStore()
-
-
 def _open_file(url: str) -> SessionStore:
     path, durability = _path_and_durability(url)
-    return _file_store(path, durability)
-
-
-def _file_store(root_dir: Path, durability: str = DEFAULT_DURABILITY) -> SessionStore:
-    from ..store import FileSessionStore
-
-    return FileSessionStore(root_dir, durability)
+    return FileSessionStore(path, durability)
 
 
 def _open_sqlite(url: str) -> SessionStore:
-    from ..sqlite import SqliteSessionStore
-
     path, durability = _path_and_durability(url)
     # As other programs write it, with the slashes of an absolute path.
-    return SqliteSessionStore(":memory:" if path.name == ":memory:" else path, durability=durability)
+    return _load("sqlite", "SqliteSessionStore")(":memory:" if path.name == ":memory:" else path, durability=durability)
 
 
-def _open_postgres(url: str) -> SessionStore:
-    from ..postgres import PostgresSessionStore
-
-    return PostgresSessionStore(url)
-
-
-def _open_redis(url: str) -> SessionStore:
-    from ..redis import RedisSessionStore
-
-    return RedisSessionStore(url)
+def _load(module: str, name: str) -> Callable[..., SessionStore]:
+    """A store whose module or driver few programs need, and all who need it pay for."""
+    return cast(Callable[..., SessionStore], getattr(import_module(f"..{module}", __package__), name))
 
 
 _OPENERS: Mapping[str, Callable[[str], SessionStore]] = {
-    "memory": _open_memory,
+    "memory": lambda url: _load("memory", "MemorySessionStore")(),
     "file": _open_file,
     "sqlite": _open_sqlite,
-    "postgres": _open_postgres,
-    "postgresql": _open_postgres,
-    "redis": _open_redis,
-    "rediss": _open_redis,
-    "unix": _open_redis,
+    "postgres": lambda url: _load("postgres", "PostgresSessionStore")(url),
+    "postgresql": lambda url: _load("postgres", "PostgresSessionStore")(url),
+    "redis": lambda url: _load("redis", "RedisSessionStore")(url),
+    "rediss": lambda url: _load("redis", "RedisSessionStore")(url),
+    "unix": lambda url: _load("redis", "RedisSessionStore")(url),
 }
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...disk import BINARY
 from ...errors import SessionNotFoundError, StorageError
@@ -15,9 +15,6 @@ from ..log.lock import is_locked, try_lock, unlock
 from .per_process import PerProcess
 from .sqlite_forks import Guarded, check_usable, connecting, make_private
 from .sqlite_schema import migrate
-
-if TYPE_CHECKING:
-    import sqlite3
 
 BUSY_S = 30.0
 # So long a write tries by itself; then it queues up, and whoever wants to write next waits behind it.
@@ -105,8 +102,6 @@ class SqliteFile:
             return _Opened(self.path, self._connect(), self._queue)
 
     def _connect(self) -> sqlite3.Connection:
-        import sqlite3
-
         if self.is_memory:
             db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA foreign_keys = ON")
@@ -182,8 +177,6 @@ class _Opened(Guarded):
 
 def _use_wal(db: sqlite3.Connection) -> None:
     """Switch to the write-ahead log. SQLite does not wait for others here, whatever its time limit says."""
-    import sqlite3
-
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -198,8 +191,6 @@ def _use_wal(db: sqlite3.Connection) -> None:
 @contextmanager
 def translated(session_id: str | None, path: Path) -> Iterator[None]:
     """SQLite's errors, and those of the files beside it, as ours."""
-    import sqlite3
-
     try:
         yield
     except UnicodeEncodeError:

@@ -9,18 +9,15 @@ something, and the child closes its copies, which forgets the locks; nothing is 
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...disk import BINARY
 from ...errors import StorageError
-
-if TYPE_CHECKING:
-    import sqlite3
 
 # So long a fork waits for one statement or transaction; an import may take longer.
 FORK_PATIENCE_S = 5.0

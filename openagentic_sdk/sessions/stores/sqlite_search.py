@@ -7,11 +7,12 @@ only in which events each word stands, and can be deleted at any time.
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import InvalidEventError, LogCorruptError
 from ..base import loads_stored
@@ -19,9 +20,6 @@ from ..folds.search import SearchHit, context_of, event_text, search_words
 from .per_process import PerProcess
 from .sqlite_forks import Guarded, connecting, make_private
 from .sqlite_schema import LAST_SEQ, place_of
-
-if TYPE_CHECKING:
-    import sqlite3
 
 STEP_EVENTS = 64
 STEP_BYTES = 1024 * 1024
@@ -54,8 +52,6 @@ class SearchFile:
 
         `tenant` is JSON, of one tenant or of null; None searches all sessions.
         """
-        import sqlite3
-
         for _ in range(2):
             try:
                 with self._opened() as index:
@@ -81,8 +77,6 @@ class SearchFile:
 
     def forget(self, session_id: str) -> None:
         """Take a session that is going to be deleted out of the index, or give up the index when that cannot be done."""
-        import sqlite3
-
         if not self._path.exists():
             return
         try:
@@ -126,8 +120,6 @@ class SearchFile:
                 index.close()
 
     def _connect(self) -> sqlite3.Connection:
-        import sqlite3
-
         make_private(self._path)
         return sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, uri=True, check_same_thread=False)
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import OptionsError
 from .sqlite_file import SqliteFile, translated
 from .sqlite_schema import LAST_SEQ
 from .tables import Execute, Rows, Statement, Steps, Tables, drive
-
-if TYPE_CHECKING:
-    import sqlite3
 
 T = TypeVar("T")
 # How soon what others wrote to the file is seen.
@@ -30,8 +28,6 @@ class SqliteTables(Tables):
     last_seq = f"coalesce({LAST_SEQ}, 0)"
 
     def __init__(self, file: SqliteFile) -> None:
-        import sqlite3
-
         self._file = file
         self.conflict = sqlite3.IntegrityError
         self._seen = (-1, -1)
@@ -47,8 +43,6 @@ class SqliteTables(Tables):
             return work(_execute_on(db))
 
     async def change_on(self, connection: Any, steps: Steps[T]) -> T:
-        import sqlite3
-
         if not isinstance(connection, sqlite3.Connection):
             raise OptionsError(f"connection must be a sqlite3.Connection, not {type(connection).__name__}")
         with translated(None, self._file.path):

@@ -20,6 +20,9 @@ from ...sessions.seal import key_path
 from .process import CommandSpec, run_command
 from .settings_found import PLACEHOLDER_MODE, SETTINGS_FOLDERS, SettingsFound
 
+if sys.platform != "win32":
+    import fcntl
+
 PROBE_LIMIT_S = 10.0
 RUNGS = ("namespaces", "bwrap", "overlay", "landlock")
 # Never $PATH, in which a folder of the workspace may stand.
@@ -258,8 +261,6 @@ def _claimed_folder(path: str) -> Iterator[bool]:
     A claim is a shared lock on the folder. Removing a folder that another command's mount stands on would take that mount
     away, so a placeholder is removed only under an exclusive lock.
     """
-    import fcntl
-
     folder = _locked_folder(path)
     if folder is None:
         yield False
@@ -278,8 +279,6 @@ def _claimed_folder(path: str) -> Iterator[bool]:
 
 
 def _locked_folder(path: str) -> int | None:
-    import fcntl
-
     for _ in range(100):
         try:
             os.mkdir(path)
