@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
 from ..errors import (
@@ -53,6 +52,9 @@ from .stores.sqlite_schema import LAST_EVENT, LAST_SEQ, place_of
 from .stores.sqlite_search import SearchFile
 from .stores.sqlite_tables import SqliteTables
 from .stores.tables import Tables, TableStore
+
+if TYPE_CHECKING:
+    import sqlite3
 
 PAGE_EVENTS = 256
 DURABILITIES = ("flush", "barrier", "fsync")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...disk import BINARY
 from ...errors import SessionNotFoundError, StorageError
 from ..log.lock import is_locked, try_lock, unlock
 from .per_process import PerProcess
-from .sqlite_forks import Guarded, check_usable, connecting, make_private
+from .sqlite_forks import Guarded, check_usable, connecting, driver, make_private
 from .sqlite_schema import migrate
+
+if TYPE_CHECKING:
+    import sqlite3
 
 BUSY_S = 30.0
 # So long a write tries by itself; then it queues up, and whoever wants to write next waits behind it.
@@ -103,14 +106,14 @@ class SqliteFile:
 
     def _connect(self) -> sqlite3.Connection:
         if self.is_memory:
-            db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            db = driver().connect(":memory:", isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA foreign_keys = ON")
             migrate(db)
             return db
         check_usable(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         make_private(self.path)
-        db = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
+        db = driver().connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             _use_wal(db)
             db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -182,7 +185,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
         try:
             db.execute("PRAGMA journal_mode = WAL")
             return
-        except sqlite3.OperationalError:
+        except driver().OperationalError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
@@ -196,7 +199,7 @@ def translated(session_id: str | None, path: Path) -> Iterator[None]:
     except UnicodeEncodeError:
         # Only an id reaches SQLite as it came, and none that holds a lone surrogate was ever created.
         raise SessionNotFoundError(str(session_id), str(path)) from None
-    except sqlite3.Error as error:
+    except driver().Error as error:
         raise StorageError(f"SQLite refused ({path}): {error}", session_id=session_id) from error
     except OSError as error:
         raise StorageError(f"{path} cannot be used: {error}", session_id=session_id) from error

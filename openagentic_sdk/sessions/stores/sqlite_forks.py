@@ -9,18 +9,39 @@ something, and the child closes its copies, which forgets the locks; nothing is 
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
 
 from ...disk import BINARY
 from ...errors import StorageError
 
+if TYPE_CHECKING:
+    import sqlite3
+
 # So long a fork waits for one statement or transaction; an import may take longer.
 FORK_PATIENCE_S = 5.0
+
+
+class Driver(Protocol):
+    """What is used of the module `sqlite3`."""
+
+    Connection: type[sqlite3.Connection]
+    Error: type[sqlite3.Error]
+    DatabaseError: type[sqlite3.DatabaseError]
+    IntegrityError: type[sqlite3.IntegrityError]
+    OperationalError: type[sqlite3.OperationalError]
+    connect: Callable[..., sqlite3.Connection]
+
+
+def driver() -> Driver:
+    """The module `sqlite3`, which no other store needs, and this one only when its file is opened."""
+    import sqlite3
+
+    return cast(Driver, sqlite3)
 
 
 class Guarded:

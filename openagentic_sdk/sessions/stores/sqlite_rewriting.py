@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sqlite3
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import LeaseLostError, StorageError
 from .database import Position
@@ -13,6 +13,9 @@ from .log_state import Head
 from .sqlite_schema import place_of
 from .sqlite_search import SearchFile
 from .sqlite_waiting import SqliteWaiting
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
 class RewritingSqlite(SqliteWaiting):

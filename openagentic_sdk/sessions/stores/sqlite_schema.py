@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...errors import StorageError
 from .fleet_schema import FLEET_TABLES, RUN_COLUMNS
+
+if TYPE_CHECKING:
+    import sqlite3
 
 # One entry per version of the schema: what turns a database of the version before into this one. What may hold any text
 # (`cwd`, `parent`, `tenant`) is kept as JSON, in ASCII.

@@ -7,19 +7,21 @@ only in which events each word stands, and can be deleted at any time.
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidEventError, LogCorruptError
 from ..base import loads_stored
 from ..folds.search import SearchHit, context_of, event_text, search_words
 from .per_process import PerProcess
-from .sqlite_forks import Guarded, connecting, make_private
+from .sqlite_forks import Guarded, connecting, driver, make_private
 from .sqlite_schema import LAST_SEQ, place_of
+
+if TYPE_CHECKING:
+    import sqlite3
 
 STEP_EVENTS = 64
 STEP_BYTES = 1024 * 1024
@@ -59,10 +61,10 @@ class SearchFile:
                     asked = " ".join(f'"{word}"*' for word in words)
                     with index.lock:
                         rows = index.connection.execute(_FIND, (asked, tenant, max(0, limit))).fetchall()
-            except sqlite3.OperationalError:
+            except driver().OperationalError:
                 # Built without full text search, or the store's folder cannot be written.
                 return None
-            except sqlite3.DatabaseError:
+            except driver().DatabaseError:
                 # A cache that is damaged begins anew.
                 self.remove()
                 continue
@@ -93,7 +95,7 @@ class SearchFile:
                         command = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
                         db.execute(command, (place_of(row[0], seq), words))
                     db.execute("DELETE FROM upto WHERE session = ?", (row[0],))
-        except (sqlite3.DatabaseError, LogCorruptError, InvalidEventError):
+        except (driver().DatabaseError, LogCorruptError, InvalidEventError):
             self.remove()
 
     def remove(self) -> None:
@@ -121,7 +123,7 @@ class SearchFile:
 
     def _connect(self) -> sqlite3.Connection:
         make_private(self._path)
-        return sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None, uri=True, check_same_thread=False)
+        return driver().connect(self._path, timeout=BUSY_S, isolation_level=None, uri=True, check_same_thread=False)
 
     def _catch_up(self, index: Guarded) -> None:
         with index.lock:

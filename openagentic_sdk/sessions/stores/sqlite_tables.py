@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import OptionsError
 from .sqlite_file import SqliteFile, translated
+from .sqlite_forks import driver
 from .sqlite_schema import LAST_SEQ
 from .tables import Execute, Rows, Statement, Steps, Tables, drive
+
+if TYPE_CHECKING:
+    import sqlite3
 
 T = TypeVar("T")
 # How soon what others wrote to the file is seen.
@@ -29,7 +32,7 @@ class SqliteTables(Tables):
 
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
-        self.conflict = sqlite3.IntegrityError
+        self.conflict = driver().IntegrityError
         self._seen = (-1, -1)
 
     def read(self, command: str, values: Sequence[Any] = (), *, patience_s: float = 30.0) -> Rows:
@@ -43,7 +46,7 @@ class SqliteTables(Tables):
             return work(_execute_on(db))
 
     async def change_on(self, connection: Any, steps: Steps[T]) -> T:
-        if not isinstance(connection, sqlite3.Connection):
+        if not isinstance(connection, driver().Connection):
             raise OptionsError(f"connection must be a sqlite3.Connection, not {type(connection).__name__}")
         with translated(None, self._file.path):
             # In this thread: a connection stays in the one that made it.

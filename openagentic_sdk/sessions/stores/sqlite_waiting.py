@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import sqlite3
 import sys
 import time
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
 from ..waiting import FIRST_POLL_S, LAST_POLL_S
 from .database import DatabaseStore, Position
 from .sqlite_file import SqliteFile
 from .sqlite_schema import LAST_SEQ
+
+if TYPE_CHECKING:
+    import sqlite3
 
 PAGE_IDS = 500
 
