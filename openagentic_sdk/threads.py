@@ -18,6 +18,8 @@ from functools import partial
 from opcode import opmap
 from typing import Any, Generic, TypeVar
 
+from .errors import EventLoopError
+
 T = TypeVar("T")
 
 # What code that is told to end gets: a thread, and a coroutine, which may itself be waiting for a thread.
@@ -25,6 +27,17 @@ THREAD_MOMENT_S = 1.0
 GUEST_MOMENT_S = 2.0
 
 _left: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("left_behind", default=None)
+
+
+def running_loop(what: str) -> asyncio.AbstractEventLoop:
+    """The event loop that runs here. Raises `EventLoopError`, which says what to do, where it is none of asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise EventLoopError(
+            f"{what} needs asyncio's event loop, and none runs here (trio and curio have loops of another kind): start with "
+            "asyncio.run(), or call run_sync() in a thread"
+        ) from None
 
 
 def collect_left() -> list[str]:
@@ -80,7 +93,7 @@ async def in_daemon_thread(work: Callable[[], Any], name: str) -> Any:
 
 def start_thread(work: Callable[[], Any], name: str) -> asyncio.Future[Any]:
     """Start `work` in a daemon thread; the future gets what it returns or raises, when the loop still runs."""
-    loop = asyncio.get_running_loop()
+    loop = running_loop("this call, which waits for a thread,")
     done: asyncio.Future[Any] = loop.create_future()
     thread = threading.Thread(target=_carry, args=(work, loop, done), name=name, daemon=True)
     thread.start()
@@ -145,7 +158,7 @@ class Guest(Generic[T]):
         self.is_left = False
         self._value: T | None = None
         self._waiters: list[asyncio.Future[None]] = []
-        self._task = asyncio.create_task(self._contain(work))
+        self._task = running_loop(name).create_task(self._contain(work))
 
     @property
     def is_done(self) -> bool:

@@ -17,7 +17,7 @@ from ..runtime.limits import Budget
 from ..runtime.masking import known_here, mask_event
 from ..runtime.recorder import may_block, off_loop
 from ..sessions.base import SessionStore, SessionWriter
-from ..threads import error_words
+from ..threads import error_words, running_loop
 from .apart import Apart
 from .judge import names_of
 from .plan import EVAL_KEY, Job, Key, jobs_of, key_of, plan_cases, planned_before, variants_of
@@ -50,6 +50,7 @@ async def run_suite(
     suite's. `on_progress` is called with the report so far whenever a run starts or ends. Raises `SuiteError`, and
     `SessionLockedError` when another process runs this eval.
     """
+    running_loop("run_suite()")
     suite = check_suite(suite)
     started, session_id = await _begin(suite, store, resume, cases, variants, repeats, max_cost_usd)
     writer: SessionWriter = await off_loop(may_block(store), store.open_writer, session_id)

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import FleetError, OptionsError, StorageError
 from ..runtime.recorder import off_loop
+from ..threads import running_loop
 from .execute import carry_out
 from .fleet import Fleet
 from .lease import Heart, Lease, elapsed_s
@@ -80,6 +81,7 @@ class Worker:
 
     async def work(self, *, until_idle: bool = False) -> None:
         """Work until `drain`, or with `until_idle` until nothing is due. When cancelled, it hands back first."""
+        running_loop("a worker")
         news: asyncio.Future[bool] | None = None
         drains = asyncio.ensure_future(self._draining.wait())
         failures = 0

@@ -19,7 +19,7 @@ from typing import Any
 from ..clock import Clock, SystemClock
 from ..events import HookEvent
 from ..frozen import frozen
-from ..threads import call_guest, error_words, in_daemon_thread
+from ..threads import call_guest, error_words, in_daemon_thread, running_loop
 from .models import HookDecision, HookMatcher
 
 Hooks = Sequence[HookMatcher]
@@ -131,6 +131,7 @@ class HookEngine:
         known = POINTS[point]
         if not getattr(self, point):
             return payload.get(known.value), [], None
+        running_loop("a hook")
         left = dict(payload)
         events: list[HookEvent] = []
         wish: HookDecision | None = None

@@ -14,7 +14,7 @@ from ..events import UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..serialization import loads_json
 from ..text import visible
-from ..threads import call_guest, error_words
+from ..threads import call_guest, error_words, running_loop
 from .approval import ApprovalResult
 from .decide import judge_rules
 from .display import preview
@@ -67,6 +67,7 @@ async def ask(facts: Facts, verdict: Verdict, people: People) -> ApprovalResult:
 
 async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver, clock: Clock) -> ApprovalResult:
     tool = facts.subject.tool
+    running_loop("an approver")
     began = clock.monotonic()
 
     async def call() -> Any:

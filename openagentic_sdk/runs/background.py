@@ -24,11 +24,12 @@ from ..runtime.agent import Agent
 from ..runtime.prompt import OnePrompt, Prompt, Said, read_prompt
 from ..runtime.recorder import off_loop
 from ..runtime.settle import end_session
-from ..runtime.task import RunTask, require_event_loop
+from ..runtime.task import RunTask
 from ..sessions.base import SessionStore
 from ..sessions.folds.metrics import RunMetrics
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
+from ..threads import running_loop
 
 State = Literal["queued", "running", "waiting", "ended", "failed", "cancelled"]
 
@@ -66,7 +67,7 @@ def submit(
     With `options.resume` the run goes on with an old session; a `prompt` of None then adds none, which is how a parked run
     goes on after its question was answered. Raises `EventLoopError` where asyncio does not run.
     """
-    require_event_loop("submit()")
+    running_loop("submit()")
     session_id = options.resume or options.session_id or os.urandom(16).hex()
     if options.resume is None:
         options = replace(options, session_id=session_id)

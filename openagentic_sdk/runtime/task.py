@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterable, Coroutine
 from typing import Any
 
-from ..errors import EventLoopError
 from ..events import Event, Result
+from ..threads import running_loop
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .loop import run_session
@@ -15,17 +15,6 @@ from .opening import open_run
 from .prompt import Prompt, Prompts, Said, read_prompt
 from .recorder import settled
 from .subagent import run_subagent
-
-
-def require_event_loop(what: str) -> None:
-    """Raise `EventLoopError` where asyncio does not run, before anything has happened."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise EventLoopError(
-            f"{what} needs asyncio's event loop, and none runs here (trio and curio have loops of another kind): start with "
-            "asyncio.run(), or call run_sync() in a thread"
-        ) from None
 
 
 class RunTask:
@@ -40,7 +29,7 @@ class RunTask:
     @classmethod
     async def start(cls, agent: Agent, request: RunRequest, prompt: Prompt) -> RunTask:
         """Open the session and begin. Raises what `open_run` and `read_prompt` raise, and then nothing has happened."""
-        require_event_loop("a run")
+        running_loop("a run")
         given = prompt if prompt is None or isinstance(prompt, AsyncIterable) else read_prompt(prompt)
         channel = EventChannel[Event]()
         return cls(await open_run(agent, request, channel, run_subagent), channel, given)

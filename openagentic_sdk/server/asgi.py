@@ -20,6 +20,7 @@ from ..fleet.fleet import Fleet
 from ..options import OpenAgenticOptions
 from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
+from ..threads import running_loop
 from .call import MAX_BODY_BYTES, PROTECTION, Call
 from .connection import Receive, Scope, Send
 from .desk import GRACE_S, MAX_RUNS, Desk
@@ -45,6 +46,7 @@ class Application:
         self._before: dict[int, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        running_loop("this server")
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "websocket":

@@ -17,9 +17,8 @@ from itertools import islice
 from threading import Lock
 from weakref import WeakKeyDictionary
 
-from ..errors import EventLoopError
 from ..events import Event, Result, SystemInit
-from ..threads import in_daemon_thread
+from ..threads import in_daemon_thread, running_loop
 from .base import SessionStore
 
 # How many of the newest events of a session are at hand for its followers; who is further behind reads the store.
@@ -325,12 +324,7 @@ _LOCK = Lock()
 
 def watch_of(store: SessionStore) -> Watch:
     """The watch of this store in this event loop. Raises `EventLoopError` where none runs."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        raise EventLoopError(
-            "follow() needs asyncio's event loop, and none runs here: start with asyncio.run()"
-        ) from None
+    loop = running_loop("follow()")
     with _LOCK:
         watches = _WATCHES.setdefault(store, [])
         watches[:] = [watch for watch in watches if not watch.loop.is_closed()]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, TypeVar
 
+from ..errors import EventLoopError
 from ..threads import in_daemon_thread
 
 T = TypeVar("T")
@@ -56,11 +57,20 @@ class InTurn:
 
 
 async def off_loop(work: Callable[[], T]) -> T:
-    """What the work returns or raises, from a thread; under another loop than asyncio's by the caller's own anyio."""
+    """What the work returns or raises, from a thread; under another loop than asyncio's by the caller's own anyio.
+
+    Raises `EventLoopError` where there is neither.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        answer: Any = await import_module("anyio.to_thread").run_sync(work)
+        try:
+            anyio = import_module("anyio.to_thread")
+        except ModuleNotFoundError:
+            raise EventLoopError(
+                "under another event loop than asyncio's a store needs anyio, and it is not there: pip install anyio"
+            ) from None
+        answer: Any = await anyio.run_sync(work)
     else:
         answer = await in_daemon_thread(work, _THREAD)
     return answer  # type: ignore[no-any-return]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..errors import ToolError
 from ..globs import static_folder
-from ..threads import run_in_thread
+from ..threads import run_in_thread, running_loop
 from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
 from .files.window import plural
@@ -52,7 +51,7 @@ class GlobTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         root = await permitted_path(input.get("root") or ".", ctx, write=False)
-        permits = read_filter(ctx, asyncio.get_running_loop())
+        permits = read_filter(ctx, running_loop(self.name))
         found: dict[str, Any] = await run_in_thread(lambda: self._find(root, input, ctx, permits), ctx.cancelled)
         return found
 

@@ -5,7 +5,6 @@ The answer is always found by `find/search.py`, whether a pattern runs here or i
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from ..clock import Clock, SystemClock
 from ..errors import ToolError, ToolInputError
 from ..files import open_file
 from ..frozen import mutable
-from ..threads import run_in_thread
+from ..threads import run_in_thread, running_loop
 from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
 from .files.window import plural
@@ -107,7 +106,7 @@ class GrepTool(Tool):
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
         root = await permitted_path(input.get("root") or ".", ctx, write=False)
-        permits = read_filter(ctx, asyncio.get_running_loop())
+        permits = read_filter(ctx, running_loop(self.name))
         found: dict[str, Any] = await run_in_thread(lambda: self._search(root, input, ctx, permits), ctx.cancelled)
         return found
 

@@ -55,8 +55,8 @@ LAYERS = (
     ("jsonrpc",),
     ("serialization",),
     ("events",),
-    ("errors", "clock", "disk", "frozen", "globs", "media", "text", "threads", "untracked"),
-    ("patterns", "version"),
+    ("clock", "disk", "frozen", "globs", "media", "text", "threads", "untracked"),
+    ("errors", "patterns", "version"),
 )
 FLOOR = {room: len(LAYERS) - row for row, rooms in enumerate(LAYERS) for room in rooms}
 # A driver is only imported where its store talks to the server.

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import typing
 import unittest
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import openagentic_sdk
@@ -20,8 +20,14 @@ from openagentic_sdk import (
     HookEngine,
     HookMatcher,
     OpenAgenticOptions,
+    OpenAICompatibleProvider,
+    PermissionGate,
     RunResult,
     StopReason,
+    ToolContext,
+    answer_question,
+    compact_session,
+    default_tools,
     dumps_event,
     events,
     follow,
@@ -31,6 +37,8 @@ from openagentic_sdk import (
     submit,
     tool,
 )
+from openagentic_sdk.evals.run import run_suite
+from openagentic_sdk.evals.suite import Case, Suite
 from openagentic_sdk.events import SystemInit
 from openagentic_sdk.sessions.memory import MemorySessionStore
 
@@ -184,6 +192,14 @@ class FrontDoorTest(unittest.TestCase):
             lambda: run(prompt="hi", options=options),
             lambda: submit("hi", options),
             lambda: anext(follow(store, "any")),
+            lambda: answer_question(store, "any", "q1", "yes"),
+            lambda: compact_session(options=replace(options, resume="any")),
+            lambda: default_tools().get("Glob").run({"pattern": "*"}, ToolContext()),
+            lambda: default_tools().get("Read").run({"file_path": "x"}, ToolContext()),
+            lambda: HookEngine(stop=[HookMatcher("own", hook=print)]).run_stop(),
+            lambda: PermissionGate(permission_mode="prompt", approver=print).approve("Bash", {"command": "rm x"}),
+            lambda: OpenAICompatibleProvider(base_url="http://127.0.0.1:9").complete(model="m", messages=[]),
+            lambda: run_suite(Suite("s", options, [Case(name="c", prompt="hi")]), store=store),
         ):
             with self.subTest(inspect.getsource(start)), self.assertRaisesRegex(EventLoopError, "asyncio"):
                 start().send(None)  # what trio's loop does with a coroutine

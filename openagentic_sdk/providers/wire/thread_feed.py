@@ -13,6 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from ...threads import running_loop
+
 # Far more than one read brings, far less than 64 slow streams may cost together.
 MAX_WAITING_BYTES = 64 * 1024
 # A thread that looks up a name in the DNS cannot be interrupted; it is left to end by itself after this long. All others
@@ -32,7 +34,7 @@ class ThreadFeed:
 
     def __init__(self, work: Callable[[ThreadFeed], None], *, interrupt: Callable[[], None] | None = None) -> None:
         self._interrupt = interrupt
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop("a request to a model")
         self._items: deque[Any] = deque()
         self._woken = asyncio.Event()
         self._is_notified = False
