@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from .assemble import build_agent, end_conversation, run_request
 from .errors import OptionsError
 from .events import Event
-from .options import OpenAgenticOptions
+from .options import OpenAgenticOptions, check_options
 from .permissions.gate import PermissionGate
 from .permissions.policy import PermissionMode
 from .runtime.prompt import OnePrompt, Said, read_prompt
@@ -119,15 +119,13 @@ class AgentClient:
             self._turn.run.inbox.clear()
 
     def set_model(self, model: str) -> None:
-        """Another model, from the next step on."""
-        self._options = replace(self._options, model=model)
-        self._change_running_agent()
+        """Another model, from the next step on. Raises `OptionsError` for what is none, and then nothing has changed."""
+        self._change(replace(self._options, model=model))
 
     def set_permission_mode(self, mode: PermissionMode) -> None:
         """Another permission mode, from the next call on. Raises what `PermissionGate` raises for an unknown mode."""
         gate = self._options.permission_gate or PermissionGate(clock=self._options.clock)
-        self._options = replace(self._options, permission_gate=gate.with_mode(mode))
-        self._change_running_agent()
+        self._change(replace(self._options, permission_gate=gate.with_mode(mode)))
 
     def metrics(self) -> RunMetrics:
         """What this client's turns did and cost so far."""
@@ -160,11 +158,13 @@ class AgentClient:
         self._turns += 1
         return turn
 
-    def _change_running_agent(self) -> None:
+    def _change(self, options: OpenAgenticOptions) -> None:
+        check_options(options)
         if self._turn is not None:
-            run, agent = self._turn.run, build_agent(self._options, servers=self._servers)
+            run, agent = self._turn.run, build_agent(options, servers=self._servers)
             # The gate that runs keeps what people allowed for this session; settings may forbid the mode that was wished.
             run.agent = replace(run.agent, model=agent.model, gate=run.agent.gate.with_mode(agent.gate.mode))
+        self._options = options
 
     def _require(self, *states: State) -> None:
         if self.state not in states:

@@ -86,7 +86,7 @@ class EditorSession:
             read_blob=self._read_blob,
         )
         # What one session's calls were allowed must not be known to another's.
-        gate = (options.permission_gate or PermissionGate()).forgetful()
+        gate = (options.permission_gate or PermissionGate(clock=options.clock)).forgetful()
         gate.user_answerer = self._ask
         self.options = replace(options, permission_gate=gate)
         if editor.reads_files:

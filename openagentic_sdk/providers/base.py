@@ -11,7 +11,7 @@ It ends with `Done`; a stream that ends without one is incomplete.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from ..errors import ProviderResponseError
@@ -235,13 +235,25 @@ def read_stream_event(item: Any) -> StreamEvent | None:
         return Retrying(str(data.get("reason")), delay_s, attempt, data.get("model"), mid_answer, control)
     if kind == Done.type:
         return Done(
-            data.get("output"),
+            None if data.get("output") is None else read_output(data["output"]),
             data.get("usage"),
             data.get("finish_reason"),
             data.get("extras"),
             bool(data.get("refusal")),
         )
     return None
+
+
+def read_output(item: Any) -> ModelOutput:
+    """The typed form of a whole answer given as a `ModelOutput`, a dict, or an object with the same names."""
+    if isinstance(item, ModelOutput):
+        return item
+    data: Mapping[str, Any] = item if isinstance(item, Mapping) else _Attributes(item)
+    given: dict[str, Any] = {known.name: data[known.name] for known in fields(ModelOutput) if known.name in data}
+    if not {"assistant_text", "tool_calls"} & given.keys():
+        raise ProviderResponseError(f"an answer has assistant_text or tool_calls, and this is a {type(item).__name__}")
+    calls = [read_tool_call(call) for call in given.get("tool_calls") or ()]
+    return ModelOutput(**{"assistant_text": None, **given, "tool_calls": calls})
 
 
 def read_tool_call(item: Any) -> ToolCall:
@@ -263,7 +275,6 @@ class _Attributes(Mapping[str, Any]):
     """An object of somebody else's class, read like a dict."""
 
     item: Any
-    keys_read: tuple[str, ...] = field(default=(), repr=False)
 
     def __getitem__(self, key: str) -> Any:
         try:
@@ -272,7 +283,7 @@ class _Attributes(Mapping[str, Any]):
             raise KeyError(key) from None
 
     def __iter__(self) -> Any:
-        return iter(self.keys_read)
+        return iter(())
 
     def __len__(self) -> int:
-        return len(self.keys_read)
+        return 0

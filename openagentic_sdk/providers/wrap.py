@@ -28,6 +28,7 @@ from .base import (
     ToolSpec,
     can_load_tools,
     for_session,
+    read_output,
     read_stream_event,
     takes,
 )
@@ -106,7 +107,8 @@ async def ask(
 ) -> AsyncGenerator[StreamEvent, None]:
     """The answer as a stream; a provider that only answers whole gives `Done` alone."""
     if not streams(provider):
-        output = await whole(provider).complete(model=model, messages=messages, tools=tools, api_key=api_key)
+        said = await whole(provider).complete(model=model, messages=messages, tools=tools, api_key=api_key)
+        output = read_output(said)
         yield Done(output, output.usage, output.finish_reason, output.extras, output.refusal)
         return
     stream = cast(StreamingProvider, provider).stream(model=model, messages=messages, tools=tools, api_key=api_key)

@@ -233,9 +233,10 @@ class _Answer:
 
     async def _ask_whole(self) -> wire.ModelOutput:
         agent, request = self._run.agent, self._request
-        return await whole(agent.provider).complete(
+        said = await whole(agent.provider).complete(
             model=self._model, messages=await self._messages(), tools=request.tools, api_key=agent.api_key
         )
+        return wire.read_output(said)
 
     async def _messages(self) -> Sequence[Mapping[str, Any]]:
         request = self._request

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import unittest
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any, get_args
 
 from openagentic_sdk.errors import ProviderResponseError
-from openagentic_sdk.providers.base import Done, Retrying, ToolCall, read_stream_event
+from openagentic_sdk.providers.base import Done, ModelOutput, StreamEvent, ToolCall, read_stream_event
 from openagentic_sdk.providers.openai_stream_assembler import ToolCallAssembler, read_arguments
 from openagentic_sdk.providers.sse import SSEDecoder, SSEEvent, parse_sse_events
 from openagentic_sdk.providers.think_tags import ThinkTagSplitter
@@ -150,11 +153,28 @@ class ThinkTags(unittest.TestCase):
 
 
 class StreamEventsOfOtherProviders(unittest.TestCase):
-    def test_a_dict_says_as_much_as_an_event(self) -> None:
-        said = {"type": "done", "usage": {"input_tokens": 1}, "finish_reason": "stop", "refusal": True}
-        self.assertEqual(read_stream_event(said), Done(None, {"input_tokens": 1}, "stop", None, True))
-        said = {"type": "retry", "reason": "busy", "delay_s": 2, "attempt": 3, "model": "another"}
-        self.assertEqual(read_stream_event(said), Retrying("busy", 2.0, 3, "another"))
+    def test_a_dict_and_an_object_of_any_class_say_as_much_as_an_event(self) -> None:
+        call = ToolCall("c1", "Read", {"a": 1}, "{", {"e": 1}, {"type": "program"})
+        values: dict[str, Any] = {"tool_call": call, "delay_s": 2.5, "attempt": 3, "mid_answer": True, "refusal": True}
+        values |= {"complete": False, "record_raw": True, "tool_calls": [call], "cost_usd": 0.5}
+        output = ModelOutput(**{known.name: values.get(known.name, [known.name]) for known in fields(ModelOutput)})
+        values["output"] = output
+        for cls in get_args(StreamEvent):
+            event = cls(**{known.name: values.get(known.name, known.name) for known in fields(cls)})
+            said = {"type": cls.type} | {known.name: getattr(event, known.name) for known in fields(cls)}
+            for form in (dict, lambda **parts: SimpleNamespace(**parts)):
+                said |= {
+                    "tool_call": form(**vars(call)),
+                    "output": form(**vars(output) | {"tool_calls": [form(**vars(call))]}),
+                }
+                with self.subTest(cls.type):
+                    read = read_stream_event(form(**said))
+                    self.assertEqual(read, event)
+                    self.assertEqual(cls is Done and vars(read.output), cls is Done and vars(output))
+
+    def test_an_answer_that_is_none_is_refused(self) -> None:
+        with self.assertRaisesRegex(ProviderResponseError, "assistant_text"):
+            read_stream_event({"type": "done", "output": "a text"})
 
     def test_an_unknown_type_is_nothing(self) -> None:
         self.assertIsNone(read_stream_event({"type": "weather"}))

@@ -99,6 +99,13 @@ class ClientTest(unittest.IsolatedAsyncioTestCase):
         self.assertEqual([t for t in asyncio.all_tasks() if t is not asyncio.current_task()], [])
         assert_closed(self, options.session_store, client.session_id)
 
+    async def test_a_model_that_is_none_is_refused_and_changes_nothing(self):
+        async with AgentClient(options_for(["hello"])) as client:
+            with self.assertRaisesRegex(OptionsError, "model"):
+                client.set_model(3)
+            await client.send("hi")
+            self.assertEqual(result_of(await received(client)).stop_reason, "end")
+
     async def test_changing_the_mode_leaves_the_rules_as_they_are(self):
         options = options_for(
             [{"tool_calls": [ECHO]}, "one", {"tool_calls": [ECHO]}, "two"],

@@ -199,7 +199,7 @@ class FrontDoorTest(unittest.TestCase):
             lambda: HookEngine(stop=[HookMatcher("own", hook=print)]).run_stop(),
             lambda: PermissionGate(permission_mode="prompt", approver=print).approve("Bash", {"command": "rm x"}),
             lambda: OpenAICompatibleProvider(base_url="http://127.0.0.1:9").complete(model="m", messages=[]),
-            lambda: run_suite(Suite("s", options, [Case(name="c", prompt="hi")]), store=store),
+            lambda: run_suite(Suite(name="s", agent=options, cases=[Case(prompt="hi")]), store=store),
         ):
             with self.subTest(inspect.getsource(start)), self.assertRaisesRegex(EventLoopError, "asyncio"):
                 start().send(None)  # what trio's loop does with a coroutine
