@@ -436,9 +436,12 @@ def _with_task(tools: ToolRegistry, agents: Mapping[str, AgentDefinition]) -> To
 
 
 def _store(named: SessionStore | str | None) -> SessionStore:
-    if named is None:
-        return open_store()
-    return open_store(named) if isinstance(named, str) else named
+    if not isinstance(named, str):
+        return open_store() if named is None else named
+    try:
+        return open_store(named)
+    except OptionsError as error:
+        raise OptionsError(f"session_store: {error}") from error
 
 
 def _definition(file: AgentFile) -> AgentDefinition:
@@ -491,7 +494,10 @@ def _day_limits(options: OpenAgenticOptions) -> DayLimits | None:
         raise OptionsError(
             f"the limits file {str(path)!r} is not there: make it, or take limits_file and ${LIMITS_VARIABLE} away"
         )
-    return read_day_limits(path)
+    try:
+        return read_day_limits(path)
+    except OptionsError as error:
+        raise OptionsError(f"limits_file: {error}") from error
 
 
 def _defer_bytes(options: OpenAgenticOptions) -> int | None:
@@ -560,7 +566,7 @@ def _secret_rules(key_file: str | None, kept: Sequence[str] = ()) -> list[str]:
 
     def places(path: str) -> set[str]:
         # What has a meaning in a rule's pattern stands for any letter.
-        return {re.sub(r"[*?\[\]{}()\\!]", "?", place) for place in (path, os.path.realpath(path))}
+        return {re.sub(r"[*?\[\]{}()\\!\r\n]", "?", place) for place in (path, os.path.realpath(path))}
 
     secret = sorted({place + below for path, below in paths for place in places(path)})
     rules = [f"{tool}(/{place})" for place in secret for tool in ("Read", "Edit")]

@@ -7,21 +7,40 @@ A field that is None takes the default that its comment names. Nothing here is l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from math import inf
 from pathlib import Path
-from types import UnionType
 from typing import Any, Literal
 
+from .checks import (
+    BOOL,
+    COUNT,
+    NAME,
+    PATHS,
+    SECONDS,
+    TEXT,
+    TEXTS,
+    Check,
+    check_settings,
+    file,
+    is_a,
+    is_callable,
+    list_of,
+    number,
+    one_of,
+    or_none,
+    path,
+    shown,
+)
 from .clock import Clock
-from .errors import InvalidEventError, OptionsError
+from .errors import InvalidEventError, OptionsError, PermissionRuleError
 from .frozen import frozen
 from .hooks.engine import POINTS, HookEngine
 from .hooks.models import HookMatcher
 from .permissions.gate import PermissionGate
 from .permissions.policy import MODES, PermissionMode
-from .permissions.rules import Rule
+from .permissions.rules import Effect, Rule, parse_rules
 from .project.claude import find_project_root
 from .providers.base import CompletingProvider, Provider, StreamingProvider
 from .providers.fallback import Fallback
@@ -232,187 +251,185 @@ class OpenAgenticOptions:
 
 # --- what each setting may be ----------------------------------------------------------------------------------------
 
-Check = Callable[[Any], "str | None"]
-
 
 def check_options(options: OpenAgenticOptions) -> None:
     """Raise `OptionsError` with the name of the first setting that cannot be used, its value and what is accepted."""
     if not isinstance(options, OpenAgenticOptions):
-        raise OptionsError(f"options must be OpenAgenticOptions(...), not {_shown(options)}")
-    _check(options, _CHECKS, "")
+        raise OptionsError(f"options must be OpenAgenticOptions(...), not {shown(options)}")
+    check_settings(options, _CHECKS)
     for name, definition in options.agents.items():
         if not isinstance(name, str) or not isinstance(definition, AgentDefinition):
             raise OptionsError(
-                f"agents must map names to AgentDefinition(...), not {_shown(name)} to {_shown(definition)}"
+                f"agents must map names to AgentDefinition(...), not {shown(name)} to {shown(definition)}"
             )
-        _check(definition, _AGENT_CHECKS, f"agents[{name!r}].")
-    for point in POINTS if options.hooks is not None else ():
-        for matcher in getattr(options.hooks, point):
-            if not isinstance(matcher, HookMatcher):
-                raise OptionsError(f"hooks.{point} must be a list of HookMatcher(...), not of {_shown(matcher)}")
-            _check(matcher, {"timeout_s": _or_none(_number(0))}, f"hooks.{point}[{matcher.name!r}].")
-
-
-def _check(settings: object, checks: Mapping[str, Check], where: str) -> None:
-    for name, check in checks.items():
-        value = getattr(settings, name)
-        wanted = check(value)
-        if wanted is not None:
-            given = (
-                f"a {type(value).__name__}" if name in ("api_key", "otlp_headers") else _shown(value)
-            )  # a secret belongs in no error
-            raise OptionsError(f"{where}{name} must be {wanted}, not {given}")
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - anybody's object
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 200 else text[:200] + "..."
-
-
-def _number(low: float, *, whole: bool = False) -> Check:
-    kind = "a whole number" if whole else "a number"
-
-    def check(value: Any) -> str | None:
-        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool) and low <= value < inf
-        return None if fits else f"{kind} from {low:g} on"
-
-    return check
-
-
-def _is_a(kind: type | UnionType, wanted: str) -> Check:
-    return lambda value: None if isinstance(value, kind) else wanted
-
-
-def _one_of(*words: str) -> Check:
-    return lambda value: None if isinstance(value, str) and value in words else f"one of {', '.join(map(repr, words))}"
-
-
-def _or_none(check: Check) -> Check:
-    def checked(value: Any) -> str | None:
-        wanted = None if value is None else check(value)
-        return None if wanted is None else f"{wanted}, or None"
-
-    return checked
-
-
-def _list_of(check: Check, each: str) -> Check:
-    def checked(value: Any) -> str | None:
-        is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-        wanted = next((found for found in map(check, value) if found is not None), None) if is_list else each
-        return None if wanted is None else f"a list of {each}"
-
-    return checked
+        check_settings(definition, _AGENT_CHECKS, f"agents[{name!r}].")
+    for at, fallback in enumerate(options.fallback):
+        if isinstance(fallback, Fallback):
+            check_settings(fallback, _FALLBACK_CHECKS, f"fallback[{at}].")
+    for tool in options.tools or ():
+        check_settings(tool, _TOOL_CHECKS, f"tools: {shown(tool)}.")
+    if options.hooks is not None:
+        check_settings(options.hooks, _HOOK_CHECKS, "hooks.")
+        for point in POINTS:
+            for matcher in getattr(options.hooks, point):
+                check_settings(matcher, _MATCHER_CHECKS, f"hooks.{point}[{shown(matcher.name)}].")
 
 
 def _json(value: Any) -> str | None:
     try:
         dumps_json(value)
-    except InvalidEventError:
+    except (InvalidEventError, RecursionError):
         return "a mapping that can be written as JSON"
     return None if isinstance(value, Mapping) else "a mapping"
 
 
-_COUNT, _TEXT, _BOOL = _number(0, whole=True), _is_a(str, "text"), _is_a(bool, "True or False")
-_PATH = _is_a(str | os.PathLike, "a path")
-_TEXTS, _PATHS = _list_of(_TEXT, "texts"), _list_of(_PATH, "paths")
-_RULES = _list_of(_is_a(str | Rule, "a rule"), "names or rules")
-_NAME: Check = lambda value: None if isinstance(value, str) and value else "a text that is not empty"  # noqa: E731
-_PROVIDER = _is_a(CompletingProvider | StreamingProvider, "a provider, for example OpenAIProvider()")
-_MODES = _one_of(*MODES, "bypassPermissions")
+def _texts_by_text(wanted: str) -> Check:
+    def check(value: Any) -> str | None:
+        fits = isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)
+        return None if fits else wanted
+
+    return check
+
+
+def _rules(effect: Effect) -> Check:
+    """A list of rules, each of which can be understood."""
+    is_list = list_of(is_a(str | Rule, "a rule"), "names or rules")
+
+    def check(value: Any) -> str | None:
+        wanted = is_list(value)
+        if wanted is None:
+            try:
+                parse_rules(value, effect)
+            except PermissionRuleError as error:
+                return f"a list of names or rules ({error})"
+        return wanted
+
+    return check
+
+
+def _pattern(value: Any) -> str | None:
+    try:
+        re.compile(value)
+    except (TypeError, re.error, RecursionError, OverflowError):
+        return "a regular expression"
+    return None if isinstance(value, str) else "a regular expression"
+
+
+def _api_key(value: Any) -> str | None:
+    return None if isinstance(value, str) or callable(value) else "text, a callable"
+
+
+def _provider(value: Any) -> str | None:
+    is_one = isinstance(value, CompletingProvider | StreamingProvider) and not isinstance(value, type)
+    return None if is_one and isinstance(value.name, str) else "a provider, for example OpenAIProvider()"
+
+
+_MODES = one_of(*MODES, "bypassPermissions")
+_CLOCK = is_a(Clock, "a clock, as in `clock.Clock`")
 
 _CHECKS: Mapping[str, Check] = {
-    "provider": _PROVIDER,
-    "model": _or_none(_TEXT),
-    "api_key": _or_none(lambda value: None if isinstance(value, str) or callable(value) else "text, a callable"),
-    "stream": _BOOL,
-    "retry": _or_none(_is_a(RetryPolicy, "a RetryPolicy(...)")),
-    "fallback": _list_of(_is_a(str | Fallback, "a model"), "models or Fallback(...)s"),
+    "provider": _provider,
+    "model": or_none(TEXT),
+    "api_key": or_none(_api_key),
+    "stream": BOOL,
+    "retry": or_none(is_a(RetryPolicy, "a RetryPolicy(...)")),
+    "fallback": list_of(lambda value: None if isinstance(value, Fallback) else NAME(value), "models or Fallback(...)s"),
     "output_schema": lambda value: None,
-    "output_form": _one_of("auto", "response_format", "tool", "text"),
-    "output_repair_turns": _COUNT,
-    "prices": _or_none(_is_a(str | Mapping, "a mapping of models to prices, or a path")),
-    "cwd": _or_none(_PATH),
-    "project_dir": _or_none(_PATH),
-    "setting_sources": _list_of(_one_of("user", "project", "local"), "'user', 'project' and 'local'"),
-    "trust_project": _or_none(_BOOL),
-    "run_text_commands": _BOOL,
-    "additional_dirs": _PATHS,
-    "system_prompt": _or_none(_TEXT),
-    "skills": _TEXTS,
-    "skill_paths": _PATHS,
-    "home": _or_none(_PATH),
-    "tools": _or_none(
+    "output_form": one_of("auto", "response_format", "tool", "text"),
+    "output_repair_turns": COUNT,
+    "prices": or_none(is_a(str | Mapping, "a mapping of models to prices, or a path")),
+    "cwd": or_none(path),
+    "project_dir": or_none(path),
+    "setting_sources": list_of(one_of("user", "project", "local"), "'user', 'project' and 'local'"),
+    "trust_project": or_none(BOOL),
+    "run_text_commands": BOOL,
+    "additional_dirs": PATHS,
+    "system_prompt": or_none(TEXT),
+    "skills": TEXTS,
+    "skill_paths": PATHS,
+    "home": or_none(path),
+    "tools": or_none(
         lambda value: (
-            None if isinstance(value, ToolRegistry) else _list_of(_is_a(Tool, "a tool"), "tools (see `tool`)")(value)
+            None if isinstance(value, ToolRegistry) else list_of(is_a(Tool, "a tool"), "tools (see `tool`)")(value)
         )
     ),
-    "allowed_tools": _RULES,
-    "disallowed_tools": _RULES,
-    "permission_gate": _or_none(_is_a(PermissionGate, "a PermissionGate(...)")),
-    "sandbox": _one_of("off", "auto", "require"),
-    "bash_effects": _or_none(_one_of("preview", "commit")),
-    "hooks": _or_none(_is_a(HookEngine, "a HookEngine(...)")),
-    "mcp_servers": _is_a(Mapping, "a mapping of names to McpServer(...) or entries as in .mcp.json"),
-    "agents": _is_a(Mapping, "a mapping of names to AgentDefinition(...)"),
-    "memory": _BOOL,
-    "code": _BOOL,
-    "model_names": lambda value: (
-        None
-        if isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)
-        else "a mapping of words to models"
-    ),
-    "session_store": _or_none(_is_a(str | SessionStore, "a session store, or its name for open_store()")),
-    "resume": _or_none(_NAME),
-    "continue_last": _BOOL,
-    "resume_max_events": _or_none(_COUNT),
-    "resume_max_bytes": _or_none(_COUNT),
-    "session_id": _or_none(_NAME),
+    "allowed_tools": _rules("allow"),
+    "disallowed_tools": _rules("deny"),
+    "permission_gate": or_none(is_a(PermissionGate, "a PermissionGate(...)")),
+    "sandbox": one_of("off", "auto", "require"),
+    "bash_effects": or_none(one_of("preview", "commit")),
+    "hooks": or_none(is_a(HookEngine, "a HookEngine(...)")),
+    "mcp_servers": is_a(Mapping, "a mapping of names to McpServer(...) or entries as in .mcp.json"),
+    "agents": is_a(Mapping, "a mapping of names to AgentDefinition(...)"),
+    "memory": BOOL,
+    "code": BOOL,
+    "model_names": _texts_by_text("a mapping of words to models"),
+    "session_store": or_none(is_a(str | SessionStore, "a session store, or its name for open_store()")),
+    "resume": or_none(NAME),
+    "continue_last": BOOL,
+    "resume_max_events": or_none(COUNT),
+    "resume_max_bytes": or_none(COUNT),
+    "session_id": or_none(NAME),
     "session_metadata": _json,
-    "part": _one_of("whole", "first", "next"),
-    "request_id": _or_none(_NAME),
-    "traceparent": _or_none(
+    "part": one_of("whole", "first", "next"),
+    "request_id": or_none(NAME),
+    "traceparent": or_none(
         lambda value: None if read_traceparent(value) else "a traceparent: 00-TRACE-SPAN-FLAGS in hex"
     ),
-    "on_storage_error": _one_of("stop", "continue"),
-    "otlp_endpoint": _or_none(_TEXT),
-    "otlp_headers": lambda value: (
-        None
-        if isinstance(value, Mapping) and all(isinstance(word, str) for pair in value.items() for word in pair)
-        else "a mapping of names to values"
-    ),
-    "blob_bytes": _COUNT,
+    "on_storage_error": one_of("stop", "continue"),
+    "otlp_endpoint": or_none(TEXT),
+    "otlp_headers": _texts_by_text("a mapping of names to values"),
+    "blob_bytes": COUNT,
     "redact": lambda value: None if isinstance(value, bool) or callable(value) else "True, False or a function",
-    "max_steps": _COUNT,
-    "timeout_s": _or_none(_number(0)),
-    "max_tokens": _or_none(_COUNT),
-    "max_cost_usd": _or_none(_number(0)),
-    "limits_file": _or_none(_PATH),
-    "max_answer_bytes": _number(1, whole=True),
-    "max_subagent_depth": _COUNT,
-    "defer_tools": _one_of("auto", "off"),
-    "max_context_tokens": _or_none(_number(1, whole=True)),
-    "max_context_bytes": _or_none(_number(1, whole=True)),
-    "clock": _or_none(_is_a(Clock, "a clock, as in `clock.Clock`")),
-    "key_file": _or_none(_PATH),
-    "record_signers": lambda value: (
-        None
-        if isinstance(value, Sequence) and all(isinstance(one, Signer) for one in value)
-        else "a sequence of signers, as in `sessions.record.signers`"
-    ),
+    "max_steps": COUNT,
+    "timeout_s": or_none(SECONDS),
+    "max_tokens": or_none(COUNT),
+    "max_cost_usd": or_none(number(0)),
+    "limits_file": or_none(file),
+    "max_answer_bytes": number(1, whole=True),
+    "max_subagent_depth": COUNT,
+    "defer_tools": one_of("auto", "off"),
+    "max_context_tokens": or_none(number(1, whole=True)),
+    "max_context_bytes": or_none(number(1, whole=True)),
+    "clock": or_none(_CLOCK),
+    "key_file": or_none(file),
+    "record_signers": list_of(is_a(Signer, "a signer"), "signers, as in `sessions.record.signers`"),
 }
 _AGENT_CHECKS: Mapping[str, Check] = {
-    "description": _TEXT,
-    "prompt": _TEXT,
-    "tools": _TEXTS,
-    "provider": _or_none(_PROVIDER),
-    "model": _or_none(_TEXT),
-    "disallowed_tools": _TEXTS,
-    "max_steps": _or_none(_COUNT),
-    "permission_mode": _or_none(_MODES),
-    "skills": _TEXTS,
-    "source": _or_none(_TEXT),
-    "isolation": _or_none(_TEXT),
+    "description": TEXT,
+    "prompt": TEXT,
+    "tools": TEXTS,
+    "provider": or_none(_provider),
+    "model": or_none(TEXT),
+    "disallowed_tools": TEXTS,
+    "max_steps": or_none(COUNT),
+    "permission_mode": or_none(_MODES),
+    "skills": TEXTS,
+    "source": or_none(TEXT),
+    "isolation": lambda value: None if value is None or value == "" else "None: there is no isolation here",
+}
+_FALLBACK_CHECKS: Mapping[str, Check] = {
+    "model": NAME,
+    "provider": or_none(_provider),
+    "api_key": or_none(_api_key),
+}
+_TOOL_CHECKS: Mapping[str, Check] = {
+    "name": NAME,
+    "description": TEXT,
+    "input_schema": is_a(Mapping, "a JSON schema"),
+}
+_HOOK_CHECKS: Mapping[str, Check] = {
+    **{point: list_of(is_a(HookMatcher, "a hook"), "HookMatcher(...)") for point in POINTS},
+    "enable_message_rewrite_hooks": BOOL,
+    "default_timeout_s": SECONDS,
+    "clock": _CLOCK,
+}
+_MATCHER_CHECKS: Mapping[str, Check] = {
+    "name": TEXT,
+    "tool_name_pattern": TEXT,
+    "hook": or_none(is_callable),
+    "timeout_s": or_none(SECONDS),
+    "fail_closed": or_none(BOOL),
+    "tool_name_regex": or_none(_pattern),
+    "when": or_none(is_callable),
 }

@@ -10,9 +10,22 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from math import inf
 from typing import Any, Literal, get_args
 
+from ..checks import (
+    BOOL,
+    TEXT,
+    Check,
+    above_0,
+    check_settings,
+    is_a,
+    is_callable,
+    list_of,
+    or_none,
+    passable,
+    path,
+    shown,
+)
 from ..errors import OptionsError
 from ..frozen import frozen
 from ..permissions.redact import Redactor, secrets_of
@@ -86,33 +99,18 @@ class McpServer:
             raise OptionsError(
                 f"a server needs one of command, url and tools, and has {' and '.join(reached) or 'none'}"
             )
-        for name, (fits, wanted) in _CHECKS.items():
-            value = getattr(self, name)
-            if not fits(value):
-                given = f"a {type(value).__name__}" if name in _SECRET else repr(value)[:200]
-                raise OptionsError(f"{name} must be {wanted}, not {given}")
+        check_settings(self, _CHECKS)
         if self.url is not None:
             read_url(self.url)
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(_passable, value))
-
-
-def _passable(text: Any) -> bool:
-    """Whether a text can be handed to a program: as UTF-8, or as the bytes that a path came as, without a NUL."""
-    if not isinstance(text, str) or "\0" in text:
-        return False
-    try:
-        os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes) and all(map(passable, value))
 
 
 def _variables(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        _passable(name) and _passable(text) and name and "=" not in name for name, text in value.items()
+        passable(name) and passable(text) and name and "=" not in name for name, text in value.items()
     )
 
 
@@ -126,50 +124,42 @@ def _headers(value: Any) -> bool:
     return True
 
 
-def _seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf
+def _fits(is_right: Callable[[Any], bool], wanted: str) -> Check:
+    return lambda value: None if is_right(value) else wanted
 
 
-def _boolean(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-_SECRET = frozenset({"env", "headers", "token", "oauth", "secrets"})
-_CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "command": (
-        lambda value: value is None or (_passable(value) and value.strip() != ""),
-        "the name of a program",
-    ),
-    "args": (_texts, "a list of texts"),
-    "env": (_variables, "a mapping of names of variables to texts"),
-    "cwd": (lambda value: value is None or isinstance(value, str | os.PathLike), "a path"),
-    "inherit_env": (_boolean, "True or False"),
-    "url": (lambda value: value is None or isinstance(value, str), "an http:// or https:// URL"),
-    "is_sse": (_boolean, "True or False"),
-    "headers": (_headers, "a mapping of names of headers to texts in ASCII, without line ends"),
-    "token": (lambda value: value is None or isinstance(value, str) or callable(value), "a text or a callable"),
-    "oauth": (lambda value: value is None or isinstance(value, Mapping), "a mapping"),
-    "tools": (lambda value: isinstance(value, Sequence) and all(isinstance(t, Tool) for t in value), "a list of tools"),
-    "connect_timeout_s": (_seconds, "a number of seconds above 0"),
-    "idle_timeout_s": (_seconds, "a number of seconds above 0"),
-    "call_timeout_s": (_seconds, "a number of seconds above 0"),
-    "allow": (lambda value: value is None or _texts(value), "a list of names of tools, or None"),
-    "deny": (_texts, "a list of names of tools"),
-    "effects": (
+_CHECKS: Mapping[str, Check] = {
+    "command": or_none(_fits(lambda value: passable(value) and value.strip() != "", "the name of a program")),
+    "args": _fits(_texts, "a list of texts"),
+    "env": _fits(_variables, "a mapping of names of variables to texts"),
+    "cwd": or_none(path),
+    "inherit_env": BOOL,
+    "url": or_none(is_a(str, "an http:// or https:// URL")),
+    "is_sse": BOOL,
+    "headers": _fits(_headers, "a mapping of names of headers to texts in ASCII, without line ends"),
+    "token": or_none(lambda value: TEXT(value) and is_callable(value) and "a text or a callable"),
+    "oauth": or_none(is_a(Mapping, "a mapping")),
+    "tools": list_of(is_a(Tool, "a tool"), "tools"),
+    "connect_timeout_s": above_0,
+    "idle_timeout_s": above_0,
+    "call_timeout_s": above_0,
+    "allow": or_none(_fits(_texts, "a list of names of tools")),
+    "deny": _fits(_texts, "a list of names of tools"),
+    "effects": _fits(
         lambda value: (
             isinstance(value, Mapping)
             and all(isinstance(name, str) and effect in get_args(Effect) for name, effect in value.items())
         ),
         "a mapping of names of tools to 'read', 'idempotent' or 'unsafe'",
     ),
-    "pin": (_boolean, "True or False"),
-    "secrets": (
+    "pin": BOOL,
+    "secrets": _fits(
         lambda value: (
             isinstance(value, Mapping) and all(isinstance(part, str) for pair in value.items() for part in pair)
         ),
         "a mapping of texts to texts",
     ),
-    "source": (lambda value: isinstance(value, str), "a text"),
+    "source": TEXT,
 }
 
 # How an entry's keys are called here; the spellings are those of the hosts that people copy entries from.
@@ -207,12 +197,12 @@ def read_server_entry(name: str, entry: Any, *, source: str = "options") -> McpS
         default = "http" if "url" in entry and "command" not in entry else "stdio"
         kind = entry.get("type", default)
         if not isinstance(kind, str) or kind not in _TYPES:
-            raise OptionsError(f"type must be one of {', '.join(map(repr, _TYPES))}, not {kind!r}")
+            raise OptionsError(f"type must be one of {', '.join(map(repr, _TYPES))}, not {shown(kind)}")
         if _TYPES[kind] not in entry:
             raise OptionsError(f"a server of type {kind} needs a {_TYPES[kind]}")
         unknown = [key for key in entry if key not in _KEYS and key != "type"]
         if unknown:
-            raise OptionsError(f"{unknown[0]!r} is not known here; the keys are type, {', '.join(_KEYS)}")
+            raise OptionsError(f"{shown(unknown[0])} is not known here; the keys are type, {', '.join(_KEYS)}")
         known = {_KEYS[key]: value for key, value in entry.items() if key != "type"}
         return McpServer(**known, is_sse=kind == "sse", source=source)
     except OptionsError as error:
@@ -243,7 +233,7 @@ def secrets_in(settings: McpServer) -> dict[str, str]:
 def read_servers(servers: Any) -> dict[str, McpServer]:
     """What `OpenAgenticOptions.mcp_servers` says, checked. Raises `OptionsError`."""
     if not isinstance(servers, Mapping):
-        raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {servers!r:.200}")
+        raise OptionsError(f"mcp_servers must be a mapping of names to servers, not {shown(servers)}")
     found: dict[str, McpServer] = {}
     for name, entry in servers.items():
         check_server_name(name)
@@ -255,6 +245,6 @@ def check_server_name(name: Any) -> None:
     """Raise `OptionsError` for a name that could not stand in the name of a tool, `mcp__server__tool`."""
     if not isinstance(name, str) or re.fullmatch(_NAME, name) is None or "__" in name:
         raise OptionsError(
-            f"mcp_servers: {name!r:.100} is no name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "
+            f"mcp_servers: {shown(name)} is no name for a server: up to 40 letters, digits, '-' and '_', no two '_' in a "
             "row and none at an end"
         )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from ..checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
 from ..clock import Clock, SystemClock
 from ..errors import OptionsError
 from ..events import Event, PermissionDecision, UserAnswer, UserQuestion
@@ -62,6 +63,22 @@ class _Memory:
         return self.roots[path]
 
 
+_CHECKS: Mapping[str, Check] = {
+    "interactive": BOOL,
+    "interactive_approver": or_none(is_a(InteractiveApprover, "an InteractiveApprover(...)")),
+    "user_answerer": or_none(is_callable),
+    "approver": or_none(is_callable),
+    "source": TEXT,
+    "root": or_none(path),
+    "cwd": or_none(path),
+    "workspace_roots": PATHS,
+    "protected_paths": PATHS,
+    "trusted": BOOL,
+    "save_rule": or_none(is_callable),
+    "clock": or_none(is_a(Clock, "a clock, as in `clock.Clock`")),
+}
+
+
 class PermissionGate:
     """The policy of a run and the way to the person behind it.
 
@@ -77,7 +94,8 @@ class PermissionGate:
     trusted             the project's own configuration may run (git's, for one)
     save_rule           called with a rule's text when a person wants it kept in settings; with it "always save" is a choice
 
-    Raises `OptionsError` for an unknown mode and `PermissionRuleError` for a rule that cannot be understood.
+    Raises `OptionsError` for an unknown mode or a setting that cannot be used,
+    and `PermissionRuleError` for a rule that cannot be understood.
     """
 
     def __init__(
@@ -100,6 +118,7 @@ class PermissionGate:
         save_rule: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        check_settings(locals(), _CHECKS, "PermissionGate: ")
         self.mode: Mode = read_mode("default" if permission_mode is None else permission_mode)
         self.is_mode_given = permission_mode is not None
         self.user_answerer = user_answerer

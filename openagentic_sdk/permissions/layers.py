@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
+from ..checks import shown
 from ..errors import OptionsError, PermissionRuleError
 from ..frozen import frozen
 from ..project.settings import Settings, SettingsRule
@@ -23,7 +24,7 @@ def read_mode(name: str) -> Mode:
     for mode in MODES:
         if mode == name:
             return mode
-    raise OptionsError(f"permission_mode {name!r} is unknown: use one of {', '.join(MODES)}")
+    raise OptionsError(f"permission_mode {shown(name)} is unknown: use one of {', '.join(MODES)}")
 
 
 def make_policy(

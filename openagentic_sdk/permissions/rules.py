@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
+from ..checks import shown
 from ..errors import PermissionRuleError
 from ..frozen import frozen
 from ..patterns import regex
@@ -91,9 +92,14 @@ def parse_rules(
     texts: Iterable[str | Rule], effect: Effect, source: str = "options", root: str | None = None
 ) -> tuple[Rule, ...]:
     """Rules from their texts; what is a rule already stays as it is."""
-    if isinstance(texts, str):
-        raise PermissionRuleError(texts, f"{effect} is a list of rules, not one text", source)
-    return tuple(text if isinstance(text, Rule) else parse_rule(text, effect, source, root) for text in texts)
+    if not isinstance(texts, Iterable) or isinstance(texts, str | bytes | Mapping):
+        raise PermissionRuleError(shown(texts), f"{effect} is a list of rules, not one {type(texts).__name__}", source)
+    rules = []
+    for text in texts:
+        if not isinstance(text, str | Rule):
+            raise PermissionRuleError(shown(text), "a rule is a text", source)
+        rules.append(text if isinstance(text, Rule) else parse_rule(text, effect, source, root))
+    return tuple(rules)
 
 
 def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, root: str | None) -> Rule:

@@ -13,8 +13,9 @@ import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 
+from ..checks import BOOL, COUNT, SECONDS, Check, check_settings
 from ..clock import Clock, SystemClock
-from ..errors import GarbledResponseError, OptionsError, ProviderError, ProviderHTTPError
+from ..errors import GarbledResponseError, ProviderError, ProviderHTTPError
 from ..frozen import frozen
 from .base import Done, Message, ModelOutput, Provider, Retrying, StreamEvent, ToolSpec
 from .wrap import AroundProvider, KeyedProvider, ask, fold, is_shown
@@ -39,6 +40,7 @@ class RetryPolicy:
     Delay n is drawn from up to `base_s * 2**n`, at most `cap_s`. An endpoint that asks for more than `max_retry_after_s`
     seconds is not asked again (120 s, as in the SDKs), one that asks for 0 is asked after our own delay. `total_s` bounds
     all attempts and delays of one call together. `mid_answer` asks again also when part of the answer was shown already.
+    Raises `OptionsError` for a field that cannot be used.
     """
 
     max_retries: int = 4
@@ -49,8 +51,7 @@ class RetryPolicy:
     mid_answer: bool = True
 
     def __post_init__(self) -> None:
-        if self.max_retries < 0 or self.base_s < 0 or self.cap_s < 0:
-            raise OptionsError(f"a retry policy cannot have numbers below 0: {self}")
+        check_settings(self, _CHECKS, "RetryPolicy.")
 
     def delay_s(
         self, error: Exception, *, attempt: int, elapsed_s: float, now: float, jitter: Callable[[], float]
@@ -67,6 +68,16 @@ class RetryPolicy:
             return None
         delay = asked or jitter() * min(self.cap_s, self.base_s * 2 ** (attempt - 1))
         return delay if elapsed_s + delay <= self.total_s else None
+
+
+_CHECKS: Mapping[str, Check] = {
+    "max_retries": COUNT,
+    "base_s": SECONDS,
+    "cap_s": SECONDS,
+    "max_retry_after_s": SECONDS,
+    "total_s": SECONDS,
+    "mid_answer": BOOL,
+}
 
 
 class RetryingProvider(AroundProvider):

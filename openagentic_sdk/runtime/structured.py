@@ -68,11 +68,11 @@ class OutputSchema:
 
 def read_output_schema(spec: Any) -> OutputSchema:
     """The schema of a JSON schema, a dataclass, a TypedDict or any other type that has one. Raises `OptionsError`."""
-    schema = dict(spec) if isinstance(spec, Mapping) else json_schema(spec)
     name = "answer" if isinstance(spec, Mapping) else getattr(spec, "__name__", "answer")
     try:
-        json.dumps(schema)
-    except (TypeError, ValueError) as error:
+        schema = dict(spec) if isinstance(spec, Mapping) else json_schema(spec)
+        json.dumps(schema, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
         raise OptionsError(f"output_schema is no JSON schema: {error}") from error
     if schema.get("type") == "object":
         return OutputSchema(schema, name=_usable(name))

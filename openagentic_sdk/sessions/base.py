@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, ClassVar
 
+from ..checks import shown
 from ..errors import (
     ConcurrencyError,
     InvalidEventError,
@@ -508,7 +509,7 @@ def check_session_id(session_id: str) -> str:
     Accepted are 1 to 200 printable characters; a file store accepts fewer.
     """
     if not isinstance(session_id, str) or not 0 < len(session_id) <= MAX_ID_CHARS:
-        raise OptionsError(f"session id {session_id!r} cannot be used: an id has 1 to {MAX_ID_CHARS} characters")
+        raise OptionsError(f"session_id: {shown(session_id)} cannot be used: an id has 1 to {MAX_ID_CHARS} characters")
     if printable(session_id) != session_id or not {"\n", "\t"}.isdisjoint(session_id):
-        raise OptionsError(f"session id {session_id!r} cannot be used: it holds characters that cannot be seen")
+        raise OptionsError(f"session_id: {session_id!r} cannot be used: it holds characters that cannot be seen")
     return session_id

@@ -20,6 +20,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
+from ..checks import shown
 from ..errors import OptionsError
 from ..threads import run_in_thread
 from .base import Effect, Tool, ToolContext
@@ -107,8 +108,11 @@ class FunctionTool(Tool, Generic[P, R]):
 
 def json_schema(annotation: Any) -> dict[str, Any]:
     """The JSON schema of a Python type. Raises `OptionsError` for a type that JSON cannot say."""
-    if annotation in _SIMPLE:
-        return dict(_SIMPLE[annotation])
+    try:
+        if annotation in _SIMPLE:
+            return dict(_SIMPLE[annotation])
+    except TypeError as error:
+        raise OptionsError(f"{shown(annotation)} has no JSON schema: it is no type") from error
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is typing.Annotated:
         texts = [note for note in args[1:] if isinstance(note, str)]
@@ -126,7 +130,7 @@ def json_schema(annotation: Any) -> dict[str, Any]:
     if isinstance(annotation, type):
         return _class_schema(annotation)
     raise OptionsError(
-        f"{annotation!r} has no JSON schema: use str, int, float, bool, list, dict, Literal or a dataclass"
+        f"{shown(annotation)} has no JSON schema: use str, int, float, bool, list, dict, Literal or a dataclass"
     )
 
 

@@ -55,6 +55,7 @@ LAYERS = (
     ("jsonrpc",),
     ("serialization",),
     ("events",),
+    ("checks",),
     ("clock", "disk", "frozen", "globs", "media", "text", "threads", "untracked"),
     ("errors", "patterns", "version"),
 )

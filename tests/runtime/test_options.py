@@ -5,13 +5,25 @@ import unittest
 from dataclasses import fields, replace
 
 from openagentic_sdk import AgentDefinition, HookEngine, HookMatcher, OpenAgenticOptions, OptionsError, run
+from openagentic_sdk.checks import shown
+from openagentic_sdk.errors import PermissionRuleError
 from openagentic_sdk.options import _AGENT_CHECKS, _CHECKS
+from openagentic_sdk.permissions.gate import PermissionGate
+from openagentic_sdk.providers.fallback import Fallback
+from openagentic_sdk.providers.retry import RetryPolicy
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
 
 from .support import options_for
 
 NAN, INF = float("nan"), float("inf")
+
+
+class Unshowable:
+    def __repr__(self):
+        raise ValueError("no words")
+
+
 COUNTS = ["output_repair_turns", "blob_bytes", "max_steps", "max_subagent_depth", "max_answer_bytes"]
 LIMITS = ["resume_max_events", "resume_max_bytes", "max_tokens", "max_context_tokens", "max_context_bytes"]
 LISTS = [
@@ -26,15 +38,18 @@ LISTS = [
 ]
 TEXTS = ["model", "api_key", "system_prompt", "resume", "session_id", "request_id", "traceparent"]
 BAD = {
-    **{name: [-1, 1.5, "3", True, None, NAN] for name in COUNTS},
-    **{name: [-1, 1.5, "3", True] for name in LIMITS},
-    **{name: ["user", b"x", 3, {"a": 1}, [3]] for name in LISTS},
+    **{name: [-1, 1.5, "3", True, None, NAN, 10**400] for name in COUNTS},
+    **{name: [-1, 1.5, "3", True, 10**400] for name in LIMITS},
+    **{name: ["user", b"x", 3, {"a": 1}, [3], (each for each in "ab")] for name in LISTS},
     **{name: [3, b"x", ["x"]] for name in TEXTS},
-    **{name: [-1, NAN, INF, "1", True] for name in ("timeout_s", "max_cost_usd")},
-    **{name: [3, b"x", ["x"]] for name in ("cwd", "project_dir", "home", "key_file", "limits_file")},
+    **{name: [-1, NAN, INF, "1", True, 10**400] for name in ("timeout_s", "max_cost_usd")},
+    **{
+        name: [3, b"x", ["x"], "a\0b", "\ud800", "y" * 5000, "y" * 256]
+        for name in ("cwd", "project_dir", "home", "key_file", "limits_file")
+    },
     **{name: ["yes", 1] for name in ("trust_project", "run_text_commands", "continue_last")},
-    "provider": [None, "openai", object()],
-    "record_signers": [None, 3, "ssh", ["ssh"]],
+    "provider": [None, "openai", object(), ScriptedProvider],
+    "record_signers": [None, 3, "", "ssh", ["ssh"]],
     "retry": [3, {"max_retries": 2}],
     "part": ["middle", None],
     "output_form": ["json", None],
@@ -50,12 +65,38 @@ BAD = {
         {"m": {"input": 1, "output": 1, "long": {"input": 2}}},
         [("m", 1)],
         3,
+        {"m": {"input": 1e308, "output": 1}},
+        {"m": {"input": 1, "output": 1, "tiers": {"batch": INF}}},
+        {3: {"input": 1, "output": 1}},
+        {"m": Unshowable()},
         "/no/such/file",
+        "a\0b",
     ],
     "permission_gate": ["default"],
     "sandbox": ["on", None, True],
     "bash_effects": ["dry-run", True],
-    "hooks": [[HookMatcher("a")], HookEngine(stop=[print]), HookEngine(stop=[HookMatcher("a", timeout_s=-1)])],
+    "hooks": [
+        [HookMatcher("a")],
+        HookEngine(stop=[print]),
+        HookEngine(stop="print"),
+        HookEngine(stop=None),
+        HookEngine(default_timeout_s=NAN),
+        HookEngine(enable_message_rewrite_hooks="yes"),
+        *(
+            HookEngine(stop=[replace(HookMatcher("a"), **bad)])
+            for bad in (
+                {"timeout_s": -1},
+                {"timeout_s": 10**400},
+                {"name": 3},
+                {"name": Unshowable()},
+                {"tool_name_pattern": ["Edit", "Write"]},
+                {"tool_name_regex": "("},
+                {"hook": "check.sh"},
+                {"when": True},
+                {"fail_closed": "yes"},
+            )
+        ),
+    ],
     "agents": [
         [AgentDefinition("d", "p")],
         {"a": {"description": "d"}},
@@ -73,6 +114,7 @@ BAD = {
                 {"permission_mode": "anything"},
                 {"skills": "one"},
                 {"source": 3},
+                {"isolation": "worktree"},
             )
         ),
     ],
@@ -88,7 +130,7 @@ BAD = {
         {"a": {"command": "x", "timeOut": 3}},
         {"a": {"command": "x", "effects": {"get": "safe"}}},
     ],
-    "session_store": [3, object()],
+    "session_store": [3, object(), "mysql:x"],
     "session_metadata": [{"a": object()}, [1], None],
     "on_storage_error": ["ignore", None],
     "memory": [None, "user", 1],
@@ -101,7 +143,11 @@ BAD = {
     "otlp_endpoint": [3, "collector:4318", "ftp://127.0.0.1/", "http://user:key@127.0.0.1/"],
     "otlp_headers": [None, ["a"], {"a": 3}],
 }
-UNCHECKED = {"output_schema"}  # any type may be one; `read_output_schema` says which has none
+BAD["fallback"] += ["", [""], [Fallback("")], [Fallback("m", provider="openai")], [Fallback("m", api_key=b"x")]]
+BAD["allowed_tools"] += [[""], ["Bash(a && b)"], ["Bash()"]]
+BAD["disallowed_tools"] += [[""], ["Bash()"]]
+BAD["session_id"] += ["", "a\nb", "y" * 201]
+BAD["output_schema"] = [3, "text", [str], b"x", {"const": NAN}, Unshowable()]
 
 
 class OptionsTest(unittest.TestCase):
@@ -110,18 +156,47 @@ class OptionsTest(unittest.TestCase):
         self.assertEqual([known.name for known in fields(AgentDefinition)], list(_AGENT_CHECKS))
 
     def test_every_setting_has_bad_values_here(self):
-        self.assertEqual(set(_CHECKS) - set(BAD) - UNCHECKED, set())
+        self.assertEqual(set(_CHECKS) - set(BAD), set())
 
     def test_a_bad_setting_is_refused_by_its_name_before_anything_has_happened(self):
         for name, values in BAD.items():
             for value in values:
                 provider, store = ScriptedProvider(["never asked for"]), MemorySessionStore()
                 options = replace(options_for(provider, session_store=store), **{name: value})
-                with self.subTest(name=name, value=repr(value)), self.assertRaises(OptionsError) as raised:
+                with self.subTest(name=name, value=shown(value)), self.assertRaises(OptionsError) as raised:
                     asyncio.run(run(prompt="hi", options=options))
-                with self.subTest(name=name, value=repr(value)):
+                with self.subTest(name=name, value=shown(value)):
                     self.assertIn(name, str(raised.exception))
                     self.assertEqual((provider.requests, store.list_sessions()), ([], []))
+
+    def test_a_retry_policy_or_a_gate_that_cannot_be_used_is_not_made(self):
+        bad = [-1, NAN, INF, "1", True, None, 10**400]
+        tables = {
+            RetryPolicy: {
+                **dict.fromkeys(("max_retries", "base_s", "cap_s", "max_retry_after_s", "total_s"), bad),
+                "mid_answer": ["no"],
+            },
+            PermissionGate: {
+                "permission_mode": ["anything", 3, Unshowable()],
+                "interactive_approver": [True],
+                **{key: ["yes"] for key in ("user_answerer", "approver", "save_rule", "clock")},
+                **{key: [3, b"x", "a\0b"] for key in ("root", "cwd")},
+                **{key: ["/", [3], None, ["\ud800"]] for key in ("workspace_roots", "protected_paths")},
+                **{key: ["yes", 1] for key in ("interactive", "trusted")},
+                **{key: ["Read", b"x", [b"x"], [["Read"]], {"Read": 1}, 3] for key in ("allow", "ask", "deny")},
+                "source": [3],
+            },
+        }
+        for kind, settings in tables.items():
+            for name, values in settings.items():
+                for value in values:
+                    with (
+                        self.subTest(name=name, value=shown(value)),
+                        self.assertRaises((OptionsError, PermissionRuleError)) as raised,
+                    ):
+                        kind(**{name: value})
+                    if not isinstance(value, list):
+                        self.assertIn(name, str(raised.exception))
 
     def test_a_key_stands_in_no_error(self):
         with self.assertRaises(OptionsError) as raised:

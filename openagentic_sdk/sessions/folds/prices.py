@@ -14,10 +14,10 @@ import pkgutil
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
-from math import inf
 from pathlib import Path
 from typing import Any
 
+from ...checks import number, shown
 from ...errors import OptionsError
 from ...events import Event, ModelResponse
 from .usage import HOUR, normalize_usage, own_spending
@@ -39,6 +39,9 @@ _LITELLM = {
     "output": "output_cost_per_token",
 }
 _TOKENS_PER_PRICE = 1_000_000
+_NUMBER = number(0)
+# The largest table that is read; LiteLLM's has some 2 MiB.
+_MAX_BYTES = 64 * 1024 * 1024
 # A dated release costs what its family costs: gpt-4o-2024-08-06, claude-sonnet-4-20250514, claude-3-5-haiku-latest.
 _RELEASE = r"(-\d{4}-\d{2}-\d{2}|-20\d{6}|@20\d{6}|-latest)$"
 # Routers put the maker in front. Other prefixes may well mean other prices.
@@ -109,9 +112,13 @@ def built_in_prices() -> PriceTable:
 def own_prices(entries: Any) -> PriceTable:
     """The built-in table with a caller's own entries in front of it. Raises `OptionsError` for an entry that is no price."""
     if not isinstance(entries, Mapping):
-        raise OptionsError(f"prices must map models to their prices, or be the path of such a file, not {entries!r}")
+        raise OptionsError(
+            f"prices must map models to their prices, or be the path of such a file, not {shown(entries)}"
+        )
     table: dict[str, Price] = {}
     for name, entry in entries.items():
+        if not isinstance(name, str):
+            raise OptionsError(f"prices must map names of models to their prices, and {shown(name)} is no name")
         unknown = set(entry) - {*_PARTS, *_LITELLM.values(), "long", "tiers"} if isinstance(entry, Mapping) else set()
         price = None if unknown else _read_price(name, dict(entry) if isinstance(entry, Mapping) else entry, "prices")
         if price is None:
@@ -132,15 +139,19 @@ def price_date() -> str:
 def load_prices(path: str | Path) -> PriceTable:
     """A table from a file of the form above. Raises `OptionsError` when it cannot be read or an entry is no price."""
     try:
-        return _read_table(Path(path).read_bytes(), str(path))
-    except OSError as error:
-        raise OptionsError(f"prices cannot be read from {str(path)!r}: {error}") from error
+        with open(path, "rb") as file:
+            text = file.read(_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise OptionsError(f"prices cannot be read from {shown(str(path))}: {error}") from error
+    if len(text) > _MAX_BYTES:
+        raise OptionsError(f"prices cannot be read from {str(path)!r}: it has more than {_MAX_BYTES} bytes")
+    return _read_table(text, str(path))
 
 
 def _read_table(text: bytes, path: str) -> PriceTable:
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OptionsError(f"prices cannot be read from {path!r}: {error}") from error
     models = data.get("models", data) if isinstance(data, dict) else None
     if not isinstance(models, dict):
@@ -155,7 +166,7 @@ def with_prices(path: str | Path) -> PriceTable:
 
 def _read_price(name: str, entry: Any, path: str) -> Price | None:
     if not isinstance(entry, dict):
-        raise OptionsError(f"the price of {name!r} in {path!r} must be an object, not {entry!r}")
+        raise OptionsError(f"the price of {name!r} in {path!r} must be an object, not {shown(entry)}")
     price: dict[str, Any] = {part: entry[part] for part in _PARTS if entry.get(part) is not None}
     for part, key in _LITELLM.items():
         if part not in price and isinstance(entry.get(key), int | float):
@@ -163,16 +174,16 @@ def _read_price(name: str, entry: Any, path: str) -> Price | None:
     if not price:
         return None  # LiteLLM's file also lists images, audio and search
     for part, value in price.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < inf:
+        if _NUMBER(value) is not None:
             raise OptionsError(
-                f"the price of {name!r} in {path!r} has {part}={value!r}: give dollars per million tokens"
+                f"the price of {name!r} in {path!r} has {part}={shown(value)}: give dollars per million tokens"
             )
     if "input" not in price or "output" not in price:
         raise OptionsError(f"the price of {name!r} in {path!r} needs both input and output")
     tiers = entry.get("tiers")
     if isinstance(tiers, dict):
-        if not all(isinstance(factor, int | float) and factor >= 0 for factor in tiers.values()):
-            raise OptionsError(f"the tiers of {name!r} in {path!r} are factors such as 0.5, not {tiers!r}")
+        if not all(_NUMBER(factor) is None for factor in tiers.values()):
+            raise OptionsError(f"the tiers of {name!r} in {path!r} are factors such as 0.5, not {shown(tiers)}")
         price["tiers"] = tiers
     if entry.get("long") is not None:
         long = entry["long"]
