@@ -99,11 +99,6 @@ def cannot_carry(part: Part, where: str, instead: str = "leave it out, or ask a 
     return OptionsError(f"{part} cannot be sent to {where}: {instead}")
 
 
-def text_of(content: Any) -> str:
-    """The texts of a message's content in one."""
-    return content if isinstance(content, str) else "\n\n".join(p.text for p in read_parts(content) if p.kind == "text")
-
-
 def _from_url(kind: str, url: str, name: str | None = None) -> Part:
     match = re.fullmatch(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(.*)", url, re.S)
     if match is not None:

@@ -115,8 +115,6 @@ class AnswerRoom:
     """
 
     def __init__(self, run: Run, model: str) -> None:
-        self._run = run
-        self._model = model
         self._bytes = 0
         limit = run.agent.max_answer_bytes
         self._limits = [(limit, f"the model's answer is longer than max_answer_bytes, {limit} bytes")]

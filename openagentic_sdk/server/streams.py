@@ -120,7 +120,6 @@ class Socket:
         self._desk = desk
         self._lines = lines
         self._one_at_a_time = asyncio.Lock()
-        self._is_gone = False
 
     async def receive_message(self) -> Any:
         """The next message as JSON, None when it is none. Raises `ConnectionResetError` at the end."""

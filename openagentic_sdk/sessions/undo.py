@@ -96,7 +96,6 @@ class PlannedFile:
 class RestorePlan:
     """What a restore would do, file by file, and the calls whose changes it knows nothing about."""
 
-    to_seq: int
     files: Sequence[PlannedFile]
     uncovered: Sequence[ToolUse]
 
@@ -220,7 +219,7 @@ def plan_restore(
     """What it would take to have each file as it was at event `to_seq`. Only reads."""
     changes = file_changes(store, session_id, after_seq=to_seq, seal=seal, roots=roots)
     files = [_plan_file(store, known, conflicts) for _, known in sorted(changes.files.items())]
-    return RestorePlan(to_seq, files, changes.uncovered)
+    return RestorePlan(files, changes.uncovered)
 
 
 def _plan_file(store: SessionStore, known: ChangedFile, conflicts: Conflicts) -> PlannedFile:

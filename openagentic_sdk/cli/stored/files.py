@@ -145,7 +145,7 @@ def show_file_changes(store: SessionStore, session_id: str, *, as_json: bool, sc
     for known in files:
         for line in _file_diff(store, known, screen):
             screen.line(line)
-    for line in plan_lines(RestorePlan(0, (), changes.uncovered)) if changes.uncovered or not files else ():
+    for line in plan_lines(RestorePlan((), changes.uncovered)) if changes.uncovered or not files else ():
         screen.line(line)
     return FAILED if files else OK
 

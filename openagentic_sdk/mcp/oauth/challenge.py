@@ -20,7 +20,6 @@ class Challenge:
     resource_metadata: str | None = None
     scope: str | None = None
     error: str | None = None
-    is_bearer: bool = False
 
     @property
     def wants_more_scope(self) -> bool:
@@ -53,6 +52,5 @@ def read_challenge(header: str | None) -> Challenge:
         else:
             comma = text.find(",", at)
             at = len(text) if comma < 0 else comma
-    if found is None:
-        return Challenge()
-    return Challenge(found.get("resource_metadata"), found.get("scope"), found.get("error"), True)
+    found = found or {}
+    return Challenge(found.get("resource_metadata"), found.get("scope"), found.get("error"))

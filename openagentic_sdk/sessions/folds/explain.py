@@ -68,7 +68,6 @@ class PrefixReport:
     """
 
     kept_messages: int
-    previous_messages: int
     broke_at: int | None = None
     reason: str | None = None
     seq: int | None = None
@@ -92,7 +91,6 @@ class StepExplanation:
     messages: Sequence[MessagePart]
     tools: Sequence[str]
     prefix: PrefixReport
-    request: RebuiltRequest
 
 
 def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
@@ -132,7 +130,6 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
         _parts(request, [] if rewritten else conversation.origins()),
         [tool["function"]["name"] for tool in request.tools],
         _Prefixes(events).report(previous, request),
-        request,
     )
 
 
@@ -195,7 +192,7 @@ class _Prefixes:
         tokens = normalize_usage(self._answers[at].usage) if at < len(self._answers) else None
         cached, asked = (tokens["cached_input_tokens"], tokens["input_tokens"]) if tokens is not None else (None, None)
         if previous is None:
-            return PrefixReport(0, 0, cached_tokens=cached, input_tokens=asked)
+            return PrefixReport(0, cached_tokens=cached, input_tokens=asked)
         before, now = ([_lead(each), *each.messages] for each in (previous, request))
         same = _same(before, now) if previous.model == request.model else 0
         sizes = [len(canonical_json(before[0])), *map(self._size, before[1:])]
@@ -206,7 +203,6 @@ class _Prefixes:
         seq, reason = self._break(previous, request) if is_broken else (None, None)
         return PrefixReport(
             max(same - 1, 0),
-            len(previous.messages),
             max(same - 1, 0) if is_broken else None,
             reason,
             seq,

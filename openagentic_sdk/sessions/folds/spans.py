@@ -96,11 +96,6 @@ class SpanFold:
         self._descriptions: dict[str, str] = {}
         self._provider: str | None = None
 
-    @property
-    def has_open(self) -> bool:
-        """Whether a span has not ended."""
-        return bool(self._run or self._model or self._held or self._calls)
-
     def take(self, event: Event) -> list[Span]:
         """The spans that ended with this event, or are known by it to have ended before."""
         match event:

@@ -39,7 +39,7 @@ from ..base import Remains, SessionStore
 from ..folds.view import SessionView
 from ..seal import Seal
 from ..store import FileSessionStore
-from .blocks import line_blocks, read_range
+from .blocks import line_blocks
 from .checkpoint import CHECKPOINT_NAME, Checkpoint
 from .damage import Fragment, as_written, fragments
 from .folder import LOG_NAME, SUMMARY_NAME, storage_errors
@@ -92,16 +92,15 @@ class Problem:
 class SessionReport:
     """What a check found: `events` good events take `good_bytes` of the log's `size`.
 
-    `durable_seq` is the last event of which the log itself says that it is safely on disk. `behind` counts the events that
-    stand intact behind damage, `notes` are observations that are no problem. `foreign` are the events that would allow
-    something when the session goes on and were not written by this installation: they count as history.
+    `behind` counts the events that stand intact behind damage, `notes` are observations that are no problem. `foreign` are
+    the events that would allow something when the session goes on and were not written by this installation: they count as
+    history.
     """
 
     session_id: str
     events: int
     good_bytes: int
     size: int
-    durable_seq: int
     problems: tuple[Problem, ...] = ()
     behind: int = 0
     notes: tuple[str, ...] = ()
@@ -277,10 +276,7 @@ def _verify_log(fd: int, session_id: str, witnesses: _Witnesses | None) -> Sessi
     if not problems and good.offset < size:
         todo = "nothing needs to be done: the next run moves it aside and says so in the log"
         problems.append(Problem("torn-tail", good.seq + 1, good.offset, todo))
-    seal = read_range(disk, fd, max(0, good.offset - 64), good.offset)
-    claimed = seal.rpartition(b',"dur":')[2].partition(b",")[0]
-    durable_seq = int(claimed) if claimed.isdigit() else 0
-    return SessionReport(session_id, good.seq, good.offset, size, durable_seq, tuple(problems), behind)
+    return SessionReport(session_id, good.seq, good.offset, size, tuple(problems), behind)
 
 
 def _prefix_crc(fd: int, length: int) -> int:
@@ -387,7 +383,7 @@ def verify_remains(session_id: str, left: Remains) -> SessionReport:
         except StorageError:
             problems.append(Problem("blob", 0, 0, todo, blob=digest))
     problems += [Problem("missing", 0, 0, todo, blob=name) for name in named if name not in left.blobs]
-    return SessionReport(session_id, good, 0, 0, good, tuple(problems))
+    return SessionReport(session_id, good, 0, 0, tuple(problems))
 
 
 def _named_blobs(event: Event) -> list[str]:

@@ -41,7 +41,6 @@ class Purged:
 
     session_id: str
     events: int
-    updated: float
     why: str = ""
 
 
@@ -66,7 +65,7 @@ def purge_sessions(
                     store.refuse_kept(name, "purged")
         except SessionError as error:
             why = str(error)
-        done.append(Purged(row.id, row.events, row.updated, why))
+        done.append(Purged(row.id, row.events, why))
     return done
 
 
@@ -98,16 +97,6 @@ def purge_session(store: SessionStore, session_id: str, *, reason: str = "", by:
     for name in doomed:
         store.scrub(name)
     return doomed
-
-
-def tombstone_of(store: SessionStore, session_id: str) -> RecordPurged | None:
-    """What is left of a session that was purged; None when it was not, or nobody knows."""
-    try:
-        events = store.read_events(TOMBSTONES)
-    except SessionError:
-        return None
-    found = [event for event in events if isinstance(event, RecordPurged) and event.purged_session_id == session_id]
-    return found[-1] if found else None
 
 
 def _tombstone(store: SessionStore, session_id: str, reason: str, by: str) -> RecordPurged:

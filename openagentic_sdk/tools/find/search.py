@@ -59,7 +59,6 @@ class Query:
         block_bytes: int = 1 << 20,
     ) -> None:
         self.pattern = pattern
-        self.ignore_case = ignore_case
         self.multiline = multiline
         self.mode = mode
         self.before = before

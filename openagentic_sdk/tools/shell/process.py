@@ -119,10 +119,6 @@ class RunningCommand:
     def fileno(self) -> int:
         return self._call.fileno()
 
-    def is_running(self) -> bool:
-        """Whether it still runs; asks without waiting."""
-        return not self.wait(0)
-
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end; whether it came in time. Raises `ToolError` when the command's supervisor is lost."""
         deadline = time.monotonic() + timeout_s
