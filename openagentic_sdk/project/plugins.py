@@ -19,7 +19,7 @@ from ..skills.frontmatter import Diagnostic
 from ..skills.index import SkillRoot
 from .claude import MarkdownFile, markdown_below
 from .granting import MARKETPLACE, marketplace_folder
-from .kept import KeptFile
+from .private_json import KeptFile
 from .settings import CommandHook, Entries, Settings
 
 MAX_MANIFEST_BYTES = 1024 * 1024

@@ -23,7 +23,7 @@ from ..text import without_hidden
 from .claude import claude_folders
 from .commands import read_commands
 from .granting import GrantingFiles, files_named, granting_files
-from .kept import KeptFile
+from .private_json import KeptFile
 from .settings import LOOSE_MODES, CommandHook, read_settings
 
 # Trusts a project whose files have this digest, for machines that nobody sits at: `DIR@sha256`.

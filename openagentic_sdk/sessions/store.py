@@ -39,7 +39,7 @@ from ..events import Event
 from .base import SessionStore, check_copied_part, check_expected_seq, check_sequence, stamp_events, summary_row
 from .folds.summary import SessionSummary, fold_session_summary, page_of, start_summary, summary_matches
 from .folds.view import KeptView
-from .log.checkpoint import Checkpoint, stands_at
+from .log.checkpoint_file import Checkpoint, stands_at
 from .log.file import DURABILITY_LEVELS, LogWriter, open_log, seal_events
 from .log.folder import (
     BLOBS_NAME,
@@ -54,7 +54,7 @@ from .log.folder import (
     storage_errors,
     sweep_unfinished,
 )
-from .log.kept import SummaryBeside
+from .log.summary_beside import SummaryBeside
 from .log.line import stamp_event
 from .log.lock import is_locked, lock_holder, try_lock
 from .log.meta_file import Meta

@@ -195,7 +195,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a list overwrites the summary that knows more than the log",
-        "sessions/log/kept.py",
+        "sessions/log/summary_beside.py",
         "        if fresh.position.terminated and keep and agrees:\n",
         "        if fresh.position.terminated and keep:\n",
         (WITNESS + "test_a_log_cut_to_nothing_or_without_its_last_lines_is_told_by_the_summary",),

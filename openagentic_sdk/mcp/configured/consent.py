@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from ...errors import StorageError
 from ...frozen import frozen
-from ...project.kept import KeptFile
+from ...project.private_json import KeptFile
 from ...sessions.request import json_sha256
 from ...text import visible
 from .expand import variables_in

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ...project.kept import KeptFile
+from ...project.private_json import KeptFile
 from ...project.project import Project
 from ..oauth.login import Browser, OAuth
 from ..oauth.logins import Logins

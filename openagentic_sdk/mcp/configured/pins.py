@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import StorageError
 from ...frozen import frozen
-from ...project.kept import KeptFile
+from ...project.private_json import KeptFile
 from ...providers.loose import as_mapping
 from ...sessions.request import canonical_json
 from ...text import visible

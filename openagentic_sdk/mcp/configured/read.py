@@ -20,7 +20,7 @@ from typing import Any
 from ...errors import FileRefusedError, StorageError
 from ...frozen import frozen
 from ...project.claude import claude_json
-from ...project.kept import KeptFile
+from ...project.private_json import KeptFile
 from ...project.plugins import MANIFEST, Plugin
 from ...project.project import Project
 from ...skills.files import is_within, read_bytes

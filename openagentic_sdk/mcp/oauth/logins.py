@@ -17,7 +17,7 @@ from typing import Any
 from ...disk import BINARY
 from ...errors import McpAuthError
 from ...frozen import frozen
-from ...project.kept import KeptFile
+from ...project.private_json import KeptFile
 from ...providers.loose import as_mapping
 from ...sessions.log.lock import try_lock, unlock
 from .grant import Client, Tokens

@@ -14,7 +14,7 @@ from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
 from ...patterns import regex
 from ..base import SessionStore
 from ..rewriting import Change
-from .checkpoint import CHECKPOINT_NAME
+from .checkpoint_file import CHECKPOINT_NAME
 from .file import seal_events
 from .folder import (
     BLOBS_NAME,
@@ -25,7 +25,7 @@ from .folder import (
     storage_errors,
     sweep_unfinished,
 )
-from .kept import LOST
+from .summary_beside import LOST
 from .lock import try_lock
 from .scan import START
 

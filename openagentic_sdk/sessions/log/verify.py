@@ -40,10 +40,10 @@ from ..folds.view import SessionView
 from ..seal import Seal
 from ..store import FileSessionStore
 from .blocks import line_blocks
-from .checkpoint import CHECKPOINT_NAME, Checkpoint
+from .checkpoint_file import CHECKPOINT_NAME, Checkpoint
 from .damage import Fragment, as_written, fragments
 from .folder import LOG_NAME, SUMMARY_NAME, storage_errors
-from .kept import LOST, SummaryBeside
+from .summary_beside import LOST, SummaryBeside
 from .scan import LogReader, Position
 
 _WRONG: Mapping[str, str] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from ...errors import ToolError
 from ...frozen import frozen
-from ...project.kept import MAX_BYTES, KeptFile
+from ...project.private_json import MAX_BYTES, KeptFile
 from ...project.prompt import contain
 from ...sessions.request import canonical_json
 from ...sessions.seal import Seal
