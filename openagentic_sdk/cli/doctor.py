@@ -24,7 +24,7 @@ from ..providers.wire.http import HttpTransport
 from ..providers.wire.timeouts import Timeouts
 from ..sessions.stores.locate import ENVIRONMENT_NAME
 from ..text import on_one_line
-from . import doctor_machine as surroundings
+from . import doctor_machine
 from .exits import FAILED, OK
 from .screen.terminal import Screen
 from .servers.here import Here
@@ -91,10 +91,10 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     _check_flags(args)
-    screen, around = Screen(sys.stdout), surroundings.read_surroundings(Path.cwd())
+    screen, around = Screen(sys.stdout), doctor_machine.read_surroundings(Path.cwd())
     notices = _store_notices(args.store or os.environ.get(ENVIRONMENT_NAME))
     if not args.json:
-        surroundings.show(screen, around)
+        doctor_machine.show(screen, around)
         for notice in notices:
             screen.line(f"store: {on_one_line(notice, 500)}")
     servers = _try_servers(screen, around.project, is_json=args.json)
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         rows = [asdict(finding) for finding in findings]
         endpoint = {"base_url": args.base_url, "model": model, "works": works if findings else None, "findings": rows}
-        print(json.dumps({**endpoint, **surroundings.as_json(around), "store": notices, "servers": servers}))
+        print(json.dumps({**endpoint, **doctor_machine.as_json(around), "store": notices, "servers": servers}))
     elif args.base_url:
         _print(screen, args.base_url, model, findings, works)
     return OK if works else FAILED

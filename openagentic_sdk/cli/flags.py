@@ -1,24 +1,31 @@
-"""The flags that `run` and `chat` share, and the options that they stand for."""
+"""The flags that `run` and `chat` share: the options and the model that they stand for, and the files beside a prompt."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import OptionsError
 from ..options import MAX_STEPS, OpenAgenticOptions
+from ..patterns import regex
 from ..permissions.gate import PermissionGate
 from ..project.claude import find_project_root
+from ..providers.base import Provider
+from ..providers.guarded import guarded
+from ..providers.named import PROVIDERS, find_provider
+from ..runtime.prompt import OnePrompt
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TAGS_KEY
 from ..sessions.seal import Signer
-from .models import add_model_flags, build_provider, find_model
 from .stored.stores import ID_HELP, add_store_flag, find_session, open_session_store
 
 MODES = ("default", "acceptEdits", "plan", "dontAsk", "prompt", "deny", "bypass", "bypassPermissions")
 SOURCES = ("user", "project", "local")
+MODEL_VARIABLE = "OPENAGENTIC_SDK_MODEL"
+_MENTION = regex(r"(?<!\S)@(\S+)")
 
 
 def add_agent_flags(parser: argparse.ArgumentParser) -> None:
@@ -185,3 +192,58 @@ def _sources(text: str) -> tuple[Any, ...]:
     if wrong:
         raise OptionsError(f"--setting-sources knows user, project, local and none, not {wrong[0]!r}")
     return names
+
+
+def add_model_flags(parser: argparse._ActionsContainer) -> None:
+    """The flags that say which model is asked, and where."""
+    parser.add_argument("--script", metavar="FILE", help="play a scripted model from a JSON file, without any network")
+    parser.add_argument("--provider", choices=PROVIDERS, help="where to ask (default: openai, or --base-url)")
+    parser.add_argument(
+        "--model", help=f"the model's name there (default: ${MODEL_VARIABLE}, or the project's settings)"
+    )
+    parser.add_argument(
+        "--fallback", metavar="MODEL", action="append", default=[], help="ask this one when that one fails"
+    )
+    parser.add_argument(
+        "--base-url", metavar="URL", help="an OpenAI-compatible endpoint, such as http://127.0.0.1:11434/v1"
+    )
+    parser.add_argument(
+        "--api-key-env", metavar="NAME", help="the variable that holds the key (openai: OPENAI_API_KEY)"
+    )
+
+
+def build_provider(args: argparse.Namespace) -> Provider:
+    """The provider that the flags name, asked again when an endpoint fails for a moment. Raises `OptionsError`."""
+    if args.script:
+        from ..testing.scripted import ScriptedProvider
+
+        if args.provider or args.base_url:
+            raise OptionsError("--script plays a model from a file: leave --provider and --base-url out, or --script")
+        return ScriptedProvider.from_file(args.script)
+    endpoint = find_provider(args.provider, base_url=args.base_url, api_key_env=args.api_key_env)
+    return guarded(endpoint, fallback=args.fallback)
+
+
+def find_model(args: argparse.Namespace) -> str | None:
+    """The model's name; None leaves it to the project's settings."""
+    return args.model or os.environ.get(MODEL_VARIABLE) or ("scripted" if args.script else None)
+
+
+def with_files(text: str, cwd: str, attached: Sequence[str] = (), *, typed: bool) -> OnePrompt:
+    """The prompt with the files that a person names beside it: `attached`, and `@path` in a text that was `typed`.
+
+    A mention, from `cwd` on, that is no file stays the text that it is, and what came through a pipe has none.
+    Raises `OptionsError` for an attached file that is not there.
+    """
+    given = [Path(path).expanduser().absolute() for path in attached]
+    missing = [str(path) for path in given if not path.is_file()]
+    if missing:
+        raise OptionsError(f"--attach {missing[0]!r} is no file: name one that exists")
+    mentions = _MENTION.findall(text) if typed else ()
+    named = [
+        next((path for path in (word, word.rstrip(".,;:!?)")) if Path(cwd, path).is_file()), None) for word in mentions
+    ]
+    files = dict.fromkeys([*map(str, given), *(path for path in named if path)])
+    if not files:
+        return text
+    return [{"type": "text", "text": text}, *({"type": "file", "path": path} for path in files)]

@@ -10,7 +10,7 @@ from typing import Any
 from ..assemble import mcp_home, open_project
 from ..options import SETTING_SOURCES, OpenAgenticOptions
 from .screen.terminal import Screen
-from .servers import agree, edit, login, reach, serve, show
+from .servers import agree, entries, login, reach, serve
 from .servers.here import Here
 
 _ADD_EXAMPLES = """examples:
@@ -42,11 +42,11 @@ _SERVE_EXAMPLES = """example:
 
 Action = Callable[[argparse.Namespace, Here], int]
 _ACTIONS: dict[str, tuple[Action, str, str]] = {
-    "add": (edit.add, "add a server: a command after --, or a URL", _ADD_EXAMPLES),
-    "add-json": (edit.add_json, "add a server as an entry of .mcp.json says it", _JSON_EXAMPLES),
-    "list": (show.list_servers, "name the servers that count in this folder, and what becomes of each", ""),
-    "get": (show.get_server, "say everything about one server, without starting it", ""),
-    "remove": (edit.remove, "take a server out of its scope", ""),
+    "add": (entries.add, "add a server: a command after --, or a URL", _ADD_EXAMPLES),
+    "add-json": (entries.add_json, "add a server as an entry of .mcp.json says it", _JSON_EXAMPLES),
+    "list": (entries.list_servers, "name the servers that count in this folder, and what becomes of each", ""),
+    "get": (entries.get_server, "say everything about one server, without starting it", ""),
+    "remove": (entries.remove, "take a server out of its scope", ""),
     "test": (reach.test, "start servers that may start, and say what they offer (default: all of them)", ""),
     "trust": (agree.trust, "agree to a server and its tools as they are now", _TRUST_EXAMPLES),
     "login": (login.login, "log in at a server with the browser", _LOGIN_EXAMPLES),
@@ -87,7 +87,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help_text = "where it stands (default: %(default)s)" if scope else "where it stands (default: the only one)"
         made[name].add_argument("-s", "--scope", choices=("local", "user", "project"), default=scope, help=help_text)
     made["add-json"].add_argument("entry", metavar="JSON")
-    edit.add_flags(made["add"])
+    entries.add_flags(made["add"])
     made["trust"].add_argument("--digest", metavar="HEX", help="agree only to the definition with this digest")
     made["trust"].add_argument("--revoke", action="store_true", help="take the agreement back, and forget the tools")
     made["login"].add_argument("--scope", metavar="TEXT", help="the scopes to ask for (default: what the server says)")

@@ -24,8 +24,7 @@ from ..text import on_one_line, printable
 from .exits import FAILED, OK
 from .keep_rule import keep_in_project
 from .screen.terminal import Screen
-from .stored.stores import ID_HELP, ActionList, find_session, open_session_store
-from .stored.when import moment
+from .stored.stores import ID_HELP, ActionList, find_session, moment, open_session_store
 
 _MAX_SHOWN_CHARS = 120
 # What of an input says by itself what a call is about.

@@ -18,7 +18,7 @@ from ..text import on_one_line
 from .exits import FAILED, OK
 from .screen.render import EventPrinter
 from .screen.terminal import Screen
-from .stored import change, check, compare, copying, files, keeping, record
+from .stored import change, check, compare, files, keeping, record
 from .stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
 
 
@@ -43,7 +43,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check.add_actions(actions)
     change.add_actions(actions)
     files.add_actions(actions)
-    copying.add_actions(actions)
     record.add_actions(actions)
     keeping.add_actions(actions)
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
-from ..errors import ToolError
-from ..events import Event, SkillActivated, ToolResult, ToolUse, UserQuestion
+from ..errors import StorageError, ToolError
+from ..events import Event, FileKept, SkillActivated, ToolResult, ToolUse, UserQuestion
+from ..files import read_snapshot
 from ..skills.text_commands import Draft
 from ..tools.base import SubagentResult, Tool, ToolContext, may_read_all
 from .agent import Run
-from .kept_files import file_keeper
 from .tool_output import put_blob
+
+# A larger file, and what one call changes beyond so many, is changed all the same; its event says that it was not kept.
+_MAX_KEPT_BYTES = 128 << 20
+_MAX_KEPT_FILES = 500
 
 
 class Calls(Protocol):
@@ -73,7 +79,7 @@ def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolCon
         permits_path=permits_path,
         may_read=run.read_filter[1],
         read_blob=lambda sha256: agent.store.read_blob(run.session_id, sha256),
-        keep_files=file_keeper(run, use.tool_use_id),
+        keep_files=_file_keeper(run, use.tool_use_id),
         redact=agent.redact,
         fill_text=fill_text,
         run_skill=run_skill,
@@ -90,3 +96,39 @@ def _check_depth(run: Run) -> None:
         raise ToolError(
             f"subagents may be {run.agent.max_subagent_depth} deep and this one is: do the work here instead"
         )
+
+
+def _file_keeper(run: Run, tool_use_id: str) -> Callable[[Sequence[str]], None]:
+    """What a tool calls, in its thread, with the resolved paths of the files that it is about to change.
+
+    So `sessions.undo` can put them back. When it returns, a `file.kept` of each that this run changes for the first
+    time is on disk. Raises `StorageError`.
+    """
+    loop = asyncio.get_running_loop()
+
+    def on_loop(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    def kept(path: str, number: int) -> FileKept:
+        try:
+            before = read_snapshot(path, _MAX_KEPT_BYTES)
+            if before is None:
+                return FileKept(tool_use_id, path)
+            if number >= _MAX_KEPT_FILES:
+                raise ToolError(f"one call changed more than {_MAX_KEPT_FILES} files")
+            sha256 = on_loop(put_blob(run, before.data))
+        except (ToolError, OSError) as error:
+            return FileKept(tool_use_id, path, problem=str(error))
+        except StorageError as error:
+            if run.agent.on_storage_error == "stop":
+                raise
+            return FileKept(tool_use_id, path, problem=str(error))
+        return FileKept(tool_use_id, path, sha256, stat.S_IMODE(before.status.st_mode))
+
+    def keep_files(paths: Sequence[str]) -> None:
+        new = [path for path in dict.fromkeys(paths) if path not in run.kept_files]
+        if new:
+            on_loop(run.record(*[kept(path, number) for number, path in enumerate(new)]))
+            run.kept_files.update(new)
+
+    return keep_files

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import os
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -21,7 +22,6 @@ from ..threads import Guest, collect_left
 from ..tools.base import REPEATABLE, Tool, ToolOutput, may_call
 from ..tools.registry import ToolRegistry
 from .agent import Run, RunStopped, Stopping
-from .file_rules import note_rules
 from .masking import mask_event
 from .recorder import settled
 from .tool_call import Permitted, error_result, prepare
@@ -159,7 +159,7 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
         return masked(run, item)
     await item.guest.ended()
     events, result = await after_hooks(run, item.call, await store_pictures(run, item.result()))
-    note_rules(run, item.call.input, result)
+    _note_rules(run, item.call.input, result)
     result = masked(run, result)
     await run.record(*events, await shrink_output(run, result))
     return result
@@ -348,3 +348,25 @@ async def after_hooks(run: Run, call: Permitted, result: ToolResult) -> tuple[Se
         if decision is not None and decision.stops:
             run.stopped_by_hook = RunStopped("blocked:post_tool_use", decision.block_reason or "")
     return hook_events, result
+
+
+def _note_rules(run: Run, input: Mapping[str, Any], result: ToolResult) -> None:
+    """Put the rules for the files of a call behind its result, but for those that the model sees already.
+
+    After a resume it still sees them, after a compaction or a rewind it may not.
+    """
+    texts = dict.fromkeys(text for path in _files(run, input, result) for text in run.agent.guidance.rules_for(path))
+    if not texts:
+        return
+    seen = {note.text for note in run.notes}
+    seen.update(str(message.get("content")) for message in run.view.conversation.messages())
+    run.notes += [UserMessage(text, origin="rule") for text in texts if text not in seen]
+
+
+def _files(run: Run, input: Mapping[str, Any], result: ToolResult) -> Iterator[str]:
+    """The files that a call read or wrote; a file that was read in part stands only in the input."""
+    if result.is_error:
+        return
+    yield from (result.meta or {}).get("files") or ()
+    if isinstance(named := input.get("file_path"), str):
+        yield os.path.join(run.agent.cwd, named)

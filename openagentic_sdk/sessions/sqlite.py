@@ -42,8 +42,8 @@ from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, moves_summary, start_summary, time_after
 from .folds.view import KeptView
 from .log.line import is_barrier
+from .log.lock import LeaseFile, living_holder
 from .stores.database import Position, changed_metadata
-from .stores.lease_file import LeaseFile, living_holder
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import MEMORY, SqliteFile

@@ -47,6 +47,7 @@ from .log.folder import (
     META_NAME,
     SUMMARY_NAME,
     UNFINISHED,
+    Meta,
     build_folder,
     folder_lock,
     is_session_folder,
@@ -54,12 +55,11 @@ from .log.folder import (
     storage_errors,
     sweep_unfinished,
 )
-from .log.summary_beside import SummaryBeside
 from .log.line import stamp_event
 from .log.lock import is_locked, lock_holder, try_lock
-from .log.meta_file import Meta
 from .log.rewriting import RewritingFiles
 from .log.scan import START, LogReader, Position, cut_block, find_end, find_seq
+from .log.summary_beside import SummaryBeside
 from .log.summary_file import SummaryFile
 from .seal import Seal
 from .stores.log_state import Head, copied_head

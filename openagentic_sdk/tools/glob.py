@@ -13,8 +13,7 @@ from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
 from .files.window import plural
 from .files.workspace import ResolvedPath, check_folder, shown_path
-from .find.file_types import type_suffixes
-from .find.pattern import GlobPattern, expand_braces
+from .find.pattern import GlobPattern, expand_braces, type_suffixes
 from .find.tree import WalkOptions, walk
 
 

@@ -21,8 +21,7 @@ from .base import Tool, ToolContext
 from .files.readable import permitted_path, read_filter
 from .files.window import plural
 from .files.workspace import ResolvedPath, missing_file, shown_path
-from .find.file_types import type_suffixes
-from .find.pattern import GlobPattern
+from .find.pattern import GlobPattern, type_suffixes
 from .find.search import Hit
 from .find.search_files import FileSearch, ListedFile, SearchStopped
 from .find.tree import WalkOptions, walk

@@ -21,8 +21,7 @@ from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 from ..screen.widths import text_width
-from .stores import ID_HELP, NEWEST, ActionList, find_session
-from .when import moment
+from .stores import ID_HELP, NEWEST, ActionList, find_session, moment
 
 
 def add_actions(actions: ActionList) -> None:

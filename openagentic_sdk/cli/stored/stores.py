@@ -1,9 +1,11 @@
-"""Which store a command works on, and which session of it a person means."""
+"""Which store a command works on, and which session of it and which time a person means."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ...errors import OptionsError, SessionNotFoundError
@@ -18,6 +20,8 @@ ID_HELP = f"a session's id or the start of it; {NEWEST} is the one last written 
 
 # A scheme has two letters at least; one alone is a drive of Windows.
 _ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+]+:")
+_AGO = regex(r"(\d{1,6})\s*(min|h|d|w)")
+_SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def add_store_flag(parser: argparse._ActionsContainer) -> None:
@@ -79,3 +83,15 @@ def _newest(store: SessionStore) -> str:
     for row in store.list_session_summaries(limit=1):
         return row.id
     raise OptionsError('there is no session in this store yet: `openagentic-sdk run "..."` makes one')
+
+
+def moment(text: str) -> float:
+    """Epoch seconds of a date or date and time (UTC unless it says otherwise), or of how long ago: `36h`, `7d`."""
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        when = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: write 2026-11-01, 2026-11-01T12:00 or 7d") from None
+    return (when if when.tzinfo is not None else when.replace(tzinfo=UTC)).timestamp()

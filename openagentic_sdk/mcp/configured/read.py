@@ -20,8 +20,8 @@ from typing import Any
 from ...errors import FileRefusedError, StorageError
 from ...frozen import frozen
 from ...project.claude import claude_json
-from ...project.private_json import KeptFile
 from ...project.plugins import MANIFEST, Plugin
+from ...project.private_json import KeptFile
 from ...project.project import Project
 from ...skills.files import is_within, read_bytes
 from ...skills.frontmatter import Diagnostic

@@ -1,4 +1,4 @@
-"""One writer per session, by a lock that the kernel holds and gives back when the holder dies.
+"""One writer per session, by a lock on an open file that the kernel holds and gives back when the holder dies.
 
 No PID file, no clock, no time limit. The lock belongs to the open file, so a second handle in the same process is refused
 like one of another process. On network file systems such locks are best effort; the log's size check stands behind them.
@@ -9,7 +9,11 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
+
+from ...disk import BINARY
 
 # Windows locks byte ranges, and a locked byte cannot be read: lock one that no log ever reaches.
 _WINDOWS_LOCK_BYTE = 0x7FFF_FFFF
@@ -127,3 +131,37 @@ def lock_holder(fd: int) -> str:
     holders = [words[4] for words in locks if words[1] == "FLOCK" and words[5].rpartition(":")[2] == str(inode)]
     # 0 stands for a process of another container.
     return f"process {holders[0]}" if holders and holders[0] != "0" else "another run"
+
+
+class LeaseFile:
+    """A locked file that says which process of this machine writes a session."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        self._path = path
+        self._pid = os.getpid()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+        self.is_held = try_lock(self._fd)
+        hold(self._fd)
+        os.write(self._fd, f"process {self._pid}".encode())
+
+    def release(self) -> None:
+        """Unlock and remove the file. Releasing twice is allowed, and does nothing in a child of the process that locked."""
+        if self.is_held and self._pid == os.getpid():
+            self.is_held = False
+            with suppress(OSError):
+                self._path.unlink()
+            let_go(self._fd)
+            os.close(self._fd)
+
+
+def living_holder(path: Path, *, missing: str | None = None) -> str | None:
+    """Who holds a lease, None when nobody living does; `missing` when there is no such file."""
+    try:
+        fd = os.open(path, os.O_RDWR | BINARY)
+    except FileNotFoundError:
+        return missing
+    try:
+        return None if try_lock(fd) else os.read(fd, 100).decode("ascii", "replace")
+    finally:
+        os.close(fd)

@@ -25,9 +25,9 @@ from .folder import (
     storage_errors,
     sweep_unfinished,
 )
-from .summary_beside import LOST
 from .lock import try_lock
 from .scan import START
+from .summary_beside import LOST
 
 OUTPUTS_NAME = "outputs"  # where tools keep what is too long for an event
 _OURS = (LOG_NAME, META_NAME, SUMMARY_NAME, BLOBS_NAME)

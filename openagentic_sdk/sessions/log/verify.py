@@ -43,8 +43,8 @@ from .blocks import line_blocks
 from .checkpoint_file import CHECKPOINT_NAME, Checkpoint
 from .damage import Fragment, as_written, fragments
 from .folder import LOG_NAME, SUMMARY_NAME, storage_errors
-from .summary_beside import LOST, SummaryBeside
 from .scan import LogReader, Position
+from .summary_beside import LOST, SummaryBeside
 
 _WRONG: Mapping[str, str] = {
     "checksum": "its bytes are not those that were written",

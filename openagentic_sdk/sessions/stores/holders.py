@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import SessionError
-from .lease_file import LeaseFile, living_holder
+from ..log.lock import LeaseFile, living_holder
 
 LEASE_S = 15.0
 BEAT_S = LEASE_S / 3
