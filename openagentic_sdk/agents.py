@@ -23,6 +23,8 @@ from .patterns import regex
 from .permissions.gate import PermissionGate
 from .permissions.layers import read_mode
 from .permissions.policy import STRICTEST_FIRST, Mode
+from .project.claude import claude_folders
+from .project.settings import read_settings
 from .providers.base import Provider
 from .providers.guarded import guarded
 from .providers.named import find_provider
@@ -212,7 +214,13 @@ def _check_workspace(where: str, name: Any, place: Any) -> None:
 
 
 def _mode_of(options: OpenAgenticOptions) -> Mode:
-    return "default" if options.permission_gate is None else options.permission_gate.mode
+    """The mode of an agent for whom no client names one: its own, or a stricter one that the settings of its project say."""
+    gate = options.permission_gate or PermissionGate()
+    root, cwd = options.project_root(), options.working_dir()
+    folders = claude_folders(root, cwd=cwd, setting_sources=options.setting_sources, home=options.home)
+    said = None if gate.is_mode_given else read_settings(folders).default_mode
+    strict = STRICTEST_FIRST[: STRICTEST_FIRST.index(gate.mode)]
+    return next((mode for mode in strict if mode == said), gate.mode)
 
 
 def _lower(name: str, value: Any, limit: float | None) -> float:

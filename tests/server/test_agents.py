@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -9,6 +10,7 @@ import unittest
 from pathlib import Path
 
 from openagentic_sdk.agents import Agents, NamedAgent, load_agents
+from openagentic_sdk.assemble import build_agent
 from openagentic_sdk.errors import AgentNotFoundError, OptionsError
 from openagentic_sdk.options import OpenAgenticOptions
 from openagentic_sdk.permissions.gate import PermissionGate
@@ -110,6 +112,20 @@ class Files(unittest.TestCase):
     def write(self, text: str, name: str = "agents.toml") -> str:
         (self.folder / name).write_text(text)
         return str(self.folder / name)
+
+    def test_a_client_chooses_no_mode_that_asks_less_than_the_settings_of_the_agents_project(self) -> None:
+        (self.folder / ".claude").mkdir()
+        settings = self.folder / ".claude" / "settings.json"
+        opened = {"cwd": str(self.folder), "setting_sources": ("project",)}
+        agents = Agents({"own": options("default", **opened), "theirs": options(**opened)})
+        for said, own, theirs in (("plan", "default", "plan"), ("bypassPermissions", "default", "default")):
+            settings.write_text(json.dumps({"permissions": {"defaultMode": said}}))
+            with self.subTest(said):
+                self.assertEqual([agents.modes(name)[-1] for name in agents], [own, theirs])
+                self.assertEqual(build_agent(agents.options("theirs")).gate.mode, theirs)
+        settings.write_text('{"permissions": {"defaultMode": "plan"}}')
+        with self.assertRaisesRegex(OptionsError, "default"):
+            agents.options("theirs", {"permission_mode": "default"})
 
     def test_a_toml_file_names_models_folders_modes_and_limits(self) -> None:
         (self.folder / "app").mkdir()
