@@ -387,7 +387,15 @@ class _Assembly:
         own: list[Tool] = [] if self._memory is None else [self._memory]
         own += [open_code()] if options.code else []
         if options.tools is not None:
-            return _with_task(ToolRegistry((*options.tools, *own)), options.agents)
+            given = ToolRegistry((*options.tools, *own))
+            if any(
+                isinstance(tool, BashTool) and not tool.keeps(options.sandbox, options.bash_effects) for tool in given
+            ):
+                raise OptionsError(
+                    f"sandbox={options.sandbox!r} and bash_effects={options.bash_effects!r} are for the built-in Bash, and "
+                    "tools brings another: say them there, BashTool(sandbox=, bash_effects=)"
+                )
+            return _with_task(given, options.agents)
         agents = {name: definition.description for name, definition in self._agents.items()}
         bash = BashTool(
             environment={"PYTHONPYCACHEPREFIX": bytecode_folder("commands"), **self._project.settings.env},

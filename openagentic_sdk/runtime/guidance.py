@@ -25,6 +25,7 @@ from ..project.prompt import (
 from ..sessions.folds.view import SessionView
 from ..skills.activation import active_skills
 from ..skills.index import PROJECT_FOLDERS, IndexResult, SkillInfo, find_skill
+from ..skills.library import SkillLibrary
 from ..skills.text_commands import Draft, draft_of
 
 _GLOB_LETTER = regex(r"[*?\[\]\\{]")
@@ -43,7 +44,12 @@ class Expanded:
 
 
 class Guidance:
-    """The guidance of a run without a project: there is none, and every prompt is what it says."""
+    """The guidance of a run without a project: there is none, and every prompt is what it says.
+
+    `skills` are those that the model is told about, None where nobody opened any.
+    """
+
+    skills: SkillLibrary | None = None
 
     def system_prompt(self, servers: tuple[tuple[str, str], ...] = ()) -> SystemPrompt:
         """The system prompt of a session that begins now; the same facts give the same object.
@@ -100,7 +106,8 @@ class ProjectGuidance(Guidance):
         self._may_read = may_read
         self._notices = notices
         self._brings = brings
-        self._skills = skills
+        self._active = skills
+        self.skills = project.library if project.lists_skills else None
         self._listed = project.skills().skills
         self._for_some_files = [skill for skill in self._listed if skill.paths and skill.model_invocable]
         self._prompts: dict[tuple[tuple[str, str], ...], SystemPrompt] = {}
@@ -173,7 +180,7 @@ class ProjectGuidance(Guidance):
         notices = [*self._notices(), *self._findings()]
         known = {event.name for event in view.skill_events if isinstance(event, SkillActivated)}
         return [
-            *self._brought([name for name in self._skills if name not in known], view, session_id),
+            *self._brought([name for name in self._active if name not in known], view, session_id),
             *(notice for notice in notices if (notice.code, notice.message) not in said),
             *project.library.find_drift(view.skill_events, project_dir=project.root, session_id=session_id),
         ]

@@ -88,6 +88,7 @@ def tool_context(run: Run, use: ToolUse, inside: Calls | None = None) -> ToolCon
         call_tool=None if inside is None else inside.make,
         callable_tools=tuple if inside is None else inside.tools,
         keep_blob=lambda data: put_blob(run, data),
+        skills=agent.guidance.skills,
     )
 
 

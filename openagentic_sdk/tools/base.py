@@ -15,6 +15,7 @@ from typing import Any, Literal, Protocol
 
 from ..events import Event, SkillActivated, StopReason, ToolResult, ToolUse
 from ..frozen import frozen
+from ..skills.library import SkillLibrary
 from ..skills.text_commands import Draft
 from ..threads import run_in_thread
 from .schema import validate
@@ -60,7 +61,8 @@ class ToolContext:
     what the calls of one run share, by a key of the tool's own; what has a `close` is closed at the run's end. `keep_files`
     keeps what files are before a call changes them, so that it can be undone; it is called in a thread. `call_tool` makes a
     call inside of this one (a name, an input), through gate, hooks and log, and gives its result; `callable_tools` are
-    those that may be called so. `keep_blob` stores bytes beside the log and gives their digest.
+    those that may be called so. `keep_blob` stores bytes beside the log and gives their digest. `skills` are those that the
+    run's setting sources and skill paths open, None where these open none.
     """
 
     cwd: str = "."
@@ -92,6 +94,7 @@ class ToolContext:
     call_tool: Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]] | None = None
     callable_tools: Callable[[], Sequence[Tool]] = tuple
     keep_blob: Callable[[bytes], Awaitable[str]] | None = None
+    skills: SkillLibrary | None = None
 
 
 def may_read_all(path: str) -> bool:

@@ -106,6 +106,11 @@ class BashTool(BlockingTool):
             + self._sandbox.description
         )
 
+    def keeps(self, sandbox: SandboxMode, effects: EffectsMode | None) -> bool:
+        """Whether it runs nothing without a sandbox where that is required, and does with effects what is wished."""
+        own = self._sandbox
+        return (sandbox != "require" or own.mode == "require") and effects in (None, own.effects)
+
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> Any:
         said = frozenset(run_shells(ctx).notices)
         result = await super().run(input, ctx)

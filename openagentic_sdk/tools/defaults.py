@@ -33,10 +33,9 @@ def default_tools(
 ) -> ToolRegistry:
     """All built-in tools.
 
-    `agents` maps names to what each is for; without any there is no Task tool. `library` is where the skill tools look,
-    `bash` the shell tool when it has settings of its own.
+    `agents` maps names to what each is for; without any there is no Task tool. `library` is where the skill tools look
+    (default: what the run has read), `bash` the shell tool when it has settings of its own.
     """
-    library = library or SkillLibrary()
     registry = ToolRegistry(
         [
             ReadTool(),

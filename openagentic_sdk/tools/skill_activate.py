@@ -9,16 +9,15 @@ from typing import Any
 from ..events import Event, SkillActivated
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
-from ..skills.library import SkillLibrary
 from .background_tasks import describe_result
-from .base import SubagentResult, Tool, ToolContext, ToolOutput
-from .skill_list import PROJECT_DIR_SCHEMA, find_index
+from .base import SubagentResult, ToolContext, ToolOutput
+from .skill_list import PROJECT_DIR_SCHEMA, SkillTool
 from .skill_load import refuse_user_only
 
 _STANDALONE = "skills.events"
 
 
-class SkillActivateTool(Tool):
+class SkillActivateTool(SkillTool):
     """`{"name", "arguments"?}` -> `{"active": [names, in order of activation]}`.
 
     A skill with `context: fork` is carried out by a subagent instead, in which alone it is active: then the answer is that
@@ -44,20 +43,17 @@ class SkillActivateTool(Tool):
     effect = "idempotent"
     allowed_callers = ("direct",)
 
-    def __init__(self, library: SkillLibrary | None = None) -> None:
-        self._library = library or SkillLibrary()
-
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
-        index = (await find_index(self._library, input, ctx)).read()
+        index = (await self.find_index(input, ctx)).read()
         name = str(input["name"]).removeprefix("/")
         if find_skill(name, index.skills, index.hidden) is None:
-            text = self._library.command_text(name, str(input.get("arguments") or ""))
+            text = self.library(ctx).command_text(name, str(input.get("arguments") or ""))
             if text is not None:
                 return {"command": name, "instructions": text}
         skill = index.find(name)
         refuse_user_only(skill)
         events = session_events(ctx)
-        activation = self._library.activate(
+        activation = self.library(ctx).activate(
             skill,
             events,
             arguments=input.get("arguments"),

@@ -15,33 +15,37 @@ from .base import Tool, ToolContext
 PROJECT_DIR_SCHEMA = {"type": "string", "description": "The project to look in; the current one when left out."}
 
 
-async def find_index(library: SkillLibrary, input: Mapping[str, Any], ctx: ToolContext) -> SkillIndex:
-    """The index of the project that a call is about: the one it names, else the session's, else the working directory.
-
-    Raises `ToolError` when the call names a project that the permission gate keeps closed.
-    """
-    named = input.get("project_dir")
-    if not named:
-        return library.index(ctx.project_dir or ctx.cwd, ctx.cwd)
-    project_dir = _absolute(named, ctx)
-    if (
-        not _is_own(project_dir, ctx)
-        and ctx.permits_path is not None
-        and not await ctx.permits_path(project_dir, False)
-    ):
-        raise ToolError(f"{project_dir} may not be read: leave out project_dir to see this project's skills")
-    return library.index(project_dir, ctx.cwd)
-
-
 def _absolute(path: str, ctx: ToolContext) -> str:
     return os.path.abspath(os.path.join(ctx.cwd, path))
 
 
-def _is_own(project_dir: str, ctx: ToolContext) -> bool:
-    return project_dir in (_absolute(ctx.project_dir or "", ctx), _absolute("", ctx))
+class SkillTool(Tool):
+    """A tool over skills: those of its own `library`, else those that the run has read, else those of a project alone."""
+
+    def __init__(self, library: SkillLibrary | None = None) -> None:
+        self._own = library
+        self._alone = SkillLibrary()
+
+    def library(self, ctx: ToolContext) -> SkillLibrary:
+        """Where a call looks."""
+        return self._own or ctx.skills or self._alone
+
+    async def find_index(self, input: Mapping[str, Any], ctx: ToolContext) -> SkillIndex:
+        """The index of the project that a call is about: the one it names, else the session's, else the working directory.
+
+        Raises `ToolError` when the call names a project that the permission gate keeps closed.
+        """
+        named, own = input.get("project_dir"), ctx.project_dir or ctx.cwd
+        if not named:
+            return self.library(ctx).index(own, ctx.cwd)
+        project_dir, *known = [_absolute(path, ctx) for path in (named, own, "")]
+        is_open = project_dir in known or ctx.permits_path is None
+        if not (is_open or (ctx.permits_path and await ctx.permits_path(project_dir, False))):
+            raise ToolError(f"{project_dir} may not be read: leave out project_dir to see this project's skills")
+        return self.library(ctx).index(project_dir, ctx.cwd)
 
 
-class SkillListTool(Tool):
+class SkillListTool(SkillTool):
     """`{"query"?, "project_dir"?}` -> `{"skills": [{"name", "summary", "path"}]}`, sorted by name."""
 
     name = "SkillList"
@@ -59,11 +63,8 @@ class SkillListTool(Tool):
     }
     effect = "read"
 
-    def __init__(self, library: SkillLibrary | None = None) -> None:
-        self._library = library or SkillLibrary()
-
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        skills = (await find_index(self._library, input, ctx)).read().skills
+        skills = (await self.find_index(input, ctx)).read().skills
         words = name_key(str(input.get("query") or "")).split()
         return {"skills": [_row(skill) for skill in skills if skill.model_invocable and _has_words(skill, words)]}
 

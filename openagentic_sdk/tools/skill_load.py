@@ -9,16 +9,15 @@ from typing import Any
 from ..errors import FileRefusedError, ToolError
 from ..skills.files import list_resources, read_text
 from ..skills.index import SkillInfo, load_skill
-from ..skills.library import SkillLibrary
 from ..text import without_hidden
-from .base import Tool, ToolContext
-from .skill_list import PROJECT_DIR_SCHEMA, find_index
+from .base import ToolContext
+from .skill_list import PROJECT_DIR_SCHEMA, SkillTool
 
 MAX_RESOURCE_BYTES = 256 * 1024
 MAX_LISTED_RESOURCES = 50
 
 
-class SkillLoadTool(Tool):
+class SkillLoadTool(SkillTool):
     """`{"name", "path"?, "project_dir"?}` -> `{"name", "summary", "checklist", "content", "path"}`, or one resource file.
 
     An unknown name is a `SkillNotFoundError`.
@@ -41,11 +40,8 @@ class SkillLoadTool(Tool):
     }
     effect = "read"
 
-    def __init__(self, library: SkillLibrary | None = None) -> None:
-        self._library = library or SkillLibrary()
-
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any]:
-        skill = (await find_index(self._library, input, ctx)).find(str(input["name"]))
+        skill = (await self.find_index(input, ctx)).find(str(input["name"]))
         refuse_user_only(skill)
         if not input.get("path"):
             return _whole(skill)

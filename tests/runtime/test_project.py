@@ -9,11 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from openagentic_sdk.api import query, run
+from openagentic_sdk.errors import OptionsError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.testing.scripted import ScriptedProvider
+from openagentic_sdk.tools.bash import BashTool
+from openagentic_sdk.tools.defaults import default_tools
 from openagentic_sdk.tools.shell.sandbox_plan import probe_sandbox
 from openagentic_sdk.tools.shell.sandboxed import BashSandbox
 
@@ -78,6 +81,24 @@ class ProjectTest(unittest.IsolatedAsyncioTestCase):
         silent = ScriptedProvider(["ok"])
         await events_of("hi", self.options(silent, setting_sources=[]))
         self.assertNotIn("whisper", silent.requests[0]["messages"][0]["content"])
+
+    async def test_the_skill_tools_of_a_caller_see_the_skills_that_the_run_has_read(self):
+        for place, about in (("home/.claude", "By the user."), (".claude", "By the project.")):
+            self.write(f"{place}/skills/both/SKILL.md", f"---\nname: both\ndescription: {about}\n---\nDo it.")
+        self.write("home/.claude/settings.json", '{"skillPrecedence": "user"}')
+        call = {"tool_calls": [{"name": "SkillLoad", "arguments": {"name": "both"}}]}
+        for sources, about in ((["user", "project"], "By the user."), ([], "By the project.")):
+            options = self.options([call, "ok"], setting_sources=sources, tools=default_tools())
+            result = next(event for event in await events_of("hi", options) if event.type == "tool.result")
+            self.assertEqual(result.output["summary"], about)
+
+    async def test_a_sandbox_that_is_required_is_not_left_out_for_a_callers_own_bash(self):
+        for wish in ({"sandbox": "require"}, {"bash_effects": "preview"}):
+            with self.subTest(wish):
+                with self.assertRaisesRegex(OptionsError, "BashTool"):
+                    await run(prompt="hi", options=self.options(["ok"], tools=[BashTool()], **wish))
+                options = self.options(["ok"], tools=[BashTool(**wish)], **wish)
+                self.assertEqual((await run(prompt="hi", options=options)).stop_reason, "end")
 
     async def test_a_command_becomes_its_text_and_a_skill_becomes_active(self):
         provider = ScriptedProvider(["5", "Hello!"])
