@@ -66,8 +66,8 @@ def _diff(old: str, new: str) -> list[str]:
     return shown if more <= 0 else [*shown[:MAX_DIFF_LINES], f"({more} more lines are not shown)"]
 
 
-def _short(value: Any, most: int = 2000) -> str:
-    text = value if isinstance(value, str) else repr(value)
+def _short(value: Any) -> str:
+    text, most = value if isinstance(value, str) else repr(value), 2000
     return text if len(text) <= most else f"{text[:most]} ({len(text) - most} more characters are not shown)"
 
 

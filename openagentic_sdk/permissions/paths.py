@@ -251,18 +251,18 @@ def _anchored(pattern: str, base: str, root: str, wide: bool) -> tuple[str, str,
     if pattern.startswith("/"):
         return root, pattern.lstrip("/"), False
     if pattern.startswith("./"):
-        return _climb(base, pattern[2:].lstrip("/"), False)
+        return *_climb(base, pattern[2:].lstrip("/")), False
     if pattern.startswith("../") or pattern == "..":
-        return _climb(base, pattern, False)
+        return *_climb(base, pattern), False
     inner = pattern.rstrip("/")
     single = "/" not in inner or (wide and inner.endswith("/**") and "/" not in inner[:-3])
     return base, pattern, single
 
 
-def _climb(base: str, pattern: str, deep: bool) -> tuple[str, str, bool]:
+def _climb(base: str, pattern: str) -> tuple[str, str]:
     while pattern == ".." or pattern.startswith("../"):
         base, pattern = os.path.dirname(base), pattern[3:]
-    return base, pattern, deep
+    return base, pattern
 
 
 def anchor_of(pattern: str, base: str, root: str) -> str | None:

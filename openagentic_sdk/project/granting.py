@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..errors import FileRefusedError
@@ -56,13 +56,13 @@ class GrantingFiles:
         return tuple(sorted(other))
 
 
-def granting_files(root: str, more: Sequence[str] = ()) -> GrantingFiles:
-    """Those of the real folder `root`; `more` are other paths in it that count.
+def granting_files(root: str) -> GrantingFiles:
+    """Those of the real folder `root`.
 
     Raises `OSError` when they cannot all be read, `FileRefusedError` when they are too many or lead out of the project.
     """
     reading = _Reading(root)
-    for name in (*GRANTING, *more, *_named_by_settings(root)):
+    for name in (*GRANTING, *_named_by_settings(root)):
         reading.add(name)
     if reading.compiled:
         for name in reading.compiled.keys() - _that_their_sources_compile_to(reading.compiled):

@@ -92,7 +92,6 @@ def build_system_prompt(
     memory: Memory | None = None,
     servers: Sequence[tuple[str, str]] = (),
     skills: Sequence[SkillInfo] = (),
-    index_budget_chars: int = INDEX_BUDGET_CHARS,
 ) -> SystemPrompt:
     """The prompt for these facts; the same facts give the same bytes."""
     sections: list[tuple[str, str, str]] = [("base", "", base.strip())]
@@ -111,7 +110,7 @@ def build_system_prompt(
     sections += [("mcp-server", name, server_block(name, text)) for name, text in servers]
     listed = [skill for skill in skills if skill.model_invocable and not skill.paths]
     if listed:
-        text = f"<skill-index>\n{_INDEX_INTRO}\n{index_text(listed, index_budget_chars)}\n</skill-index>"
+        text = f"<skill-index>\n{_INDEX_INTRO}\n{index_text(listed)}\n</skill-index>"
         sections.append(("skill-index", "", text))
     sections = [section for section in sections if section[2]]
     parts: list[PromptPart] = []

@@ -276,9 +276,9 @@ class Entries:
             diagnostics=tuple(self.notes),
         )
 
-    def note(self, code: str, message: str, written: str, is_error: bool = False) -> None:
+    def note(self, code: str, message: str, written: str) -> None:
         """Keep a finding about the place where this text is written in quotes."""
-        self.notes.append(Diagnostic(code, message, self.line_of(written), self.path, is_error))
+        self.notes.append(Diagnostic(code, message, self.line_of(written), self.path))
 
     def line_of(self, written: str) -> int:
         """The first line with this text in quotes; 0 when it is written in another way."""

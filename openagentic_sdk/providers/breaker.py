@@ -159,10 +159,10 @@ _SHARED: dict[tuple[str, str], CircuitBreaker] = {}
 _SHARED_GUARD = threading.Lock()
 
 
-def shared_breaker(endpoint: str, model: str = "", *, limit: int = 5, cooldown_s: float = 30.0) -> CircuitBreaker:
-    """The one breaker of this process for a model at an endpoint; its numbers are those of whoever asks first."""
+def shared_breaker(endpoint: str, model: str = "") -> CircuitBreaker:
+    """The one breaker of this process for a model at an endpoint."""
     with _SHARED_GUARD:
         if (endpoint, model) not in _SHARED:
             name = f"{model} at {endpoint}" if model else endpoint
-            _SHARED[endpoint, model] = CircuitBreaker(name, limit=limit, cooldown_s=cooldown_s)
+            _SHARED[endpoint, model] = CircuitBreaker(name)
         return _SHARED[endpoint, model]

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -50,13 +50,12 @@ def finish_calls(
     finish_reason: str | None,
     refusal: bool = False,
     used_ids: Collection[str] = (),
-    make_id: Callable[[], str] | None = None,
 ) -> list[ToolCall]:
     """The calls, each with an id of its own; one that must not run has `raw_arguments`."""
     taken, calls = set(used_ids), []
     cut = refusal or is_unfinished(finish_reason)
     for call in heard:
-        call_id = call.id if call.id and call.id not in taken else (make_id or new_call_id)()
+        call_id = call.id if call.id and call.id not in taken else new_call_id()
         taken.add(call_id)
         arguments, raw = ({}, call.text) if cut or not call.ended else read_arguments(call.text)
         calls.append(ToolCall(call_id, call.name, arguments, raw, call.extras, call.caller))

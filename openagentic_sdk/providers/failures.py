@@ -54,7 +54,7 @@ def http_error(
     return _judged_error(message or f"HTTP status {status}", code, status, dict(headers), text, endpoint)
 
 
-def error_in_body(data: Any, *, endpoint: str = "") -> ProviderHTTPError | None:
+def error_in_body(data: Any) -> ProviderHTTPError | None:
     """The error that a body or chunk with status 200 is, or None when it is none."""
     if isinstance(data, list) and data and isinstance(data[0], Mapping) and data[0].get("error"):
         data = data[0]
@@ -64,7 +64,7 @@ def error_in_body(data: Any, *, endpoint: str = "") -> ProviderHTTPError | None:
     if not data.get("error") and not marked:
         return None
     message, code = _read_error(data)
-    return _judged_error(message or "unknown error", code, 200, {}, json.dumps(data)[:4000], endpoint)
+    return _judged_error(message or "unknown error", code, 200, {}, json.dumps(data)[:4000], "")
 
 
 def read_error_text(text: str) -> tuple[str, str | None]:

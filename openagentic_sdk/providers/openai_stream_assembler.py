@@ -8,7 +8,7 @@ indices missing, all 0, or with holes, arguments as an object, calls beside any 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any, NoReturn
 
@@ -72,13 +72,10 @@ class ToolCallAssembler:
     `origin` names the endpoint in a call's opaque extras.
     """
 
-    def __init__(
-        self, *, used_ids: Collection[str] = (), make_id: Callable[[], str] | None = None, origin: str = ""
-    ) -> None:
+    def __init__(self, *, used_ids: Collection[str] = (), origin: str = "") -> None:
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
         self._used_ids = used_ids
-        self._make_id = make_id
         self._origin = origin
 
     def __len__(self) -> int:
@@ -107,9 +104,7 @@ class ToolCallAssembler:
             )
             for slot in said
         ]
-        return finish_calls(
-            heard, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids, make_id=self._make_id
-        )
+        return finish_calls(heard, finish_reason=finish_reason, refusal=refusal, used_ids=self._used_ids)
 
     def _slot_for(self, entry: Mapping[str, Any]) -> _Slot:
         index, call_id = entry.get("index"), as_text(entry.get("id"))
@@ -144,12 +139,11 @@ class ChatAssembler:
         self,
         *,
         used_ids: Collection[str] = (),
-        make_id: Callable[[], str] | None = None,
         think_tags: bool = False,
         origin: str = "",
     ) -> None:
-        self._calls = ToolCallAssembler(used_ids=used_ids, make_id=make_id, origin=origin)
-        self._function_call = ToolCallAssembler(used_ids=used_ids, make_id=make_id)
+        self._calls = ToolCallAssembler(used_ids=used_ids, origin=origin)
+        self._function_call = ToolCallAssembler(used_ids=used_ids)
         self._splitter = ThinkTagSplitter() if think_tags else None
         self._origin = origin
         self._text: list[str] = []

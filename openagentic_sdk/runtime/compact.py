@@ -24,7 +24,6 @@ from ..sessions.folds.compaction import (
     compacted_event,
     corrected_bytes_per_token,
     estimate_tokens,
-    fallback_summary,
     finish_summary,
     is_near_limit,
     is_over_limit,
@@ -98,7 +97,7 @@ async def compact(run: Run, trigger: str) -> bool:
         return True
     assert plan is not None, "without either there was nothing to do"
     text = await _ask_for_summary(run, plan, trigger)
-    summary = await run_in_thread(lambda: finish_summary(plan, fallback_summary(plan) if text is None else text))
+    summary = await run_in_thread(lambda: finish_summary(plan, text or ""))
     method = "fallback" if text is None else "model"
     await run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
     payload = {"trigger": trigger, "summary": summary}

@@ -174,7 +174,7 @@ def _tell(meta: Mapping[str, Any], say: Say | None) -> Callable[[str], Awaitable
 # --- over HTTP -------------------------------------------------------------------------------------------------------
 
 
-async def serve_http(call: Call, desk: Desk, *, wait_s: float = WAIT_S) -> None:
+async def serve_http(call: Call, desk: Desk) -> None:
     """Answer one POST at the path of this face. Who asks, from where and how much has been looked at before.
 
     There are no sessions and no streams without a request, so GET and DELETE have nothing to do there.
@@ -195,7 +195,7 @@ async def serve_http(call: Call, desk: Desk, *, wait_s: float = WAIT_S) -> None:
     elif not isinstance(asked, str | int) or isinstance(asked, bool) or not isinstance(params, Mapping):
         await _refuse(call, 400, None, INVALID_REQUEST, "an id is a text or a whole number, and params are an object")
     else:
-        await _answer_http(call, Face(desk, wait_s=wait_s), asked, message["method"], params)
+        await _answer_http(call, Face(desk, wait_s=WAIT_S), asked, message["method"], params)
 
 
 async def _answer_http(call: Call, face: Face, asked: str | int, method: str, params: Mapping[str, Any]) -> None:

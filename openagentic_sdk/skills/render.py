@@ -55,7 +55,6 @@ class _Filling:
     arguments: str
     words: list[str]
     names: Sequence[str]
-    variables: Mapping[str, str]
     first: int
     used: bool = False
     room: int = MAX_FILLED_CHARS
@@ -71,7 +70,7 @@ class _Filling:
         if escaped:
             return escaped
         if variable or base:
-            return self.variables.get(variable or "CLAUDE_SKILL_DIR", match[0])
+            return match[0]
         if index is not None or number is not None:
             return self.word(int(index) if index else int(number) - self.first, match[0])
         if name is not None:
@@ -121,7 +120,7 @@ def fill_command(command: str, arguments: str, *, names: Sequence[str] = (), fir
     the number of the first word, see `first_number`.
     """
     words = [shlex.quote(word) for word in split_words(arguments)]
-    filling = _Filling(" ".join(words), words, names, {}, first)
+    filling = _Filling(" ".join(words), words, names, first)
     open_places = _places_outside_quotes(command)
 
     def value(match: re.Match[str]) -> str:
@@ -148,7 +147,6 @@ def fill_arguments(
     arguments: str,
     *,
     names: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
     first: int | None = None,
 ) -> str:
     """The text with its arguments; when it has no place for them they follow it, so that nothing given is lost.
@@ -156,7 +154,7 @@ def fill_arguments(
     `first` is the number of the first word, None as the text itself says it.
     """
     number = first_number(text) if first is None else first
-    filling = _Filling(arguments, split_words(arguments), names, variables or {}, number)
+    filling = _Filling(arguments, split_words(arguments), names, number)
     filled = _PLACEHOLDER.sub(filling.value, text)
     if arguments.strip() and not filling.used:
         return f"{filled.rstrip()}\n\nARGUMENTS: {arguments}\n"

@@ -98,13 +98,11 @@ class LivePrinter(EventPrinter):
         *,
         outputs: CallOutputs | None = None,
         hint: str = "ctrl-c interrupts",
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(screen)
         self.outputs = outputs or CallOutputs()
         self.footer: list[str] = []
         self._hint = hint
-        self._now = now
         self._markdown: Markdown | None = None
         self._running: dict[str, _Call] = {}
         self._roots: dict[str, str] = {}  # of a call in a subagent, the main agent's call that it belongs to
@@ -125,14 +123,14 @@ class LivePrinter(EventPrinter):
             act(self, event)
         else:
             super().show(event)
-        if event.seq is not None or self._now() >= self._draw_at:
+        if event.seq is not None or time.monotonic() >= self._draw_at:
             self.tick()
 
     def tick(self) -> None:
         """Draw what goes on."""
         if self._coming:
             self._write_coming()
-        self._draw_at = self._now() + DRAW_EVERY_S
+        self._draw_at = time.monotonic() + DRAW_EVERY_S
         self._screen.show_below([*self._rows(), *self.footer])
 
     @property
@@ -148,7 +146,7 @@ class LivePrinter(EventPrinter):
 
     def _begin(self, event: SystemInit) -> None:
         self._cwd = event.cwd
-        self._status = _Status(self._now())
+        self._status = _Status(time.monotonic())
         if not self.outputs.has_greeted:
             self.outputs.has_greeted = True
             home = os.path.expanduser("~")
@@ -174,7 +172,7 @@ class LivePrinter(EventPrinter):
                 self._markdown = Markdown(self._screen.styled, lambda: self._screen.width)
                 self._phase("writing")
             self._coming.append(event.text_delta)
-            if (now := self._now()) >= self._write_at:
+            if (now := time.monotonic()) >= self._write_at:
                 self._write_at = now + WRITE_EVERY_S
                 self._write_coming()
 
@@ -202,7 +200,7 @@ class LivePrinter(EventPrinter):
     def _call_begins(self, event: ToolStarted) -> None:
         use = self._uses.get(event.tool_use_id)
         if use is not None:
-            call = _Call(self.outputs.next_number(), use, self._now())
+            call = _Call(self.outputs.next_number(), use, time.monotonic())
             if use.name in ("Write", "Edit"):
                 call.before = text_of(self._path(use))
             self._running[event.tool_use_id] = call
@@ -311,12 +309,12 @@ class LivePrinter(EventPrinter):
             what = f"{styled('●', 'cyan')} {styled(on_one_line(call.use.name), 'bold')} {about}"
             inner = f" · {call.calls} calls" if call.calls else ""
             inner += f" · {call.doing}" if call.doing else ""
-            rows.append(f"{what}{styled(f'{inner} · {seconds(self._now() - call.began)}', 'dim')}")
+            rows.append(f"{what}{styled(f'{inner} · {seconds(time.monotonic() - call.began)}', 'dim')}")
         rows += self._todo_rows(status.todos)
         tokens = f"{status.input_tokens:,} + {status.output_tokens:,} tokens"
         cost = f"${status.cost_usd:.4f}" if status.cost_usd else ""
         phase = f"{len(self._running)} running" if self._running else status.phase
-        took = _whole_seconds(self._now() - status.began)
+        took = _whole_seconds(time.monotonic() - status.began)
         if status.is_asked:
             parts = ("waiting for your answer", took, tokens, cost, "ctrl-c interrupts")
         else:

@@ -31,7 +31,7 @@ from ..rebuild import SUMMARY_INTRO, Conversation, Message, size_of
 # Without a tokenizer: what a token of mixed prose and code weighs in JSON bytes, and the bounds of a believable correction.
 BYTES_PER_TOKEN = 3.5
 _LEAST_BYTES, _MOST_BYTES = 1.0, 8.0
-MIN_SUMMARY_CHARS = 400
+MIN_SUMMARY_CHARS, FALLBACK_CHARS, MAX_SUMMARY_CHARS = 400, 8000, 24_000
 MAX_FILES_LISTED = 100
 _OUTPUT_CHARS = (2000, 400, 80)
 _CUT = " [...] "
@@ -213,19 +213,19 @@ def summary_request(plan: CompactionPlan, max_bytes: int) -> list[Message]:
     return [{"role": "user", "content": INSTRUCTION + transcript(plan.messages, max(room, 0))}]
 
 
-def fallback_summary(plan: CompactionPlan, max_chars: int = 8000) -> str:
+def fallback_summary(plan: CompactionPlan) -> str:
     """A summary that needs no model: the conversation itself, its oldest outputs cut, then its oldest parts dropped."""
-    return transcript(plan.messages, max(max_chars, MIN_SUMMARY_CHARS))
+    return transcript(plan.messages, FALLBACK_CHARS)
 
 
-def finish_summary(plan: CompactionPlan, text: str, max_chars: int = 24_000) -> str:
-    """The summary as it is stored: the text, and what must not be lost whatever a model wrote."""
-    parts = [_middle_cut(text.strip() or fallback_summary(plan), max_chars)]
+def finish_summary(plan: CompactionPlan, text: str) -> str:
+    """The summary as it is stored: the text, else one that needs no model, and what must not be lost whatever it says."""
+    parts = [_middle_cut(text.strip() or fallback_summary(plan), MAX_SUMMARY_CHARS)]
     if plan.prompt is not None:
-        parts.append(f"The request that is being worked on:\n{_middle_cut(plan.prompt, max_chars)}")
+        parts.append(f"The request that is being worked on:\n{_middle_cut(plan.prompt, MAX_SUMMARY_CHARS)}")
     if plan.todos:
         lines = [f"- [{todo.get('status', 'pending')}] {todo.get('content', '')}" for todo in plan.todos]
-        parts.append("The to-do list as it stands:\n" + _middle_cut("\n".join(lines), max_chars))
+        parts.append("The to-do list as it stands:\n" + _middle_cut("\n".join(lines), MAX_SUMMARY_CHARS))
     for what, paths in (("read", plan.files_read), ("changed", plan.files_changed)):
         if paths:
             listed = [f"- {one_line(path)}" for path in paths[-MAX_FILES_LISTED:]]

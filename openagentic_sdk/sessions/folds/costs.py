@@ -109,13 +109,11 @@ class CostReport:
     unreadable: tuple[str, ...] = ()
 
 
-def cost_report(
-    summaries: Iterable[SessionSummary], by: str = "model", *, first_day: int = 0, last_day: int | None = None
-) -> CostReport:
+def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first_day: int = 0) -> CostReport:
     """The costs of sessions by `model`, `tool`, `skill`, `agent`, `subagent`, `tag`, `day` or `cwd`.
 
     Subagents count by their own summaries, under the tags and the folder of the session that began it all; what a summary
-    says of subagents without one stands under `(deleted)`. `first_day` and `last_day` are days since 1970, UTC, both
+    says of subagents without one stands under `(deleted)`. `first_day` counts from 1970, UTC, and is
     included. Raises `OptionsError` for another `by`.
     """
     if by not in BY:
@@ -131,7 +129,7 @@ def cost_report(
         try:
             spent = settled(row.spent)
             for day, found in spent.get("days", {}).items():
-                if int(day) < first_day or (last_day is not None and int(day) > last_day):
+                if int(day) < first_day:
                     continue
                 whole = list(ZERO)
                 for name, cell in found["model"].items():
@@ -154,7 +152,7 @@ def cost_report(
                     _add(groups.setdefault(name, list(ZERO)), whole)
         except (TypeError, ValueError, KeyError, AttributeError):  # a summary may have been written by anybody
             unreadable.append(row.id)
-    if not first_day and last_day is None:
+    if not first_day:
         for cell in _deleted(known):
             _add(models.setdefault(GONE, list(ZERO)), cell)
             if by != "model":

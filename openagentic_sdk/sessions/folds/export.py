@@ -26,7 +26,7 @@ from ...media import describe_attachment
 from ...serialization import event_to_dict
 from ...text import visible
 from ..rebuild import rebuild_messages
-from .spans import Place, SpanFold, masked, session_spans, trace_request
+from .spans import SpanFold, masked, session_spans, trace_request
 
 Mask = Callable[[str], str]
 
@@ -54,18 +54,15 @@ def to_markdown(events: Iterable[Event], mask: Mask | None = None) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def to_otlp(
-    events: Iterable[Event], *, mask: Mask | None = None, with_content: bool = False, place: Place | None = None
-) -> dict[str, Any]:
+def to_otlp(events: Iterable[Event], *, mask: Mask | None = None, with_content: bool = False) -> dict[str, Any]:
     """OTLP/JSON trace data (`ExportTraceServiceRequest`) in the GenAI semantic conventions of OpenTelemetry, see `spans`.
 
     What an eval says of a run is a `gen_ai.evaluation.result` event, in that run's trace and below its span.
-    `with_content` adds what was said, which the conventions leave off by default. `place` is where the spans of a
-    subagent's session hang.
+    `with_content` adds what was said, which the conventions leave off by default.
     """
     events = list(events)
     session_id = next((event.session_id for event in events if isinstance(event, SystemInit)), "unknown")
-    return trace_request(session_spans(events, SpanFold(session_id, place, mask=mask, with_content=with_content)))
+    return trace_request(session_spans(events, SpanFold(session_id, mask=mask, with_content=with_content)))
 
 
 # --- Markdown --------------------------------------------------------------------------------------------------------

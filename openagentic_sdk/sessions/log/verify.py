@@ -345,10 +345,10 @@ def salvage(
     return Salvage(new_id, good, dropped_bytes, report, kept_behind)
 
 
-def salvage_from_database(store: SessionStore, session_id: str, *, target_id: str | None = None) -> Salvage:
+def salvage_from_database(store: SessionStore, session_id: str) -> Salvage:
     """Like `salvage`, for a store that keeps its own bytes: the events up to the first that is damaged or missing.
 
-    Raises `SessionNotFoundError`, and `SessionExistsError` for a `target_id` that is taken.
+    Raises `SessionNotFoundError`.
     """
     left = store.read_remains(session_id)
     report = verify_remains(session_id, left)
@@ -356,7 +356,7 @@ def salvage_from_database(store: SessionStore, session_id: str, *, target_id: st
     said = "; ".join(problem.detail or _WRONG[problem.kind] for problem in report.problems)
     first = LogSalvaged(session_id, good, said, 0, 0)
     known = {key: value for key, value in left.metadata.items() if key not in ("parent_tool_use_id", "agent_name")}
-    new_id, seal = target_id or os.urandom(16).hex(), Seal()
+    new_id, seal = os.urandom(16).hex(), Seal()
     store.import_session(
         new_id,
         _salvaged(first, islice(left.iter_events(), good), (), Authority(session_id, seal), Authority(new_id, seal)),

@@ -110,9 +110,9 @@ def leaf_place(event: Event, pointer: str) -> str:
     return above[0]
 
 
-def needles_of(value: Any, texts: Collection[str] = ()) -> Needles:
+def needles_of(value: Any) -> Needles:
     """What to look for elsewhere when this value goes: it, its long lines, and what it holds if it is an object or list."""
-    return Needles([*texts, *_texts_of(value, 0)])
+    return Needles([*_texts_of(value, 0)])
 
 
 def _texts_of(value: Any, depth: int) -> Iterator[str]:

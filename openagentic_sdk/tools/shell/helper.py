@@ -241,7 +241,7 @@ class _Supervisor:
             order = b""
         if order == b"T" and self._ended_by is None:
             self._ended_by, self._kill_at = "timeout", time.monotonic() + self._grace_s
-            self.signal_all(SIGTERM)
+            self.terminate_all()
         elif order != b"T":
             self._ended_by, self._kill_at = self._ended_by or "cancel", time.monotonic()
         if not order:
@@ -301,9 +301,9 @@ class _Supervisor:
         if not IS_LINUX:
             send_signal(-self._pid, SIGKILL)
 
-    def signal_all(self, number: int) -> None:
+    def terminate_all(self) -> None:
         for pid in self.tree():
-            send_signal(pid, number)
+            send_signal(pid, SIGTERM)
             send_signal(pid, SIGCONT)
 
     def report(self, duration_s: float) -> None:
