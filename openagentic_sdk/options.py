@@ -67,7 +67,8 @@ class AgentDefinition:
 
     `description` tells the model when to use it, `prompt` is its system prompt. `tools` are the names of the tools it may
     use; empty means all of its parent's but Task. `provider` and `model` default to the parent's. `max_steps` bounds one run
-    of it. `permission_mode`, `disallowed_tools` and `skills` (names, active from its start) come from agent files.
+    of it. `permission_mode`, `disallowed_tools` and `skills` (names, active from its start) come from agent files, which
+    `source` names; one that wants `isolation` does not start.
     """
 
     description: str
@@ -115,6 +116,7 @@ class OpenAgenticOptions:
         additional_dirs     more folders that belong to the workspace
         system_prompt       replaces the built-in base of the system prompt
         skills              skills that are active from the start of a session, by name
+        skill_paths         more folders of skills, which count whatever the setting sources are
 
     What it may do
         tools               the tools, as a registry or a sequence (default: all built-in tools)
@@ -171,6 +173,7 @@ class OpenAgenticOptions:
                             them, when the definitions of all tools take more than a tenth of its window; "off" never
         max_context_tokens, max_context_bytes    the model's window: the conversation is summarised when a request comes
                             near it; None is only when the endpoint refuses a prompt as too long
+        clock               where time comes from (default: the machine's)
     """
 
     provider: Provider | None = None

@@ -223,7 +223,7 @@ class Run:
     request: RunRequest = field(default_factory=RunRequest)
     began_at: float = 0.0
     steps: int = 0
-    resources: dict[str, Any] = field(default_factory=dict)
+    resources: dict[Any, Any] = field(default_factory=dict)
     inbox: deque[Any] = field(default_factory=deque)
     notes: list[UserMessage] = field(default_factory=list)
     session_dir: str | None = None

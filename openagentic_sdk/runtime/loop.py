@@ -339,8 +339,9 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
 
     One that came to its end while a subagent in the background waits for a person waits as well.
     """
-    for name, resource in run.resources.items():
+    for key, resource in run.resources.items():
         if isinstance(resource, Closable):
+            name = key if isinstance(key, str) else type(resource).__name__
             closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
             left_s = 0.0 if run.is_ending else run.deadline.remaining_s()
             moment_s = RESOURCE_MOMENT_S if left_s is None else min(RESOURCE_MOMENT_S, left_s + GUEST_MOMENT_S)

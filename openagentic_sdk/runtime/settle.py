@@ -31,8 +31,8 @@ from ..sessions.folds.view import CallRecord, SessionView
 from ..sessions.resume import load_view
 from ..sessions.seal import Seal
 from ..threads import call_guest
-from ..tools.background_tasks import RESOURCE_KEY, RunTasks, describe_result
-from ..tools.base import REPEATABLE, Tool, ToolOutput
+from ..tools.background_tasks import RunTasks, describe_result
+from ..tools.base import REPEATABLE, Tool, ToolOutput, shared
 from .agent import Run, RunStopped
 from .recorder import may_block, off_loop
 from .tool_context import tool_context
@@ -152,7 +152,7 @@ async def _finish_background(run: Run, started: SubagentStarted) -> None:
     output = None if record is None or record.result is None else record.result.output
     task_id = output.get("task_id") if isinstance(output, Mapping) else None
     if isinstance(task_id, str):
-        run.resources.setdefault(RESOURCE_KEY, RunTasks()).put(task_id, started.name, done)
+        shared(run.resources, RunTasks).put(task_id, started.name, done)
     said = dumps_json({"task_id": task_id, **describe_result(started.name, done)})
     await run.record(UserMessage(f"A subagent that worked in the background has ended: {said}", origin="task"))
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from ..errors import OpenAgentSdkError, ToolInputError
 from ..frozen import frozen
-from .base import SubagentResult, Tool, ToolContext
+from .base import SubagentResult, Tool, ToolContext, shared
 
-RESOURCE_KEY = "tasks"
 MAX_WAIT_S = 600.0
 END_LIMIT_S = 30.0
 
@@ -82,9 +81,7 @@ async def _end(task: asyncio.Task[SubagentResult]) -> None:
 
 def run_tasks(ctx: ToolContext) -> RunTasks:
     """The background subagents of the run that `ctx` belongs to."""
-    tasks = ctx.run_resources.setdefault(RESOURCE_KEY, RunTasks())
-    assert isinstance(tasks, RunTasks)
-    return tasks
+    return shared(ctx.run_resources, RunTasks)
 
 
 def describe_result(agent: str, done: SubagentResult) -> dict[str, Any]:

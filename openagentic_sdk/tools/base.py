@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from ..events import Event, SkillActivated, StopReason, ToolResult, ToolUse
 from ..frozen import frozen
@@ -20,6 +20,7 @@ from ..skills.text_commands import Draft
 from ..threads import run_in_thread
 from .schema import validate
 
+T = TypeVar("T")
 Effect = Literal["read", "idempotent", "unsafe"]
 
 # The effects of calls that may run again after a crash.
@@ -58,7 +59,8 @@ class ToolContext:
     `cancelled` is set when the call is to stop; code in a thread looks at it. `idempotency_key` is the same for every
     attempt at one call. `may_read` says without a question whether a path that a search turned up may be shown; where it is
     None, `permits_path` is asked. `accept_answer` takes the value of a call that is the final answer. `run_resources` is
-    what the calls of one run share, by a key of the tool's own; what has a `close` is closed at the run's end. `keep_files`
+    what the calls of one run share, by a key of the tool's own or by its class (`shared`); what has a `close` is closed at
+    the run's end. `keep_files`
     keeps what files are before a call changes them, so that it can be undone; it is called in a thread. `call_tool` makes a
     call inside of this one (a name, an input), through gate, hooks and log, and gives its result; `callable_tools` are
     those that may be called so. `keep_blob` stores bytes beside the log and gives their digest. `skills` are those that the
@@ -90,11 +92,23 @@ class ToolContext:
     redact: Callable[[str], str] | None = None
     accept_answer: Callable[[Any], None] | None = None
     cancelled: threading.Event = field(default_factory=threading.Event)
-    run_resources: dict[str, Any] = field(default_factory=dict)
+    run_resources: dict[Any, Any] = field(default_factory=dict)
     call_tool: Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]] | None = None
     callable_tools: Callable[[], Sequence[Tool]] = tuple
     keep_blob: Callable[[bytes], Awaitable[str]] | None = None
     skills: SkillLibrary | None = None
+
+
+_creation = threading.Lock()
+
+
+def shared(resources: dict[Any, Any], kind: type[T]) -> T:
+    """The one value of this class in a run's `run_resources`; it is made when it is first asked for."""
+    with _creation:
+        if kind not in resources:
+            resources[kind] = kind()
+        made: T = resources[kind]
+        return made
 
 
 def may_read_all(path: str) -> bool:

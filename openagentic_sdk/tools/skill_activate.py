@@ -10,11 +10,13 @@ from ..events import Event, SkillActivated
 from ..skills.activation import active_skills, grantable, skill_request
 from ..skills.index import find_skill
 from .background_tasks import describe_result
-from .base import SubagentResult, ToolContext, ToolOutput
+from .base import SubagentResult, ToolContext, ToolOutput, shared
 from .skill_list import PROJECT_DIR_SCHEMA, SkillTool
 from .skill_load import refuse_user_only
 
-_STANDALONE = "skills.events"
+
+class _EventsAlone(list[Event]):
+    """What skill tools record that are used without a session."""
 
 
 class SkillActivateTool(SkillTool):
@@ -89,8 +91,7 @@ def session_events(ctx: ToolContext) -> list[Event]:
     """The session's events; those of this run's skill tools when a tool is used without a session."""
     if ctx.history is not None:
         return ctx.history()
-    events: list[Event] = ctx.run_resources.setdefault(_STANDALONE, [])
-    return list(events)
+    return list(shared(ctx.run_resources, _EventsAlone))
 
 
 async def record_event(event: Event, ctx: ToolContext) -> None:
@@ -98,7 +99,7 @@ async def record_event(event: Event, ctx: ToolContext) -> None:
     if ctx.record is not None:
         await ctx.record(event)
     if ctx.history is None:
-        ctx.run_resources.setdefault(_STANDALONE, []).append(event)
+        shared(ctx.run_resources, _EventsAlone).append(event)
 
 
 def active_names(events: list[Event]) -> list[str]:

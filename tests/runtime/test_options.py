@@ -1,6 +1,7 @@
 """Every setting is checked before anything is stored, asked or paid, and the error names it."""
 
 import asyncio
+import re
 import unittest
 from dataclasses import fields, replace
 
@@ -154,6 +155,11 @@ class OptionsTest(unittest.TestCase):
     def test_every_setting_has_its_check(self):
         self.assertEqual({known.name for known in fields(OpenAgenticOptions)}, set(_CHECKS))
         self.assertEqual([known.name for known in fields(AgentDefinition)], list(_AGENT_CHECKS))
+
+    def test_every_setting_is_described(self):
+        for cls in (OpenAgenticOptions, AgentDefinition):
+            words = set(re.findall(r"\w+", cls.__doc__))
+            self.assertEqual({known.name for known in fields(cls)} - words, set())
 
     def test_every_setting_has_bad_values_here(self):
         self.assertEqual(set(_CHECKS) - set(BAD), set())

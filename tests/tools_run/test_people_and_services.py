@@ -10,7 +10,7 @@ from typing import Any
 
 from openagentic_sdk.errors import ToolError, ToolInputError
 from openagentic_sdk.tools.ask_user_question import AskUserQuestionTool
-from openagentic_sdk.tools.background_tasks import TaskOutputTool
+from openagentic_sdk.tools.background_tasks import RunTasks, TaskOutputTool
 from openagentic_sdk.tools.base import SubagentResult, ToolContext, ToolOutput, run_in_thread
 from openagentic_sdk.tools.task import TaskTool
 from openagentic_sdk.tools.web_search_tavily import WebSearchTool
@@ -132,7 +132,7 @@ class Tasks(unittest.IsolatedAsyncioTestCase):
         ctx = ToolContext(spawn=endless)
         await TaskTool({"reader": ""}, background=True).run({"agent": "reader", "prompt": "p", "background": True}, ctx)
         await asyncio.sleep(0)
-        await run_in_thread(ctx.run_resources["tasks"].close, ctx.cancelled)
+        await run_in_thread(ctx.run_resources[RunTasks].close, ctx.cancelled)
         self.assertEqual(ended, ["reader"])
 
     async def test_without_a_runtime_it_says_so(self) -> None:

@@ -16,11 +16,10 @@ from typing import Any
 from ...errors import ToolError, ToolInputError
 from ...frozen import mutable
 from ...text import CUT_MARGIN, Redact
-from ..base import BlockingTool, ToolContext
+from ..base import BlockingTool, ToolContext, shared
 from .output import KeptText, keep_output, keep_text, trim_incomplete
 from .process import CommandReport, CommandSpec, HelperHold, RunningCommand
 
-RESOURCE_KEY = "shells"
 MAX_WAIT_S = 60.0
 MAX_SHELLS = 16
 WAIT_STEP_S = 0.05
@@ -165,23 +164,15 @@ def _end_forgotten(shells: dict[str, BackgroundShell], hold: HelperHold) -> None
     hold.release(at_once=False)
 
 
-_creation = threading.Lock()
-
-
 def run_shells(ctx: ToolContext) -> RunShells:
     """The shared state of the run that `ctx` belongs to."""
-    with _creation:
-        shells = ctx.run_resources.get(RESOURCE_KEY)
-        if shells is None:
-            shells = ctx.run_resources[RESOURCE_KEY] = RunShells()
-    assert isinstance(shells, RunShells)
-    return shells
+    return shared(ctx.run_resources, RunShells)
 
 
-def command_folder(resources: Mapping[str, Any], cwd: str) -> str:
+def command_folder(resources: Mapping[Any, Any], cwd: str) -> str:
     """Where the next command of a run starts: where the last one left off, else in the session's folder `cwd`."""
-    shells = resources.get(RESOURCE_KEY)
-    kept = shells.cwd if isinstance(shells, RunShells) else None
+    shells: RunShells | None = resources.get(RunShells)
+    kept = None if shells is None else shells.cwd
     return kept if kept is not None and os.path.isdir(kept) and os.path.realpath(kept) == kept else cwd
 
 
