@@ -33,8 +33,7 @@ from .project.project import Project, read_project
 from .project.prompt import DEFAULT_BASE
 from .project.settings import Settings
 from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
-from .providers.base import Provider
-from .providers.endpoint import EndpointProvider
+from .providers.base import HostedProvider, Provider
 from .providers.guarded import guarded, unstreamed
 from .runtime.agent import Agent, FinalAnswer, RunRequest, ToolServers
 from .runtime.day_limits import DayLimits, read_day_limits
@@ -479,7 +478,7 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     assert provider is not None, "build_agent has checked it"
     if not options.stream:
         provider = unstreamed(provider)
-    if options.retry is None and not options.fallback and not isinstance(provider, EndpointProvider):
+    if options.retry is None and not options.fallback and not isinstance(provider, HostedProvider):
         return provider
     return guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
 

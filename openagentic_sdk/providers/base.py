@@ -205,6 +205,22 @@ def can_load_tools(provider: Provider, model: str) -> bool:
 
 
 @runtime_checkable
+class HostedProvider(Protocol):
+    """A provider that asks a service, which can fail for all who ask it."""
+
+    name: str
+
+    @property
+    def endpoint(self) -> str:
+        """What a circuit breaker counts failures for."""
+        ...
+
+    def with_settings(self, **changes: Any) -> Provider:
+        """The same provider with other settings (fields of `RequestSettings`)."""
+        ...
+
+
+@runtime_checkable
 class SelectiveProvider(Protocol):
     """A provider whose protocol has a form for these kinds of parts only, besides text: `image`, `file`, `audio`."""
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from ..clock import Clock
 from ..errors import OptionsError
-from .base import CompletingProvider, Provider
+from .base import CompletingProvider, HostedProvider, Provider
 from .breaker import BreakingProvider, shared_breaker
-from .endpoint import EndpointProvider
 from .fallback import Fallback, FallbackProvider
 from .retry import RetryingProvider, RetryPolicy
 
@@ -42,7 +41,7 @@ def guarded(
 
 def unstreamed(provider: Provider) -> Provider:
     """The provider asking for whole answers only. Raises `OptionsError` for one that has none."""
-    if isinstance(provider, EndpointProvider):
+    if isinstance(provider, HostedProvider):
         return provider.with_settings(stream=False)
     if not isinstance(provider, CompletingProvider):
         raise OptionsError(f"stream=False: the provider {provider.name} has no complete(), only stream()")
@@ -57,7 +56,7 @@ class _Whole:
 
 def _watched(provider: Provider, retry: RetryPolicy | None, clock: Clock | None) -> Provider:
     retrying = RetryingProvider(provider, policy=retry or RetryPolicy(), clock=clock)
-    if not isinstance(provider, EndpointProvider):
+    if not isinstance(provider, HostedProvider):
         return retrying
     endpoint = provider.endpoint
     return BreakingProvider(retrying, lambda model: shared_breaker(endpoint, model), clock=clock)

@@ -19,9 +19,9 @@ from ..text import Redact
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
 from .web.address import IPAddress, WebUrl, check_addresses, parse_web_url, refusal_of
-from .web.content import MAX_BODY_BYTES, page_of
-from .web.transport import FetchSignal, fetch_from_address
+from .web.signal import FetchSignal
 
+MAX_BODY_BYTES = 5 * 1024 * 1024
 MAX_REDIRECTS = 5
 MAX_TEXT_CHARS = 100_000
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -145,9 +145,11 @@ class WebFetchTool(BlockingTool):
         if self._transport is not None:
             status, headers, body = self._transport(url.url, dict(_HEADERS))
             return _Answer(status, headers, body[: self._max_body_bytes], len(body) > self._max_body_bytes)
-        return _Answer(*fetch_from_address(url, addresses, _HEADERS, signal, self._max_body_bytes))
+        return _Answer(*fetch(url, addresses, _HEADERS, signal, self._max_body_bytes))
 
     def _result(self, url: WebUrl, answer: _Answer, input: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:
+        from .web.content import page_of  # no run that fetches nothing pays for it
+
         is_raw = input.get("format") == "raw"
         page = page_of(url.url, answer.headers, answer.body, is_raw=is_raw, max_bytes=self._max_body_bytes)
         text = page.text if redact is None else redact(page.text)
@@ -193,6 +195,20 @@ def _reported_redirect(url: WebUrl, status: int, target: WebUrl) -> dict[str, An
         "redirect_url": target.url,
         "notes": [],
     }
+
+
+def fetch(
+    url: WebUrl,
+    addresses: list[IPAddress],
+    headers: Mapping[str, str],
+    signal: FetchSignal,
+    max_bytes: int,
+    posted: bytes | None = None,
+) -> tuple[int, dict[str, str], bytes, bool]:
+    """See `web.transport.fetch_from_address`: the door to HTTP, which no run that fetches nothing pays for."""
+    from .web.transport import fetch_from_address
+
+    return fetch_from_address(url, addresses, headers, signal, max_bytes, posted)
 
 
 def resolve(host: str) -> list[str]:

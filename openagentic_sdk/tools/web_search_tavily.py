@@ -9,13 +9,15 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from ipaddress import ip_address
 from typing import Any
-from urllib.parse import urlsplit
 
 from ..errors import ToolError
 from ..threads import run_in_thread
 from .base import BlockingTool, ToolContext
-from .web.transport import FetchSignal
+from .web.address import parse_web_url
+from .web.signal import FetchSignal
+from .web_fetch import fetch, resolve
 
 SEARCH_URL = "https://api.tavily.com/search"
 KEY_VARIABLE = "TAVILY_API_KEY"
@@ -113,27 +115,16 @@ def _text(value: Any) -> str:
 
 
 def _post(url: str, headers: Mapping[str, str], payload: Mapping[str, Any], signal: FetchSignal) -> Mapping[str, Any]:
-    """POST with the standard library; certificates are checked against the system's roots."""
-    import http.client
-
-    parts = urlsplit(url)
-    connection = http.client.HTTPSConnection(str(parts.hostname), parts.port, timeout=signal.remaining_s())
+    service, sent = parse_web_url(url), json.dumps(payload).encode("utf-8")
     try:
-        connection.connect()
-        signal.watch(connection.sock)
-        connection.request("POST", parts.path, json.dumps(payload).encode("utf-8"), dict(headers))
-        response = connection.getresponse()
-        body = response.read(MAX_ANSWER_BYTES)
-    except (OSError, http.client.HTTPException) as error:
-        signal.remaining_s()  # says that it was cancelled or too slow, when that is why
-        raise ToolError(f"the search service cannot be reached ({error}): try again later") from error
-    finally:
-        signal.watch(None)
-        connection.close()
-    if response.status != 200:
+        addresses = [ip_address(answer) for answer in resolve(service.host)]
+    except OSError as error:
+        raise ToolError(f"the search service cannot be looked up ({error}): try again later") from error
+    status, _, body, _ = fetch(service, addresses, headers, signal, MAX_ANSWER_BYTES, sent)
+    if status != 200:
         excerpt = body[:200].decode("utf-8", "replace")
-        advice = f"check {KEY_VARIABLE}" if response.status in (401, 403) else "try again later"
-        raise ToolError(f"the search service answered with status {response.status} ({excerpt}): {advice}")
+        advice = f"check {KEY_VARIABLE}" if status in (401, 403) else "try again later"
+        raise ToolError(f"the search service answered with status {status} ({excerpt}): {advice}")
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError) as error:

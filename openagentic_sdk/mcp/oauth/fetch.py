@@ -19,7 +19,8 @@ from ...frozen import frozen
 from ...providers.loose import as_mapping, read_json
 from ...threads import run_in_thread
 from ...tools.web.address import IPAddress, WebUrl, check_addresses
-from ...tools.web.transport import FetchSignal, fetch_from_address
+from ...tools.web.signal import FetchSignal
+from ...tools.web.transport import fetch_from_address
 from ...tools.web_fetch import resolve
 from .metadata import origin_of, read_address
 

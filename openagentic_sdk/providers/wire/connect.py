@@ -12,21 +12,19 @@ import os
 import re
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Mapping
 from functools import cache
+from http.client import HTTPConnection, HTTPResponse
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from ...errors import OptionsError, ProviderConnectionError
 from ...frozen import frozen
 from .thread_feed import FeedStopped
-
-if TYPE_CHECKING:
-    import ssl
-    from http.client import HTTPConnection
 
 # RFC 8305, section 8: "Connection Attempt Delay ... recommended 250 ms".
 ATTEMPT_DELAY_S = 0.25
@@ -103,8 +101,6 @@ def find_proxy(parts: SplitResult, proxies: Mapping[str, str] | None) -> str | N
     """The proxy for a URL: of `proxies`, or of HTTP_PROXY, HTTPS_PROXY and NO_PROXY when that is None."""
     if proxies is not None:
         return proxies.get(parts.scheme)
-    from urllib.request import getproxies, proxy_bypass
-
     known = getproxies()
     proxy = known.get(parts.scheme) or known.get("all")
     if not proxy or proxy_bypass(parts.netloc) or _is_in_network(parts.hostname or "", known.get("no", "")):
@@ -132,8 +128,6 @@ def open_connection(
     target: Target, line: Line, *, connect_s: float | None, tls_context: ssl.SSLContext | None
 ) -> HTTPConnection:
     """A connection that is ready for a request; with a `tls_context` through TLS."""
-    import http.client
-
     if target.proxy is None:
         sock = connect(target.host, target.port, connect_s, line)
     else:
@@ -143,7 +137,7 @@ def open_connection(
         sock = tls_context.wrap_socket(plain, server_hostname=target.host, do_handshake_on_connect=False)
         line.hold(sock, in_place_of=plain)
         sock.do_handshake()
-    connection = http.client.HTTPConnection(target.host, target.port)
+    connection = HTTPConnection(target.host, target.port)
     connection.default_port = 443 if target.scheme == "https" else 80  # left out of the Host header
     connection.sock = sock
     return connection
@@ -226,8 +220,6 @@ def _has_peer(sock: socket.socket) -> bool:
 
 def _connect_through(target: Target, timeout_s: float | None, line: Line) -> socket.socket:
     """A socket to the target's proxy; for https a tunnel through it."""
-    import http.client
-
     proxy = _read_proxy(target.proxy or "")
     sock = connect(proxy.hostname or "", proxy.port or 80, timeout_s, line)
     if target.scheme == "http":
@@ -236,7 +228,7 @@ def _connect_through(target: Target, timeout_s: float | None, line: Line) -> soc
     head = {"Host": goal, **proxy_authorization(target.proxy or "")}
     lines = [f"CONNECT {goal} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
     sock.sendall("\r\n".join(lines).encode("ascii"))
-    response = http.client.HTTPResponse(sock, method="CONNECT")
+    response = HTTPResponse(sock, method="CONNECT")
     try:
         response.begin()
         if response.status != 200:
@@ -271,8 +263,6 @@ def shared_tls_context(environment: tuple[str | None, str | None]) -> ssl.SSLCon
 
     `environment` (SSL_CERT_FILE and SSL_CERT_DIR) is the key, so that a change of it is seen.
     """
-    import ssl
-
     return ssl.create_default_context()
 
 

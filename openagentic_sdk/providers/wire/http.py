@@ -13,22 +13,19 @@ from __future__ import annotations
 import os
 import re
 import socket
+import ssl
 import threading
 import time
 import weakref
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from typing import TYPE_CHECKING
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead, RemoteDisconnected, parse_headers
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from ...errors import OptionsError, ProviderConnectionError, ProviderError, ProviderResponseError, ProviderTimeoutError
 from .connect import Line, Target, find_proxy, open_connection, proxy_authorization, shared_tls_context, shown_url
 from .thread_feed import FeedStopped, ThreadFeed
 from .timeouts import Progress, Timeouts, Watch
-
-if TYPE_CHECKING:
-    import ssl
-    from http.client import HTTPConnection, HTTPResponse
 
 MAX_BODY_BYTES = 256 * 1024 * 1024
 
@@ -179,23 +176,18 @@ class _NotSent(ConnectionResetError):
     """The connection broke before all of the request was written, so nobody can have acted upon it."""
 
 
-@cache
-def _response_class() -> type[HTTPResponse]:
+class _Response(HTTPResponse):
     """http.client's response, which takes each 1xx answer but 100 for the final one, without that mistake.
 
     103 Early Hints stand before the answer (RFC 8297); RFC 9110, section 15.2, allows any number of interim answers.
     """
-    from http.client import HTTPResponse, parse_headers
 
-    class Response(HTTPResponse):
-        def _read_status(self) -> tuple[str, int, str]:
-            while True:
-                status: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
-                if not 100 <= status[1] < 200 or status[1] == 101:
-                    return status
-                parse_headers(self.fp)
-
-    return Response
+    def _read_status(self) -> tuple[str, int, str]:
+        while True:
+            status: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+            if not 100 <= status[1] < 200 or status[1] == 101:
+                return status
+            parse_headers(self.fp)
 
 
 class _Exchange:
@@ -257,15 +249,13 @@ class _Exchange:
         return connection, self._ask(target, connection)
 
     def _ask(self, target: Target, connection: HTTPConnection) -> HTTPResponse:
-        from http.client import RemoteDisconnected
-
         self._enter("first_byte")
         path = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
         headers = {"Accept-Encoding": "identity", **self._headers}
         if target.proxy and target.scheme == "http":
             path = target.origin + path
             headers.update(proxy_authorization(target.proxy))
-        connection.response_class = _response_class()
+        connection.response_class = _Response
         unsent: OSError | None = None
         try:
             connection.request(self._method, path, self._body, headers)
@@ -410,8 +400,6 @@ def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
         raise ProviderResponseError(
             f"the endpoint packs its answers as {encoding[:40]!r}, which it was asked not to do"
         )
-    import zlib
-
     unpacker = zlib.decompressobj(47)  # gzip or zlib, by the header
 
     def unpack(data: bytes) -> Iterator[bytes]:
@@ -425,24 +413,21 @@ def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
 
 
 def _explained(error: Exception, origin: str, phase: str) -> ProviderError:
-    import http.client
-    import ssl
-
     if isinstance(error, TimeoutError):
         return ProviderTimeoutError(f"{origin} cannot be reached in time", phase=phase)
     if isinstance(error, ssl.SSLCertVerificationError):
         why = f"{error.verify_message}; SSL_CERT_FILE may name a file of certificates to trust"
         text = f"the certificate of {origin} is not trusted: {why}"
         return ProviderConnectionError(text, retryable=False, was_sent=False)
-    if isinstance(error, http.client.IncompleteRead):
+    if isinstance(error, IncompleteRead):
         return ProviderConnectionError(f"{origin} closed the connection in the middle of its answer")
-    if isinstance(error, http.client.RemoteDisconnected):
+    if isinstance(error, RemoteDisconnected):
         return ProviderConnectionError(f"{origin} closed the connection without an answer")
     if isinstance(error, OSError):
         why = error.strerror or type(error).__name__
         doing = "cannot be reached" if phase == "connect" else "broke off"
         text = f"{origin} {doing}: {why}. Check base_url and that the server runs"
         return ProviderConnectionError(text, was_sent=phase != "connect")
-    if isinstance(error, http.client.HTTPException):
+    if isinstance(error, HTTPException):
         return ProviderResponseError(f"{origin} does not answer in HTTP ({type(error).__name__}): check base_url")
     return ProviderResponseError(f"{origin} sent what cannot be read ({type(error).__name__})")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import codecs
 import re
+import zlib
 from collections.abc import Mapping
 
 from ...errors import ToolError
 from ...frozen import frozen
 from ...patterns import regex
+from .markdown import html_to_markdown
 
-MAX_BODY_BYTES = 5 * 1024 * 1024
 _SNIFF_BYTES = 2048
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
@@ -55,8 +56,6 @@ def page_of(url: str, headers: Mapping[str, str], body: bytes, *, is_raw: bool, 
     text = data.decode(charset, "replace").removeprefix("\ufeff")
     title = ""
     if not is_raw and kind in ("text/html", "application/xhtml+xml"):
-        from .markdown import html_to_markdown
-
         page = html_to_markdown(text, url)
         title, text, is_cut = page.title, page.markdown, is_cut or page.is_cut
     return PageText(kind, charset, title, text, is_cut, (note,) if note else ())
@@ -124,8 +123,6 @@ def _decompressed(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bo
         return body, False
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise ToolError(f"the page is compressed as {encoding!r}, which cannot be read here: try another address")
-    import zlib
-
     # 47: gzip or zlib, told by the header; -15: the bare stream that some servers send as deflate.
     for window in (47, -15):
         unpacker = zlib.decompressobj(window)
