@@ -124,6 +124,13 @@ def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True, mod
         disk.fsync_folder(str(path.parent))
 
 
+def remove_tree(path: str | Path) -> None:
+    """Delete a folder with all that is in it, as far as that can be done; nothing is raised."""
+    import shutil  # it loads every compressor there is
+
+    shutil.rmtree(path, ignore_errors=True)
+
+
 def write_for_one(path: Path, text: str) -> None:
     """Write a file that only its owner may read (mode 0600), whatever it was before; devices and pipes are written to.
 

@@ -57,7 +57,7 @@ Every class carries the values of its sentence as attributes. A tool may raise a
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 
@@ -176,7 +176,7 @@ class SessionHeldError(SessionError):
     """A session that must not go: it is held, or is to be kept until `until` (epoch seconds, None while it is held)."""
 
     def __init__(self, session_id: str, doing: str, until: float | None) -> None:
-        why = "is held" if until is None else f"is to be kept until {datetime.fromtimestamp(until, UTC):%Y-%m-%d}"
+        why = "is held" if until is None else f"is to be kept until {time.strftime('%Y-%m-%d', time.gmtime(until))}"
         todo = "sessions hold ID --release" if until is None else "sessions retain ID --release"
         super().__init__(f"session {session_id!r} {why} and is not {doing}: `openagentic-sdk {todo}` ends that")
         self.session_id = session_id

@@ -8,7 +8,6 @@ of the answer is void then, and whoever shows it begins again.
 from __future__ import annotations
 
 import os
-import random
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -98,7 +97,7 @@ class RetryingProvider(AroundProvider):
         self.policy = policy or RetryPolicy(mid_answer=False)
         self._clock = clock or SystemClock()
         # Spread, and yet longer each time: as the SDKs of OpenAI and Anthropic draw it.
-        self._jitter = jitter or (lambda: 1 - 0.25 * random.random())
+        self._jitter = jitter or (lambda: 1 - 0.25 * int.from_bytes(os.urandom(4)) / 2**32)
 
     async def complete(
         self, *, model: str, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), api_key: str | None = None

@@ -16,7 +16,6 @@ import errno
 import hashlib
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..disk import BINARY, NO_FOLLOW, Disk, SystemDisk, write_durably
+from ..disk import BINARY, NO_FOLLOW, Disk, SystemDisk, remove_tree, write_durably
 from ..errors import (
     InvalidEventError,
     LogCorruptError,
@@ -308,7 +307,7 @@ class FileSessionStore(RewritingFiles):
             self._sync_folder(folder.parent)
             # Ours, and what processes that were killed while deleting have left; another one may be at it as well.
             for path in folder.parent.glob(".deleted-*"):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
             sweep_unfinished(folder.parent)
             if doomed.exists():
                 raise OSError(errno.EACCES, f"a part could not be removed and stands in {doomed}")

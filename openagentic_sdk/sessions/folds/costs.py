@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, timedelta
 
 from ...errors import OptionsError
 from ...events import Event, ModelResponse
@@ -212,7 +212,7 @@ def spending_of_day(rows: Iterable[SessionSummary], day: int, session_id: str) -
 
 def day_name(day: int) -> str:
     """A day since 1970 as `2026-11-22`."""
-    return (date(1970, 1, 1) + timedelta(days=day)).isoformat()
+    return time.strftime("%Y-%m-%d", time.gmtime(day * 86_400))
 
 
 def root_of(row: SessionSummary, known: Mapping[str, SessionSummary]) -> SessionSummary:

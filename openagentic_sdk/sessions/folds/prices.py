@@ -10,7 +10,7 @@ a factor; a tier without one has no known price. `long`, when there, holds the p
 from __future__ import annotations
 
 import json
-import pkgutil
+import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
@@ -104,9 +104,7 @@ def _priced_names(model: str) -> tuple[str, ...]:
 @cache
 def built_in_prices() -> PriceTable:
     """The table that comes with the package; each entry's source and date stand in the file."""
-    data = pkgutil.get_data(__package__, "prices.json")  # also inside of a zip
-    assert data is not None, "prices.json is part of the package"
-    return _read_table(data, "the built-in table")
+    return _read_table(_packaged(), "the built-in table")
 
 
 def own_prices(entries: Any) -> PriceTable:
@@ -132,8 +130,14 @@ def own_prices(entries: Any) -> PriceTable:
 
 def price_date() -> str:
     """The month that the built-in table is of, as `2026-11`."""
-    data = pkgutil.get_data(__package__, "prices.json")
-    return str(json.loads(data or b"{}").get("as_of", "unknown"))
+    return str(json.loads(_packaged()).get("as_of", "unknown"))
+
+
+def _packaged() -> bytes:
+    """The file that comes with the package, also from inside of a zip: what `pkgutil.get_data` does, which loads slowly."""
+    loader: Any = __spec__.loader
+    data: bytes = loader.get_data(os.path.join(os.path.dirname(__file__), "prices.json"))
+    return data
 
 
 def load_prices(path: str | Path) -> PriceTable:

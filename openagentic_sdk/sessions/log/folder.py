@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
+from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree, write_new_file
 from ...errors import InvalidEventError, OptionsError, SessionExistsError, StorageError
 from ...frozen import frozen
 from ...patterns import regex
@@ -93,7 +92,7 @@ def build_folder(
                 if sync:
                     disk.fsync_folder(str(parent))
             except BaseException:  # whatever happened, no half session stays behind
-                shutil.rmtree(unfinished, ignore_errors=True)
+                remove_tree(unfinished)
                 raise
 
 
@@ -105,7 +104,7 @@ def sweep_unfinished(parent: Path) -> None:
     try:
         if try_lock(fd):
             for path in parent.glob(f"{UNFINISHED}*"):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_tree(path)
     finally:
         os.close(fd)
 

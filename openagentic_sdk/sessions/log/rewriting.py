@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ...clock import Clock
-from ...disk import BINARY, NO_FOLLOW, Disk, write_new_file
+from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree, write_new_file
 from ...patterns import regex
 from ..base import SessionStore
 from ..rewriting import Change
@@ -98,7 +97,7 @@ class RewritingFiles(SessionStore):
         with storage_errors(session_id, "cannot be cleaned up"):
             sweep_unfinished(sessions)
             for doomed in sessions.glob(".deleted-*"):
-                shutil.rmtree(doomed, ignore_errors=True)
+                remove_tree(doomed)
             folder = sessions / session_id
             for path in (*folder.iterdir(), *(folder / BLOBS_NAME).glob("*")) if is_session_folder(folder) else ():
                 if path.name.startswith(f"{SUMMARY_NAME}{LOST}"):

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 
+from ...disk import remove_tree
 from ...frozen import frozen
 from ...text import CUT_MARGIN, Redact, safe_cut
 
@@ -147,8 +148,6 @@ def _temporary_dir() -> str:
 
 
 def _remove_temporary_dir(owner_pid: int) -> None:
-    import shutil
-
     # A forked child inherits the registration, and its parent still needs the folder.
     if owner_pid == os.getpid():
-        shutil.rmtree(_temporary_dirs.pop(owner_pid), ignore_errors=True)
+        remove_tree(_temporary_dirs.pop(owner_pid))

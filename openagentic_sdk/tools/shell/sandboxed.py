@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from typing import Any, Literal
 
+from ...disk import remove_tree
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen, mutable
 from .overlay import Effect, apply_effects, read_effects, touched_files
@@ -258,11 +259,9 @@ def _existing(paths: Sequence[str]) -> list[str]:
 
 
 def _remove_scratch(scratch: str) -> None:
-    import shutil
-
     # overlayfs leaves a folder that its owner may not even list; empty, it can be removed all the same.
     for name in os.listdir(scratch):
         inner = os.path.join(scratch, name, "work")
         if name.startswith("work") and os.path.isdir(inner):
             os.chmod(inner, 0o700)
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove_tree(scratch)
