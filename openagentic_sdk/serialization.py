@@ -234,7 +234,7 @@ def dumps_fields(event: Event) -> str:
     Raises `InvalidEventError` for what JSON cannot say, and for what a reader would refuse: fields of a wrong kind, and
     values nested deeper than every reader can follow.
     """
-    shape = _shape(event.type)
+    shape = _SHAPES.get(event.type) or _shape(event.type)
     if shape is None:
         raise UnknownEventTypeError(event.type)
     try:

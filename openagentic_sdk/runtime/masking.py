@@ -50,6 +50,8 @@ def mask_event(event: E, redact: Redact) -> E:
         if masked is not value and masked != value:
             # What a vendor signed fits no longer once a letter of it has changed: it does not go back at all.
             changes[name] = None if name == "extras" else masked
+    if not changes:
+        return event
     if isinstance(event, PermissionDecision) and "details" in changes:
         # A rule that was kept and holds a secret is kept no longer: with a mask in it, it would be another rule.
         rules = event.details.get("remembered")
@@ -59,7 +61,7 @@ def mask_event(event: E, redact: Redact) -> E:
         counts = {name: n - before.get(name, 0) for name, n in counter.counts.items() if n > before.get(name, 0)}
         if counts:
             changes["meta"] = {**(changes.get("meta", event.meta) or {}), "masked": counts}
-    return replace(event, **changes) if changes else event
+    return replace(event, **changes)
 
 
 @lru_cache(maxsize=1024)
@@ -85,10 +87,10 @@ def mask_value(value: Any, redact: Redact) -> Any:
     """A JSON value with every text in it masked; keys stay."""
     if isinstance(value, str):
         return redact(value)
-    if isinstance(value, Mapping):
+    if value.__class__ is dict or isinstance(value, Mapping):
         return {key: mask_value(item, redact) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(mask_value(item, redact) for item in value)
+        return type(value)(mask_value(item, redact) for item in value) if value else value
     return value
 
 

@@ -59,7 +59,7 @@ class Recorder:
         self._agent_name = agent_name
         self._mask = mask
         self._publish = publish
-        self._guard = guard or (lambda: None)
+        self._guard = guard
         self._said_unsaved = self._said_unsigned = False
         self._is_closed = False
         self._one_at_a_time = asyncio.Lock()  # events are seen in the order of their `seq`
@@ -74,10 +74,11 @@ class Recorder:
 
     async def store(self, *events: Event) -> list[Event]:
         """Store without showing. A cancellation waits until the store has answered."""
-        batch = [self._stamp(event) for event in events]
+        batch = self._stamped(events)
         await self._one_at_a_time.acquire()
         try:
-            self._guard()
+            if self._guard is not None:
+                self._guard()
             authority = self._view.authority
             if authority is not None:
                 batch = authority.sign(batch, self._writer.last_seq)
@@ -85,7 +86,8 @@ class Recorder:
             for event in stored:
                 self._view.apply(event, made_here=True)
             self._publish(stored)
-            self._guard()  # the process may have been stopped in between, for longer than it may
+            if self._guard is not None:
+                self._guard()  # the process may have been stopped in between, for longer than it may
             if authority is not None and authority.problem is not None and not self._said_unsigned:
                 self._said_unsigned = True
                 text = f"what is allowed in this run will be asked again when it is resumed: {authority.problem}"
@@ -109,9 +111,9 @@ class Recorder:
 
     async def show(self, event: Event) -> None:
         """Show an event that is never stored."""
-        event = self._stamp(event)
-        self._publish([event])
-        await self.channel.send(event)
+        stamped = self._stamped([event])
+        self._publish(stamped)
+        await self.channel.send(*stamped)
 
     async def sign_record(self, store: SessionStore, signers: Sequence[Signer]) -> None:
         """Append the checkpoint that vouches for what was stored; it is shown to nobody. A failure is a notice: what this
@@ -140,13 +142,15 @@ class Recorder:
         if cancelled is not None:
             raise cancelled
 
-    def _stamp(self, event: Event) -> Event:
+    def _stamped(self, events: Sequence[Event]) -> Sequence[Event]:
         if self._mask is not None:
-            event = self._mask(event)
+            events = [*map(self._mask, events)]
         if self._parent_tool_use_id is None and self._agent_name is None:
-            return event
-        parent = event.parent_tool_use_id or self._parent_tool_use_id
-        return changed(event, parent_tool_use_id=parent, agent_name=self._agent_name)
+            return events
+        parent, name = self._parent_tool_use_id, self._agent_name
+        return [
+            changed(event, parent_tool_use_id=event.parent_tool_use_id or parent, agent_name=name) for event in events
+        ]
 
     async def _write(self, batch: Sequence[Event]) -> tuple[list[Event], asyncio.CancelledError | None]:
         """Append, in a thread when the store makes its caller wait; a cancellation is given back, to be raised."""

@@ -110,11 +110,9 @@ class Authority:
         self._signed = {}
         for seq, event in enumerate(events, start=last_seq + 1):
             text = _body(event)
-            body, mac = text.encode("ascii"), None
-            chain = sha256(chain + body).digest()
-            if event.__class__ in _CARRIERS:
-                mac = self._mac(event, seq, body, chain)
-            self._signed[seq] = chain
+            body = text.encode("ascii")
+            self._signed[seq] = chain = sha256(chain + body).digest()
+            mac = self._mac(event, seq, body, chain) if event.__class__ in _CARRIERS else None
             signed.append(event if mac is event.mac else changed(event, mac=mac))
             bodies.append(text if mac is None else f'{text},"mac":"{mac}"')
         return EncodedEvents(signed, bodies)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isfinite
+from operator import add
 from typing import Any
 
 from ...events import (
@@ -107,7 +108,7 @@ def cell_of(usage: Mapping[str, Any] | None, cost_usd: float | None) -> Cell:
 def add_cells(a: Cell, b: Cell, share: float = 1) -> list[float]:
     """`a` and a share of `b`."""
     if share == 1:
-        return [x + y for x, y in zip(a, b, strict=True)]
+        return list(map(add, a, b))
     return [x + y * share for x, y in zip(a, b, strict=True)]
 
 
@@ -122,18 +123,19 @@ def settled(spent: Spent) -> Spent:
     """The record with the last answer among what is split by tool: no more calls of it come."""
     if "last" not in spent:
         return spent
-    day, cell, tools = spent["last"]
-    found = spent["days"][day]
-    names = found.get("tool", {})
+    known = dict(spent)
+    day, cell, tools = known.pop("last")
+    days = known["days"]
+    names = days[day].get("tool", {})
     for tool in tools or (ANSWER,):
         names = _put(names, tool, cell, 1 / max(len(tools), 1))
-    known = {name: value for name, value in spent.items() if name != "last"}
-    return {**known, "days": {**spent["days"], day: {**found, "tool": names}}}
+    known["days"] = {**days, day: {**days[day], "tool": names}}
+    return known
 
 
 def _answered(spent: Spent, event: ModelResponse) -> Spent:
-    purpose = spent.get("purpose")
-    known = {name: value for name, value in settled(spent).items() if name != "purpose"}
+    known = dict(settled(spent))
+    purpose = known.pop("purpose", None)
     if event.agent_name is not None and "agent" not in known:
         known["agent"] = name_of(event.agent_name)
     if event.usage is None and not event.complete:
@@ -144,16 +146,18 @@ def _answered(spent: Spent, event: ModelResponse) -> Spent:
         day = max(days, key=int)
     found = dict(days.get(day, {}))
     found["model"] = _put(found.get("model", {}), name_of(event.model or ""), cell)
-    skills = [name for name, _ in known.get("skills", ())]
-    for name in skills:
+    skills = known.get("skills", ())
+    for name, _ in skills:
         found["skill"] = _put(found.get("skill", {}), name, cell, 1 / len(skills))
     if purpose is not None:
         found["tool"] = _put(found.get("tool", {}), f"({purpose})", cell)
         found["compaction"] = add_cells(found.get("compaction", ZERO), cell)
+    else:
+        known["last"] = [day, list(cell), []]
     if not event.complete:
         found["retries"] = add_cells(found.get("retries", ZERO), cell)
-    last = {} if purpose is not None else {"last": [day, list(cell), []]}
-    return {**known, **last, "days": {**days, day: found}}
+    known["days"] = {**days, day: found}
+    return known
 
 
 def _called(spent: Spent, tool: str) -> Spent:

@@ -338,3 +338,4 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "Mapping[str, Any]": (dict,),
 }
 _ACCEPTED: Mapping[str, tuple[type, ...]] = {field.name: _KINDS[str(field.type)] for field in fields(SessionSummary)}
+SUMMARY_FIELDS = tuple(_ACCEPTED)

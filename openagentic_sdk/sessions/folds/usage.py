@@ -21,16 +21,11 @@ FIELDS = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "output_t
 _NORMAL_FORMS = (FIELDS, (*FIELDS, HOUR))
 
 
-def _paths(*names: str) -> tuple[tuple[str, str], ...]:
-    """Where to look: the object, empty for the outermost, and the key in it."""
-    return tuple((path.rpartition(".")[0], path.rpartition(".")[2]) for path in names)
-
-
 # Where vendors keep each number, first hit wins: chat completions, Responses, Messages, and what DeepSeek, Moonshot and the
 # Hugging Face router put elsewhere. A dot goes one object down.
-_INPUT = _paths("input_tokens", "prompt_tokens")
-_OUTPUT = _paths("output_tokens", "completion_tokens")
-_CACHED = _paths(
+_INPUT = ("input_tokens", "prompt_tokens")
+_OUTPUT = ("output_tokens", "completion_tokens")
+_CACHED = (
     "cached_input_tokens",
     "cache_read_input_tokens",
     "prompt_tokens_details.cached_tokens",
@@ -38,18 +33,19 @@ _CACHED = _paths(
     "prompt_cache_hit_tokens",
     "cached_tokens",
 )
-_WRITTEN = _paths(
+_WRITTEN = (
     "cache_write_tokens",
     "cache_creation_input_tokens",
     "prompt_tokens_details.cache_write_tokens",
     "input_tokens_details.cache_write_tokens",
 )
-_WRITTEN_1H = _paths(HOUR, "cache_creation.ephemeral_1h_input_tokens")
-_REASONING = _paths(
+_WRITTEN_1H = (HOUR, "cache_creation.ephemeral_1h_input_tokens")
+_REASONING = (
     "reasoning_tokens",
     "completion_tokens_details.reasoning_tokens",
     "output_tokens_details.reasoning_tokens",
 )
+_OBJECTS = frozenset(path.partition(".")[0] for path in (*_CACHED, *_WRITTEN, *_WRITTEN_1H, *_REASONING) if "." in path)
 
 
 def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
@@ -63,15 +59,16 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
         return None
     if tuple(raw) in _NORMAL_FORMS and {*map(type, raw.values())} == {int}:
         return dict(raw)  # it is in the normal form already
-    prompt, answer = _first(raw, _INPUT), _first(raw, _OUTPUT)
+    numbers = _numbers(raw)
+    prompt, answer = _first(numbers, _INPUT), _first(numbers, _OUTPUT)
     if prompt is None and answer is None:
         return None
     prompt, answer = prompt or 0, answer or 0
-    cached, written = _first(raw, _CACHED) or 0, _first(raw, _WRITTEN) or 0
+    cached, written = _first(numbers, _CACHED) or 0, _first(numbers, _WRITTEN) or 0
     beside = "cache_read_input_tokens" in raw or "cache_creation_input_tokens" in raw
     if beside and "prompt_tokens" not in raw:
         prompt += cached + written
-    answer = max(answer, (_count(raw.get("total_tokens")) or 0) - prompt)
+    answer = max(answer, numbers.get("total_tokens", 0) - prompt)
     cached = min(cached, prompt)
     written = min(written, prompt - cached)
     normal = {
@@ -79,9 +76,9 @@ def normalize_usage(raw: Mapping[str, Any] | None) -> Usage | None:
         "cached_input_tokens": cached,
         "cache_write_tokens": written,
         "output_tokens": answer,
-        "reasoning_tokens": min(_first(raw, _REASONING) or 0, answer),
+        "reasoning_tokens": min(_first(numbers, _REASONING) or 0, answer),
     }
-    if for_an_hour := min(_first(raw, _WRITTEN_1H) or 0, written):
+    if for_an_hour := min(_first(numbers, _WRITTEN_1H) or 0, written):
         normal[HOUR] = for_an_hour
     return normal
 
@@ -133,12 +130,22 @@ def own_spending(events: Iterable[Event]) -> list[ModelResponse | SubagentFinish
     return spending
 
 
-def _first(raw: Mapping[str, Any], paths: tuple[tuple[str, str], ...]) -> int | None:
-    for outer, inner in paths:
-        holder = raw.get(outer) if outer else raw
-        value = holder.get(inner) if holder.__class__ is dict or isinstance(holder, Mapping) else None
-        if value is not None and (number := _count(value)) is not None:
-            return number
+def _numbers(raw: Mapping[str, Any]) -> dict[str, int]:
+    """What an endpoint counted, by where it stands; a dot goes one object down."""
+    numbers: dict[str, int] = {}
+    for name, value in raw.items():
+        if value.__class__ is dict or isinstance(value, Mapping):
+            inner = {f"{name}.{key}": _count(number) for key, number in value.items()} if name in _OBJECTS else {}
+            numbers.update({path: number for path, number in inner.items() if number is not None})
+        elif (number := _count(value)) is not None:
+            numbers[name] = number
+    return numbers
+
+
+def _first(numbers: Mapping[str, int], names: Iterable[str]) -> int | None:
+    for name in names:
+        if name in numbers:
+            return numbers[name]
     return None
 
 

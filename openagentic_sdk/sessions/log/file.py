@@ -102,8 +102,7 @@ class LogWriter(SessionWriter):
         if not bodies:
             return []
         with self._own_lock():
-            is_barred = any(map(is_barrier, events))
-            if is_barred:
+            if is_barred := any(map(is_barrier, events)):
                 self._check_handle()
             else:
                 self._check_end()

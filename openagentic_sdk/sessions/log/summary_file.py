@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from zlib import crc32
 
 from ...errors import InvalidEventError, SessionError
@@ -16,6 +17,7 @@ from ...events import Event
 from ...frozen import changed, frozen
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import (
+    SUMMARY_FIELDS,
     Counters,
     SessionSummary,
     counted,
@@ -35,8 +37,8 @@ class KeptSummary:
     position: Position
 
     def to_json(self) -> bytes:
-        head = _head_text(self.summary)
-        return head + _tail_text(self.position.offset, self.position.crc, _counters(self.summary), crc32(head))
+        text = _head_text(self.summary) + _sums_text(self.summary)
+        return text + _tail_text(self.position.offset, self.position.crc, _counters(self.summary), crc32(text))
 
     @classmethod
     def from_json(cls, text: bytes) -> KeptSummary | None:
@@ -51,8 +53,8 @@ class KeptSummary:
         if data["crc"] < 0 or not 0 <= data["seq"] <= data["offset"]:
             return None
         folded = data.get("summary")
-        counters = {"events": data["seq"], **{name: data.get(name) for name in _COUNTERS}}
-        summary = summary_from_dict({**folded, **counters}) if isinstance(folded, dict) else None
+        moved = {"events": data["seq"], **{name: data.get(name) for name in (*_COUNTERS, *_SUMS)}}
+        summary = summary_from_dict({**folded, **moved}) if isinstance(folded, dict) else None
         return cls(summary, Position(data["offset"], data["seq"], data["crc"])) if summary else None
 
 
@@ -81,10 +83,13 @@ class SummaryFile:
         self._room = os.fstat(self._fd).st_size
         self._summary, self._counters = kept.summary, _counters(kept.summary)
         # Not known to be in the file before the first append has written them.
-        self._head_bytes = self._head_crc = 0
+        self._head_bytes = self._sums_bytes = self._head_crc = self._sums_crc = 0
 
     def add(self, events: Sequence[Event], offset: int, crc: int) -> None:
-        """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`."""
+        """Fold in the events that were just written to the log, which now ends at `offset` with the checksum `crc`.
+
+        Only what they change of the file is written: most change its tail, those that a model call is paid with its sums.
+        """
         if self._fd < 0 or events[0].seq != self._counters[0] + 1:
             # An append was interrupted before it came here.
             self.close()
@@ -94,27 +99,33 @@ class SummaryFile:
             known = changed(self._summary, events=seq, updated=updated)
             self._summary = fold_session_summary(known, events)
             self._counters = _counters(self._summary)
-            self._write_all(offset, crc)
+            self._write_moved(known, offset, crc)
             return
         self._counters = counted(self._counters, events)
-        text = _tail_text(offset, crc, self._counters, self._head_crc)
+        text = _tail_text(offset, crc, self._counters, self._sums_crc)
         try:
-            os.pwrite(self._fd, text, self._head_bytes)
+            os.pwrite(self._fd, text, self._head_bytes + self._sums_bytes)
         except OSError:
             self.close()
 
-    def _write_all(self, offset: int, crc: int) -> None:
+    def _write_moved(self, known: SessionSummary, offset: int, crc: int) -> None:
+        """Write what is another than in `known`, which is in the file as far as anything is known to be."""
         try:
             if not os.fstat(self._fd).st_nlink:
                 # A list that looked between an event and its summary has put its own in this one's place.
                 self._begin(Position(offset, self._counters[0], crc))
                 return
-            text = _head_text(self._summary)
-            self._head_bytes, self._head_crc = len(text), crc32(text)
-            text += _tail_text(offset, crc, self._counters, self._head_crc)
-            self._room = max(self._room, len(text))
+            head = b""
+            if not self._head_bytes or _in_head(known.__dict__) != _in_head(self._summary.__dict__):
+                head = _head_text(self._summary)
+                self._head_bytes, self._head_crc = len(head), crc32(head)
+            at = 0 if head else self._head_bytes
+            sums = _sums_text(self._summary)
+            self._sums_bytes, self._sums_crc = len(sums), crc32(sums, self._head_crc)
+            text = b"%b%b%b" % (head, sums, _tail_text(offset, crc, self._counters, self._sums_crc))
+            self._room = max(self._room, at + len(text))
             # What a longer text left behind is blanked out.
-            os.pwrite(self._fd, text.ljust(self._room), 0)
+            os.pwrite(self._fd, text.ljust(self._room - at), at)
         except (OSError, SessionError, InvalidEventError):
             # The events are stored all the same: nothing here may make their append look like a failure.
             self.close()
@@ -127,8 +138,10 @@ class SummaryFile:
                 os.close(fd)
 
 
-# What the tail says, and the head leaves out.
+# What the tail says, and what stands between it and the head: the head leaves both out.
 _COUNTERS = ("updated",)
+_SUMS = ("tokens", "cost_usd", "spent")
+_in_head = itemgetter(*(name for name in SUMMARY_FIELDS if name not in ("events", *_COUNTERS, *_SUMS)))
 
 
 def _counters(summary: SessionSummary) -> Counters:
@@ -136,11 +149,17 @@ def _counters(summary: SessionSummary) -> Counters:
 
 
 def _head_text(summary: SessionSummary) -> bytes:
-    shown = {name: value for name, value in summary_to_dict(summary).items() if name not in _COUNTERS}
+    left_out = (*_COUNTERS, *_SUMS)
+    shown = {name: value for name, value in summary_to_dict(summary).items() if name not in left_out}
     return f'{{"summary":{dumps_json(shown)}'.encode("ascii")
 
 
-def _tail_text(offset: int, crc: int, counters: Counters, head_crc: int) -> bytes:
+def _sums_text(summary: SessionSummary) -> bytes:
+    sums = {name: summary.__dict__[name] for name in _SUMS}
+    return f",{dumps_json(sums)[1:-1]}".encode("ascii")
+
+
+def _tail_text(offset: int, crc: int, counters: Counters, sums_crc: int) -> bytes:
     """What most events change and nothing else: always as long, so that it alone can be written anew."""
     text = b',"offset":%15d,"seq":%10d,"crc":%10d,"updated":%24a' % (offset, counters[0], crc, counters[1])
-    return text + b',"check":"%08x"}\n' % crc32(text, head_crc)
+    return text + b',"check":"%08x"}\n' % crc32(text, sums_crc)
