@@ -20,14 +20,25 @@ from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import FunctionType
-from typing import Any, ClassVar, TypeVar, dataclass_transform, get_origin, overload
+from typing import Any, ClassVar, TypeVar, cast, dataclass_transform, get_origin, overload
 from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 Make = Callable[[Any], Any]
 
-# The classes made here, and whether they are frozen.
-_MADE_HERE: WeakKeyDictionary[type, bool] = WeakKeyDictionary()
+
+class _Known:
+    """What is known of a class that is made here: of its own fields the values that stand in the class, and of all that an
+    argument's place may set, in their order, whether the argument can be left out."""
+
+    __slots__ = ("is_frozen", "kw_only", "own", "positional")
+
+    def __init__(self, is_frozen: bool, kw_only: bool, positional: dict[str, bool]) -> None:
+        self.is_frozen, self.kw_only, self.positional = is_frozen, kw_only, positional
+        self.own: dict[str, Any] = {}
+
+
+_MADE_HERE: WeakKeyDictionary[type, _Known] = WeakKeyDictionary()
 
 
 @overload
@@ -53,9 +64,10 @@ def mutable(cls: type[T] | None = None, /, *, kw_only: bool = False, **standard:
 
 def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Callable[[type[T]], type[T]]:
     def decorate(cls: type[T]) -> type[T]:
-        if standard or not _is_ordinary(cls, is_frozen, kw_only):
+        known = None if standard else _look_at(cls, is_frozen, kw_only)
+        if known is None:
             return dataclass(frozen=is_frozen, kw_only=kw_only, **standard)(cls)
-        return _make_at_first_use(cls, is_frozen, kw_only)
+        return _make_at_first_use(cls, known)
 
     return decorate
 
@@ -99,105 +111,113 @@ class _AtFirstUse:
 # What follows runs for every class when it is defined: it is written for speed.
 
 
-def _make_at_first_use(cls: type[T], is_frozen: bool, kw_only: bool) -> type[T]:
-    present = vars(cls)
-    own = {name: getattr(cls, name, MISSING) for name in present.get("__annotations__", ())}
-    for name, default in own.items():
+def _make_at_first_use(cls: type[T], known: _Known) -> type[T]:
+    present, made = vars(cls), cast(Any, cls)
+    for name, default in known.own.items():
         if default.__class__ is Field:
             if default.default is MISSING:
                 delattr(cls, name)
             else:
                 setattr(cls, name, default.default)
-    made: dict[str, Any] = {
-        name: _AtFirstUse(cls, name, make)
-        for name, make in (_FROZEN if is_frozen else _MUTABLE).items()
-        if name not in present
-    }
-    made["__dataclass_fields__"] = _AtFirstUse(cls, "__dataclass_fields__", lambda cls: _field_table(cls, own, kw_only))
-    made["__dataclass_params__"] = _AtFirstUse(cls, "__dataclass_params__", lambda cls: _parameters(is_frozen, kw_only))
-    if "__hash__" not in present or (present["__hash__"] is None and "__eq__" in present):
-        made["__hash__"] = _AtFirstUse(cls, "__hash__", _hash) if is_frozen else None
+    has_hash = "__hash__" in present and (present["__hash__"] is not None or "__eq__" not in present)
+    for name, make in _FROZEN if known.is_frozen else _MUTABLE:
+        if name not in present:
+            setattr(cls, name, _AtFirstUse(cls, name, make))
+    if not has_hash:
+        made.__hash__ = _AtFirstUse(cls, "__hash__", _hash) if known.is_frozen else None
     if present.get("__doc__") is None:
-        made["__doc__"] = _AtFirstUse(cls, "__doc__", _doc)
-    for name, value in made.items():
-        setattr(cls, name, value)
-    _MADE_HERE[cls] = is_frozen
+        made.__doc__ = _AtFirstUse(cls, "__doc__", _doc)
+    _MADE_HERE[cls] = known
     return abc.update_abstractmethods(cls)
 
 
-def _is_ordinary(cls: type, is_frozen: bool, kw_only: bool) -> bool:
-    """Whether this module makes the class as the standard decorator would; that one also words what is wrong with it."""
-    own = vars(cls)
-    if not _STEERING.isdisjoint(own):
-        return False
-    annotations = own.get("__annotations__", {})
-    required: dict[str, bool] = {}  # of the fields that an argument's place may set, in their order
+def _look_at(cls: type, is_frozen: bool, kw_only: bool) -> _Known | None:
+    """None for a class that is left to the standard decorator; that one also words what is wrong with it."""
+    present = vars(cls)
+    positional = _positional_of_bases(cls, is_frozen) if _STEERING.isdisjoint(present) else None
+    if positional is None:
+        return None
+    known = _Known(is_frozen, kw_only, positional)
+    annotations = present.get("__annotations__", {})
+    for name, value in present.items():
+        if value.__class__ is Field and name not in annotations:
+            return None
+    module = sys.modules.get(cls.__module__)
+    names = {} if module is None else vars(module)
+    for name, annotation in annotations.items():
+        meant = _meaning(annotation, names)
+        if meant is InitVar or meant is KW_ONLY:
+            return None
+        default = known.own[name] = present[name] if name in present else getattr(cls, name, MISSING)
+        by_name, is_optional = kw_only or meant is ClassVar, default is not MISSING
+        if default.__class__ not in _PLAIN:
+            if default.__class__ is Field:
+                by_name = kw_only if default.kw_only is MISSING else default.kw_only
+                is_optional = not (default.init and default.default is MISSING and default.default_factory is MISSING)
+            if not _may_stand(cls, name, default, meant):
+                return None
+            known.own[name] = getattr(cls, name, MISSING)
+        if by_name:
+            positional.pop(name, None)
+        else:
+            positional[name] = is_optional
+    orders = tuple(positional.values())
+    return None if True in orders and False in orders[orders.index(True) :] else known
+
+
+def _positional_of_bases(cls: type, is_frozen: bool) -> dict[str, bool] | None:
+    """The fields of the classes above that an argument's place may set; None when one of these was not made here."""
+    positional: dict[str, bool] = {}
     for base in cls.__mro__[-2:0:-1]:
         held = vars(base)
         if held.get("__slots__") or (not is_frozen and "__setattr__" in held):
-            return False
+            return None
         if "__dataclass_fields__" in held:
-            if _MADE_HERE.get(base) is not is_frozen:
-                return False
-            required.update((known.name, _is_required(known)) for known in fields(base) if not known.kw_only)
-    for name, value in own.items():
-        if value.__class__ is Field and name not in annotations:
+            known = _MADE_HERE.get(base)
+            if known is None or known.is_frozen is not is_frozen:
+                return None
+            positional.update(known.positional)
+    return positional
+
+
+def _meaning(annotation: Any, names: dict[str, Any]) -> object:
+    """What an annotation's first name means in a module of these names; `KW_ONLY` for one that is hard to understand."""
+    if annotation.__class__ is not str:
+        return InitVar if isinstance(annotation, InitVar) else get_origin(annotation) or annotation
+    meant = names.get(annotation.partition("[")[0])
+    is_doubtful = (
+        "InitVar" in annotation or "KW_ONLY" in annotation or ("ClassVar" in annotation and meant is not ClassVar)
+    )
+    return KW_ONLY if is_doubtful else meant
+
+
+def _may_stand(cls: type, name: str, default: Any, meant: object) -> bool:
+    """Whether a default can stand in the class as the standard decorator would have it there."""
+    if default.__class__ is Field:
+        if meant is ClassVar:
             return False
-    for name, annotation in annotations.items():
-        words, meant = _read_annotation(cls, annotation)
-        is_class_var = meant is ClassVar
-        if meant is InitVar or meant is KW_ONLY or "InitVar" in words or "KW_ONLY" in words:
-            return False
-        if not is_class_var and "ClassVar" in words:
-            return False
-        default = own[name] if name in own else getattr(cls, name, MISSING)
-        by_name, is_required = kw_only, default is MISSING
-        if isinstance(default, Field):
-            if is_class_var:
-                return False
-            by_name = kw_only if default.kw_only is MISSING else default.kw_only
-            is_required = _is_required(default)
-            default = default.default
-        if default.__class__.__hash__ is None or hasattr(default.__class__, "__set__"):
-            return False
-        if name not in own and not is_required and _has_setter(cls, name):
-            return False
-        if not by_name and not is_class_var:
-            required[name] = is_required
-    orders = tuple(required.values())
-    return True not in orders[orders.index(False) :] if False in orders else True
+        default = default.default
+    if default.__class__.__hash__ is None:
+        return False
+    held = next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+    return not hasattr(held.__class__, "__set__") and not hasattr(default.__class__, "__set__")
 
 
-def _read_annotation(cls: type, annotation: Any) -> tuple[str, object]:
-    """An annotation's text, empty for one that is none, and what it or its first name means, in the class's module."""
-    if not isinstance(annotation, str):
-        return "", InitVar if isinstance(annotation, InitVar) else get_origin(annotation) or annotation
-    module = sys.modules.get(cls.__module__)
-    return annotation, None if module is None else vars(module).get(annotation.partition("[")[0])
-
-
-def _has_setter(cls: type, name: str) -> bool:
-    held = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
-    return hasattr(type(held), "__set__")
-
-
-def _is_required(known: Field[Any]) -> bool:
-    return known.init and known.default is MISSING and known.default_factory is MISSING
-
-
-def _field_table(cls: type, own: dict[str, Any], kw_only: bool) -> dict[str, Field[Any]]:
+def _field_table(cls: type) -> dict[str, Field[Any]]:
     """All fields, the inherited ones first."""
     table: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         table.update(getattr(base, "__dataclass_fields__", {}))
     plain, class_var = _field_kinds()
-    for name, annotation in vars(cls).get("__annotations__", {}).items():
-        default = own[name]
+    known, module = _MADE_HERE[cls], sys.modules.get(cls.__module__)
+    names = {} if module is None else vars(module)
+    for name, default in known.own.items():
         made: Any = default if isinstance(default, Field) else field(default=default)
-        is_class_var = _read_annotation(cls, annotation)[1] is ClassVar
+        annotation = vars(cls)["__annotations__"][name]
+        is_class_var = _meaning(annotation, names) is ClassVar
         made.name, made.type, made._field_type = name, annotation, class_var if is_class_var else plain
         if made.kw_only is MISSING and not is_class_var:
-            made.kw_only = kw_only
+            made.kw_only = known.kw_only
         table[name] = made
     return table
 
@@ -211,8 +231,12 @@ def _field_kinds() -> tuple[Any, Any]:
     return table["plain"]._field_type, table["class_var"]._field_type
 
 
+def _parameters(cls: type) -> Any:
+    return _standard_parameters(_MADE_HERE[cls].is_frozen, _MADE_HERE[cls].kw_only)
+
+
 @cache
-def _parameters(is_frozen: bool, kw_only: bool) -> Any:
+def _standard_parameters(is_frozen: bool, kw_only: bool) -> Any:
     return vars(dataclass(frozen=is_frozen, kw_only=kw_only)(type("Any", (), {"__doc__": "."})))["__dataclass_params__"]
 
 
@@ -232,32 +256,39 @@ def _init(cls: Any) -> Any:
     Its globals are those of the class's module, so that whoever reads its annotations finds what they name.
     """
     this = "__dataclass_self__" if "self" in cls.__dataclass_fields__ else "self"
-    names: dict[str, Any] = {"__make_it__": _MAKE_IT}
+    factories: dict[str, Any] = {}
     positional, keyword_only, values, annotations = [this], ["*"], [], {}
+    defaults: list[Any] = []
+    keyword_defaults: dict[str, Any] = {}
     for known in fields(cls):
-        name, value, default = known.name, known.name, ""
+        name, value, default = known.name, known.name, known.default
         if known.default_factory is not MISSING:
-            names[f"__make_{name}__"], default = known.default_factory, "=__make_it__"
+            factories[f"__make_{name}__"], default = known.default_factory, _MAKE_IT
             value = f"__make_{name}__() if {name} is __make_it__ else {name}" if known.init else f"__make_{name}__()"
         elif not known.init:
             continue
-        elif known.default is not MISSING:
-            names[f"__default_{name}__"], default = known.default, f"=__default_{name}__"
         values.append(f"{name}={value}")
-        if known.init:
-            annotations[name] = known.type
-            (keyword_only if known.kw_only else positional).append(name + default)
+        if not known.init:
+            continue
+        annotations[name] = known.type
+        (keyword_only if known.kw_only else positional).append(name)
+        if default is not MISSING and known.kw_only:
+            keyword_defaults[name] = default
+        elif default is not MISSING:
+            defaults.append(default)
     body = [f"{this}.__dict__.update({', '.join(values)})"] if values else ["pass"]
     if hasattr(cls, "__post_init__"):
         body.append(f"{this}.__post_init__()")
     parameters = positional + (keyword_only if len(keyword_only) > 1 else [])
-    lines = (
-        f"def make({', '.join(names)}):\n def __init__({', '.join(parameters)}): {'; '.join(body)}\n return __init__"
-    )
+    source = f"def __init__({', '.join(parameters)}): {'; '.join(body)}"
+    if factories:
+        source = f"def make(__make_it__, {', '.join(factories)}):\n {source}\n return __init__"
     module = sys.modules.get(cls.__module__)
     here: dict[str, Any] = {}
-    exec(lines, {} if module is None else vars(module), here)
-    made = here["make"](**names)
+    exec(source, {} if module is None else vars(module), here)
+    made = here["make"](_MAKE_IT, **factories) if factories else here["__init__"]
+    # Set here, as each that stood in the text would cost as much to compile as its parameter.
+    made.__defaults__, made.__kwdefaults__ = tuple(defaults) or None, keyword_defaults or None
     made.__annotations__ = {**annotations, "return": None}
     return made
 
@@ -355,12 +386,17 @@ def _doc(cls: Any) -> str:
     return f"{cls.__name__}{signature}"
 
 
-_MUTABLE: dict[str, Make] = {
-    "__init__": _init,
-    "__repr__": _repr,
-    "__eq__": _eq,
-    "__match_args__": _match_args,
-} | ({"__replace__": _replace} if sys.version_info >= (3, 13) else {})
-_FROZEN: dict[str, Make] = {**_MUTABLE, "__setattr__": _setattr, "__delattr__": _delattr}
+_MUTABLE: list[tuple[str, Make]] = [
+    ("__init__", _init),
+    ("__repr__", _repr),
+    ("__eq__", _eq),
+    ("__match_args__", _match_args),
+    ("__dataclass_fields__", _field_table),
+    ("__dataclass_params__", _parameters),
+    *([("__replace__", _replace)] if sys.version_info >= (3, 13) else []),
+]
+_FROZEN: list[tuple[str, Make]] = [*_MUTABLE, ("__setattr__", _setattr), ("__delattr__", _delattr)]
 # A class that has one of these of its own is left to the standard decorator.
 _STEERING = frozenset({"__slots__", "__setattr__", "__delattr__", "__annotate_func__"})
+# What defaults mostly are: such a value can stand in a class as it is.
+_PLAIN = frozenset({MISSING.__class__, None.__class__, str, int, float, bool, tuple})
