@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from openagentic_sdk import MemorySessionStore, OpenAgenticOptions, PermissionGate, run, tool
@@ -56,8 +55,3 @@ def evaluate(suite: Suite, store: SessionStore | None = None, **settings: Any) -
 def scores_of(report: EvalReport, number: int = 0) -> dict[str, Any]:
     """The scores of one run, by name."""
     return {score["name"]: score for score in report.runs[number].scores}
-
-
-def with_agent(suite: Suite, **changes: Any) -> Suite:
-    """The suite with an agent that is changed."""
-    return replace(suite, agent=made(**changes))

@@ -33,7 +33,7 @@ CONTEXT: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT"
 # What a tool is called with when the scenario does not say.
 ARGUMENTS: Mapping[str, Mapping[str, Any]] = {"add_numbers": {"a": 5, "b": 3}}
 DOCUMENT = "https://conformance-test.local/client-metadata.json"
-FOCAL, ECHO = "json_schema_2020_12_tool", "json_schema_echo"
+FOCAL = "json_schema_2020_12_tool"
 
 
 async def person(text: str, choices: tuple[str, ...], details: Mapping[str, Any] | None = None) -> str:

@@ -53,11 +53,6 @@ MODES = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "deny"
 REASON = "Bash needs approval and nobody is there to ask: x"
 
 
-def bash_calls(*commands: str) -> dict[str, Any]:
-    """An answer that asks for these commands."""
-    return {"tool_calls": [{"name": "Bash", "arguments": {"command": command}} for command in commands]}
-
-
 class Quiet(Tool):
     """A tool of this name that does nothing: what is tested is what may run."""
 

@@ -17,9 +17,6 @@ PLACES = {
 }
 
 
-SOURCES = ("user", "project", "local")
-
-
 def hook(command: str, **more: Any) -> dict[str, Any]:
     return {"hooks": [{"type": "command", "command": command, **more}]}
 
