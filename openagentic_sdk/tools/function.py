@@ -18,12 +18,14 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from ..checks import shown
-from ..errors import OptionsError
+from ..errors import OptionsError, ToolInputError
 from ..threads import run_in_thread
 from .base import Effect, Tool, ToolContext
+from .schema import validate
 
 _SIMPLE: Mapping[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -124,6 +126,9 @@ def json_schema(annotation: Any) -> dict[str, Any]:
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": json_schema(args[1])}
     if isinstance(origin, type):
+        if kinds := _kinds_by_place(origin, args):
+            items = {"anyOf": [json_schema(kind) for kind in kinds]}
+            return {"type": "array", "items": items, "minItems": len(kinds), "maxItems": len(kinds)}
         if issubclass(origin, list | set | frozenset | tuple) or origin.__module__ == "collections.abc":
             return {"type": "array", "items": json_schema(args[0] if args else Any)}
         raise OptionsError(f"{annotation!r} has no JSON schema: use list or dict")
@@ -188,9 +193,10 @@ def _to_python(value: Any, annotation: Any) -> Any:
     if origin is typing.Annotated:
         return _to_python(value, args[0])
     if origin in (Union, types.UnionType):
-        return _to_python(value, _best_match(value, args))
+        return next((_to_python(value, choice) for choice in args if _fits(value, choice)), value)
     if isinstance(value, list) and args and origin is not None:
-        built = [_to_python(item, args[0]) for item in value]
+        kinds = _kinds_by_place(origin, args) or repeat(args[0])
+        built = [_to_python(item, kind) for item, kind in zip(value, kinds, strict=False)]
         return built if origin is list or origin.__module__ == "collections.abc" else origin(built)
     if isinstance(value, Mapping) and len(args) == 2:
         return {key: _to_python(item, args[1]) for key, item in value.items()}
@@ -202,21 +208,26 @@ def _to_python(value: Any, annotation: Any) -> Any:
     return value
 
 
-def _best_match(value: Any, choices: tuple[Any, ...]) -> Any:
-    """The member of a union that a JSON value belongs to."""
-    for choice in choices:
-        plain = get_args(choice)[0] if get_origin(choice) is typing.Annotated else choice
-        if isinstance(value, Mapping) and dataclasses.is_dataclass(plain):
-            return plain
-        if isinstance(value, list) and get_origin(plain) is not None:
-            return plain
-    return Any
+def _kinds_by_place(origin: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The types of a `tuple[A, B]`, place by place; empty for what holds any number of one type."""
+    return () if origin is not tuple or Ellipsis in args else args
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether a JSON value is one of this type, as a union asks of its members."""
+    try:
+        validate(value, json_schema(annotation))
+    except ToolInputError:
+        return False
+    return True
 
 
 def _to_json(value: Any) -> Any:
-    """What a function returned, as JSON: dataclasses become objects, sets and tuples lists."""
+    """What a function returned, as JSON: dataclasses become objects, sets and tuples lists, enum members their values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {key: _to_json(item) for key, item in dataclasses.asdict(value).items()}
+    if isinstance(value, enum.Enum):
+        return _to_json(value.value)
     if isinstance(value, Mapping):
         return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
