@@ -147,7 +147,13 @@ def _build(shape: _Shape, data: Mapping[str, Any]) -> Event:
     missing = [name for name in shape.required if name not in values]
     if missing:
         raise InvalidEventError(f"{shape.cls.type}: field {missing[0]!r} is missing")
-    return shape.cls(**values, **_envelope(data))
+    envelope = {name: data[name] for name in ENVELOPE if data.get(name) is not None}
+    seq, ts = envelope.get("seq"), envelope.get("ts")
+    if seq is not None and (seq.__class__ is not int or seq < 1):
+        raise InvalidEventError(f"field 'seq' must be a whole number from 1, not {seq!r}")
+    if ts is not None and (ts.__class__ is bool or not isinstance(ts, _NUMBER)):
+        raise InvalidEventError(f"field 'ts' must be seconds since the epoch, not {ts!r}")
+    return shape.cls(**values, **envelope)
 
 
 def _check_kind(shape: _Shape, name: str, value: Any) -> None:
@@ -155,16 +161,6 @@ def _check_kind(shape: _Shape, name: str, value: Any) -> None:
     if accepted is not None and (not isinstance(value, accepted) or (value.__class__ is bool and bool not in accepted)):
         kinds = " or ".join("null" if kind is _NONE else kind.__name__ for kind in accepted)
         raise InvalidEventError(f"{shape.cls.type}: field {name!r} must be {kinds}, not {type(value).__name__}")
-
-
-def _envelope(data: Mapping[str, Any]) -> dict[str, Any]:
-    envelope = {name: data[name] for name in ENVELOPE if data.get(name) is not None}
-    seq, ts = envelope.get("seq"), envelope.get("ts")
-    if seq is not None and (seq.__class__ is not int or seq < 1):
-        raise InvalidEventError(f"field 'seq' must be a whole number from 1, not {seq!r}")
-    if ts is not None and (ts.__class__ is bool or not isinstance(ts, _NUMBER)):
-        raise InvalidEventError(f"field 'ts' must be seconds since the epoch, not {ts!r}")
-    return envelope
 
 
 def dumps_json(value: Any) -> str:

@@ -78,8 +78,13 @@ def printable(text: str) -> str:
 
 def on_one_line(text: str, max_chars: int | None = None) -> str:
     """`printable` text with newlines and tabs as escapes too, cut with an ellipsis when it is longer than `max_chars`."""
-    cut = text if max_chars is None or len(text) <= max_chars else text[: max_chars - 3] + "..."
+    cut = text if max_chars is None else shortened(text, max_chars)
     return printable(cut).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def shortened(text: str, max_chars: int, mark: str = "...") -> str:
+    """The text, cut and with a mark at its end when it is longer than `max_chars`."""
+    return text if len(text) <= max_chars else text[: max(max_chars - len(mark), 0)].rstrip() + mark
 
 
 def without_hidden(text: str) -> str:

@@ -34,17 +34,16 @@ def permission_params(question: UserQuestion, call: Call | None, cwd: str) -> Js
     if details.get("reason"):
         fields["content"] = [*fields["content"], content(on_one_line(str(details["reason"]), 1000))]
     wire_id = call.id if call is not None else f"question.{question.question_id}"
-    return {"toolCall": {"toolCallId": wire_id, "status": "pending", **fields}, "options": _options(question)}
-
-
-def _options(question: UserQuestion) -> list[Json]:
     options = [("yes", "Allow", "allow_once")]
     if "always" in question.choices:
         offers = question.details.get("offers")
         rules = ", ".join(map(str, offers)) if isinstance(offers, Sequence) and not isinstance(offers, str) else ""
         options.append(("always", f"Allow in this session: {on_one_line(rules, 120)}", "allow_always"))
     options += [("no", "Reject", "reject_once"), (STOP, "Reject and stop", "reject_once")]
-    return [{"optionId": name, "name": label, "kind": kind} for name, label, kind in options]
+    return {
+        "toolCall": {"toolCallId": wire_id, "status": "pending", **fields},
+        "options": [{"optionId": name, "name": label, "kind": kind} for name, label, kind in options],
+    }
 
 
 def chosen(result: Any, options: Sequence[Json]) -> str | None:

@@ -180,7 +180,12 @@ class EditorSession:
             return "cancelled"
 
     async def _play(self) -> StopReason:
-        client = await self._connected()
+        if self._client is None or self._client.state == "failed":
+            is_stored = await run_in_thread(partial(self._store.session_exists, self.id))
+            known: dict[str, Any] = {"resume": self.id} if is_stored else {"session_id": self.id}
+            self._client = AgentClient(replace(self.options, **known))
+            await self._client.connect()
+        client = self._client
         ending = _Ending()
         while True:
             while self._said:
@@ -199,14 +204,6 @@ class EditorSession:
                 return "cancelled"
             if ending.result is None and not self._said:
                 return ending.reason()
-
-    async def _connected(self) -> AgentClient:
-        if self._client is None or self._client.state == "failed":
-            is_stored = await run_in_thread(partial(self._store.session_exists, self.id))
-            known: dict[str, Any] = {"resume": self.id} if is_stored else {"session_id": self.id}
-            self._client = AgentClient(replace(self.options, **known))
-            await self._client.connect()
-        return self._client
 
     async def _tell_to_stop(self) -> None:
         client = self._client

@@ -65,7 +65,12 @@ def run(args: argparse.Namespace) -> int:
             f"`eval {args.suite}` takes {wanted} ids, not {len(args.ids)}: `eval --help` shows the forms"
         )
     if args.suite == "compare":
-        return _compare(store, args)
+        (a, variant_a), (b, variant_b) = (_named(store, text) for text in args.ids)
+        found = compare_reports(_read(store, a), _read(store, b), variant_a=variant_a, variant_b=variant_b)
+        screen = Screen(sys.stdout)
+        for line in [json.dumps(found.to_dict())] if args.json else _comparison_lines(found):
+            screen.line(line)
+        return FAILED if found.worse else OK
     if args.suite == "show":
         return _give(_read(store, find_session(store, args.ids[0])), args)
     return _run(store, args)
@@ -212,15 +217,6 @@ def _figures(row: Row) -> str:
 
 
 # --- compare ---------------------------------------------------------------------------------------------------------
-
-
-def _compare(store: SessionStore, args: argparse.Namespace) -> int:
-    (a, variant_a), (b, variant_b) = (_named(store, text) for text in args.ids)
-    found = compare_reports(_read(store, a), _read(store, b), variant_a=variant_a, variant_b=variant_b)
-    screen = Screen(sys.stdout)
-    for line in [json.dumps(found.to_dict())] if args.json else _comparison_lines(found):
-        screen.line(line)
-    return FAILED if found.worse else OK
 
 
 def _named(store: SessionStore, text: str) -> tuple[str, str | None]:

@@ -135,9 +135,13 @@ def _why(args: argparse.Namespace, screen: Screen) -> int:
             screen.line(f"{entry.path}: {told}")
             for write in entry.writes:
                 screen.line(f"  {time.strftime('%Y-%m-%d %H:%M', time.localtime(write.at))} {_by(write)}")
-                prompt = _prompt(_events(store, write), write.seq)
-                if prompt is not None:
-                    screen.line(f"    asked: {on_one_line(prompt, _MAX_PROMPT_CHARS)}")
+                asked = [
+                    e.text
+                    for e in _events(store, write)
+                    if isinstance(e, UserMessage) and e.origin == "user" and (e.seq or 0) < write.seq
+                ]
+                if asked:
+                    screen.line(f"    asked: {on_one_line(asked[-1], _MAX_PROMPT_CHARS)}")
                 for source in write.sources:
                     screen.line(f"    had read {source}")
             for line in mask_value(printable(entry.text), known_here()).split("\n"):
@@ -153,12 +157,6 @@ def _events(store: SessionStore, write: Write) -> Sequence[Event]:
         return store.read_events(write.session_id) if store.session_exists(write.session_id) else ()
     except OpenAgentSdkError:
         return ()  # damaged: `sessions verify` says how
-
-
-def _prompt(events: Sequence[Event], seq: int) -> str | None:
-    """What the user had asked last before an event."""
-    asked = [e.text for e in events if isinstance(e, UserMessage) and e.origin == "user" and (e.seq or 0) < seq]
-    return asked[-1] if asked else None
 
 
 def _forget(args: argparse.Namespace, screen: Screen) -> int:

@@ -67,15 +67,17 @@ def _emit(events: list[Event], session_id: str, args: argparse.Namespace) -> int
     )
     screen = Screen(sys.stdout)
     screen.line(f"wrote {test} and {log}; to run it: python3 -m unittest {test}")
-    done = subprocess.run([sys.executable, str(test)], env=_with_package(), capture_output=True, text=True, check=False)
+    # The test finds the package that runs here.
+    here = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, str(test)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         screen.line(printable(done.stderr))
         why = "it fails already: the agent is not what it was, or the test cannot set it up"
         screen.line(screen.styled(f"{why}; --agent and --app-dir say where your agent is", "red"))
     return OK if done.returncode == 0 else FAILED
-
-
-def _with_package() -> dict[str, str]:
-    """This process's environment, in which the test finds the package that runs here."""
-    here = str(Path(__file__).resolve().parents[2])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])}

@@ -216,16 +216,12 @@ def completions(word: str, is_first: bool, *, cwd: str, names: Sequence[str], mo
     if is_first and word.startswith("/"):
         return sorted(name for name in {*COMMANDS, *names} if name.startswith(word))
     if word.startswith("@"):
-        return _files(word[1:], cwd)
+        folder, _, name = word[1:].rpartition("/")
+        try:
+            entries = sorted(os.scandir(os.path.join(cwd, folder)), key=lambda entry: entry.name)[:5_000]
+        except OSError:
+            return []
+        prefix = f"@{folder}/" if folder else "@"
+        found = [entry for entry in entries if entry.name.startswith(name) and (name or not entry.name.startswith("."))]
+        return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in found[:200]]
     return sorted(name for name in models if word and name.startswith(word))
-
-
-def _files(start: str, cwd: str) -> list[str]:
-    folder, _, name = start.rpartition("/")
-    try:
-        entries = sorted(os.scandir(os.path.join(cwd, folder)), key=lambda entry: entry.name)[:5_000]
-    except OSError:
-        return []
-    prefix = f"@{folder}/" if folder else "@"
-    found = [entry for entry in entries if entry.name.startswith(name) and (name or not entry.name.startswith("."))]
-    return [f"{prefix}{entry.name}{'/' if entry.is_dir() else ''}" for entry in found[:200]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..sessions.base import SessionStore
 from ..sessions.stores.locate import open_store
 from ..text import on_one_line
 from .exits import OK
@@ -28,15 +27,11 @@ def run(args: argparse.Namespace) -> int:
     store = open_store(args.url)
     try:
         store.migrate()
-        return _say(store)
+        screen = Screen(sys.stdout)
+        screen.line("the store is ready")
+        for notice in (store.durability_notice(), store.search_notice()):
+            if notice:
+                screen.line(f"note: {on_one_line(notice, 500)}")
+        return OK
     finally:
         store.close()
-
-
-def _say(store: SessionStore) -> int:
-    screen = Screen(sys.stdout)
-    screen.line("the store is ready")
-    for notice in (store.durability_notice(), store.search_notice()):
-        if notice:
-            screen.line(f"note: {on_one_line(notice, 500)}")
-    return OK

@@ -93,10 +93,15 @@ class _Worker:
 
     def ask(self, question: Mapping[str, Any], timeout_s: float) -> Answer:
         if self._process is None:
-            self._process = _start()
-            self._within(
-                _START_S, b""
-            )  # its first line says that it is there: the time of a question does not begin before
+            self._process = subprocess.Popen(
+                [find_interpreter(), "-c", _PROGRAM, _ROOT],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            # Its first line says that it is there: the time of a question does not begin before.
+            self._within(_START_S, b"")
         text = json.dumps({**question, "timeout_s": timeout_s}).encode("ascii") + b"\n"
         line, is_late = self._within(timeout_s, text)
         with contextlib.suppress(ValueError):
@@ -138,16 +143,6 @@ class _Worker:
             with contextlib.suppress(OSError):  # what was not written yet is not wanted any more
                 pipe.close() if pipe is not None else None
         return process.returncode
-
-
-def _start() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [find_interpreter(), "-c", _PROGRAM, _ROOT],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
 
 
 def _too_long(timeout_s: float) -> Answer:

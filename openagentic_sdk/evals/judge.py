@@ -93,7 +93,11 @@ def verdict(judge: Judge, name: str, run: Played) -> Score:
     """What the judge's run says, read strictly: anything but a whole verdict is no verdict, and that fails."""
     found = Score(name, judge.type, False, 0.0, session_id=run.session_id, cost_usd=run.cost_usd)
     try:
-        said = _said(run)
+        if run.stop_reason != "end":
+            raise ValueError(f"it ended with {run.stop_reason}")
+        # The last tool's input, or a text that is nothing else: among other words it may be a quote of what is judged.
+        calls = [call.input for call in run.calls if call.tool == FINAL_ANSWER and call.outcome == "ok"]
+        said = calls[-1] if calls else run.text_as_json()
         validate(said, VERDICT, "the verdict")
     except (ValueError, RecursionError) as error:
         why = run.error or (str(error) if run.stop_reason == "end" else f"the judge's run ended with {run.stop_reason}")
@@ -101,17 +105,6 @@ def verdict(judge: Judge, name: str, run: Played) -> Score:
     passed = said["verdict"] == "pass" and said["score"] >= judge.pass_from
     words = f"{said['verdict']}: {said['reason']}"[:MAX_WORDS_CHARS]
     return replace(found, passed=passed, value=float(said["score"]), words=words)
-
-
-def _said(run: Played) -> Any:
-    """What the judge gave as its answer: a call of the last tool, or a text that is nothing else.
-
-    One that stands among other words may be a quote of what is judged. Raises `ValueError`, `RecursionError`.
-    """
-    if run.stop_reason != "end":
-        raise ValueError(f"it ended with {run.stop_reason}")
-    calls = [call.input for call in run.calls if call.tool == FINAL_ANSWER and call.outcome == "ok"]
-    return calls[-1] if calls else run.text_as_json()
 
 
 def names_of(scorers: Sequence[Any]) -> list[str]:

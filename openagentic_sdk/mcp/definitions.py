@@ -216,7 +216,15 @@ def _read_keyword(key: str, value: Any, depth: int, root: Mapping[str, Any]) -> 
     if key in _ONE or key in _SOME or key in _NAMED:
         return _read_below(key, value, depth, root)
     if key in ("$ref", "$dynamicRef"):
-        return _read_reference(value, root)
+        # A reference stays in the schema that it stands in: what is elsewhere is never fetched (JSON Schema 2020-12, 8.2).
+        if not isinstance(value, str) or not value.startswith("#"):
+            raise ValueError(f"its input schema refers to {value!r:.100}, which is elsewhere and never fetched")
+        target: Any = root
+        for part in value[2:].split("/") if value.startswith("#/") else ():
+            target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+        if not isinstance(target, Mapping):
+            raise ValueError(f"its input schema refers to {value!r:.100}, and no schema stands there")
+        return value
     if key == "type":
         names = value if isinstance(value, list) else [value]
         if not names or any(not isinstance(name, str) or name not in _TYPES for name in names):
@@ -254,18 +262,6 @@ def _read_below(key: str, value: Any, depth: int, root: Mapping[str, Any]) -> An
 
 def _read_one(part: Any, depth: int, root: Mapping[str, Any]) -> Any:
     return part if isinstance(part, bool) else _read_part(part, depth + 1, root)
-
-
-def _read_reference(reference: Any, root: Mapping[str, Any]) -> str:
-    """A reference stays in the schema that it stands in: what is elsewhere is never fetched (JSON Schema 2020-12, 8.2)."""
-    if not isinstance(reference, str) or not reference.startswith("#"):
-        raise ValueError(f"its input schema refers to {reference!r:.100}, which is elsewhere and never fetched")
-    target: Any = root
-    for part in reference[2:].split("/") if reference.startswith("#/") else ():
-        target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
-    if not isinstance(target, Mapping):
-        raise ValueError(f"its input schema refers to {reference!r:.100}, and no schema stands there")
-    return reference
 
 
 def _clean_values(value: Any, depth: int = 0) -> Any:

@@ -105,7 +105,10 @@ class _Field:
         self.is_required = is_required
         self._items = as_mapping(schema.get("items"))
         named = self._items if schema.get("type") == "array" else schema
-        pairs = [(as_text(as_mapping(o).get("const")), as_text(as_mapping(o).get("title"))) for o in _options(named)]
+        pairs = [
+            (as_text(as_mapping(o).get("const")), as_text(as_mapping(o).get("title")))
+            for o in (as_list(named.get("oneOf")) or as_list(named.get("anyOf")))
+        ]
         listed = [value for value in as_list(named.get("enum")) if isinstance(value, str)]
         titles = [title for title in as_list(named.get("enumNames")) if isinstance(title, str)]
         self._choices = pairs or list(zip(listed, titles if len(titles) == len(listed) else listed, strict=True))
@@ -188,7 +191,3 @@ _FORMATS = {
     "date": r"\d{4}-\d\d-\d\d",
     "date-time": r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:[Zz]|[+-]\d\d:\d\d)?",
 }
-
-
-def _options(schema: Mapping[str, Any]) -> list[Any]:
-    return as_list(schema.get("oneOf")) or as_list(schema.get("anyOf"))

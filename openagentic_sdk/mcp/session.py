@@ -138,7 +138,13 @@ class Session:
                 raise waiting.failure or self._too_late(method, waiting) from None
             raise
         except RpcError as error:
-            raise McpError(self._refusal(error), server=self.name, code=error.code, data=error.data) from error
+            said = without_hidden(mask_told(self.settings, str(error)))[:2000]
+            raise McpError(
+                f"the server {self.name} refused: {said} ({error.code})",
+                server=self.name,
+                code=error.code,
+                data=error.data,
+            ) from error
         finally:
             self._patience.end(waiting)
         if not isinstance(result, dict):
@@ -154,10 +160,6 @@ class Session:
 
     def _misbehaves(self, what: str) -> McpError:
         return McpError(f"the server {self.name} {what}", server=self.name, in_flight=True)
-
-    def _refusal(self, error: RpcError) -> str:
-        said = without_hidden(mask_told(self.settings, str(error)))[:2000]
-        return f"the server {self.name} refused: {said} ({error.code})"
 
     def call(
         self, method: str, params: Mapping[str, Any], hooks: Hooks, begun: InputRound | None = None

@@ -16,7 +16,7 @@ from ..frozen import frozen
 from ..patterns import regex
 from ..skills.index import SkillInfo
 from ..skills.render import fill_arguments, has_place
-from ..text import one_line, without_hidden
+from ..text import one_line, shortened, without_hidden
 from .memory import Memory, MemoryFile
 from .output_style import OutputStyle
 
@@ -148,7 +148,7 @@ def rule_message(rule: MemoryFile) -> str:
 
 def offer_message(skill: SkillInfo) -> str:
     """A skill that is for some files only as the model gets it, once it has seen such a file."""
-    listed = _index_lines([skill], [_shorten(contain(skill.summary), MAX_SUMMARY_CHARS)])
+    listed = _index_lines([skill], [shortened(contain(skill.summary), MAX_SUMMARY_CHARS, "…")])
     return f"<skill-index>\nA skill for the files that you look at:\n{listed}\n</skill-index>"
 
 
@@ -167,7 +167,7 @@ _INDEX_INTRO = (
 
 def index_text(skills: Sequence[SkillInfo], budget_chars: int = INDEX_BUDGET_CHARS) -> str:
     """The skills in at most `budget_chars`: with summaries, else shorter ones, else names, else a number."""
-    summaries = [_shorten(contain(skill.summary), MAX_SUMMARY_CHARS) for skill in skills]
+    summaries = [shortened(contain(skill.summary), MAX_SUMMARY_CHARS, "…") for skill in skills]
     full = _index_lines(skills, summaries)
     if len(full) <= budget_chars:
         return full
@@ -175,7 +175,7 @@ def index_text(skills: Sequence[SkillInfo], budget_chars: int = INDEX_BUDGET_CHA
     room = budget_chars - len(note) - len(_index_lines(skills, [""] * len(skills)))
     wanted = sum(len(summary) for summary in summaries)
     if room >= _LEAST_SUMMARY_CHARS * len(skills):
-        cut = [_shorten(summary, len(summary) * room // wanted) for summary in summaries]
+        cut = [shortened(summary, len(summary) * room // wanted, "…") for summary in summaries]
         return _index_lines(skills, cut) + note
     names = ", ".join(contain(skill.name) for skill in skills)
     names += "\n(Only names fit here. SkillList with a query says what they are for and where they are.)"
@@ -189,10 +189,6 @@ def _index_lines(skills: Sequence[SkillInfo], summaries: Sequence[str]) -> str:
         f"- {contain(skill.name)}: {summary} ({_attribute(skill.path)})"
         for skill, summary in zip(skills, summaries, strict=True)
     )
-
-
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: max(most - 1, 0)].rstrip() + "…"
 
 
 # --- active skills ---------------------------------------------------------------------------------------------------

@@ -298,7 +298,10 @@ class MessageReading(Reading):
     def _grow_block(self, index: int, delta: Mapping[str, Any]) -> list[StreamEvent]:
         kind = delta.get("type")
         if kind == "input_json_delta":
-            self._grow_input(index, delta)
+            # Add a piece of a call's arguments; one that belongs to no open call would be missing in another.
+            if self._blocks.get(index, {}).get("type") in (None, "text", "thinking") or index in self._ended:
+                raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is no open call")
+            self._arguments.setdefault(index, []).append(as_text(delta.get("partial_json")))
             return []
         block = self._blocks.setdefault(index, {"type": "text", "text": ""})
         if kind == "text_delta" and as_text(delta.get("text")):
@@ -312,12 +315,6 @@ class MessageReading(Reading):
         elif kind == "citations_delta":
             block["citations"] = [*as_list(block.get("citations")), delta.get("citation")]
         return []
-
-    def _grow_input(self, index: int, delta: Mapping[str, Any]) -> None:
-        """Add a piece of a call's arguments; one that belongs to no open call would be missing in another."""
-        if self._blocks.get(index, {}).get("type") in (None, "text", "thinking") or index in self._ended:
-            raise GarbledResponseError(f"the endpoint sent arguments for block {index}, which is no open call")
-        self._arguments.setdefault(index, []).append(as_text(delta.get("partial_json")))
 
     def _calls(self) -> list[ToolCall]:
         uses = [(index, block) for index, block in sorted(self._blocks.items()) if block.get("type") == "tool_use"]

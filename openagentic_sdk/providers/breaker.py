@@ -129,22 +129,19 @@ class BreakingProvider(AroundProvider):
                 async for event in events:
                     yield event
         except Exception as error:
-            self._judge(breaker, error)
+            if is_endpoint_failure(error):
+                headers = error.headers if isinstance(error, ProviderHTTPError) else {}
+                asked = retry_after_s(headers, self._clock.now())
+                breaker.fail(self._clock.monotonic(), retry_after_s=asked)
+            elif isinstance(error, ProviderError):
+                breaker.succeed()  # it refused this request, so it is there
+            else:
+                breaker.abandon()
             raise
         except BaseException:
             breaker.abandon()
             raise
         breaker.succeed()
-
-    def _judge(self, breaker: CircuitBreaker, error: Exception) -> None:
-        if is_endpoint_failure(error):
-            headers = error.headers if isinstance(error, ProviderHTTPError) else {}
-            asked = retry_after_s(headers, self._clock.now())
-            breaker.fail(self._clock.monotonic(), retry_after_s=asked)
-        elif isinstance(error, ProviderError):
-            breaker.succeed()  # it refused this request, so it is there
-        else:
-            breaker.abandon()
 
 
 def is_endpoint_failure(error: Exception) -> bool:

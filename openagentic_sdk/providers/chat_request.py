@@ -160,19 +160,16 @@ class _Repair:
         if role == "assistant":
             self._take_assistant(message, messages, next_position)
         elif role in ("system", "developer"):
-            self._take_system(message)
+            last = self.written[-1] if self.written else {}
+            joins = self._quirks.one_system_message and last.get("role") == self._quirks.system_role
+            if joins and isinstance(message.get("content"), str):
+                last["content"] = f"{last['content']}\n\n{message['content']}"
+            else:
+                self.written.append({**_known_fields(message), "role": self._quirks.system_role})
         elif role == "user":
             self._take_user(message)
         elif role != "tool":  # results are written with the call that they answer
             raise OptionsError(f"a message's role is system, developer, user, assistant or tool, not {role!r}")
-
-    def _take_system(self, message: Message) -> None:
-        last = self.written[-1] if self.written else {}
-        joins = self._quirks.one_system_message and last.get("role") == self._quirks.system_role
-        if joins and isinstance(message.get("content"), str):
-            last["content"] = f"{last['content']}\n\n{message['content']}"
-        else:
-            self.written.append({**_known_fields(message), "role": self._quirks.system_role})
 
     def _take_user(self, message: Message) -> None:
         if self._quirks.assistant_after_tool and self.written and self.written[-1]["role"] == "tool":
@@ -224,24 +221,22 @@ class _Repair:
         found = results.pop(str(call.get("id") or ""), None)
         content = NO_RESULT if found is None else found.get("content")
         if content is not None and not isinstance(content, str) and not self._quirks.keeps_parts:
-            content = self._split_media(content, str(function_of(call).get("name") or "a tool"), media)
+            # The text of a result; what else it has goes into a user message behind the results, where media may stand.
+            tool = str(function_of(call).get("name") or "a tool")
+            texts: list[str] = []
+            for item in content:
+                part = read_part(item)
+                if part.kind == "text":
+                    texts.append(part.text)
+                    continue
+                shown = part.name or part.media_type or part.kind
+                texts.append(f"[{shown}: in the next message]")
+                media += [{"type": "text", "text": f"{shown}, from the result of {tool}:"}, item]
+            content = "\n\n".join(text for text in texts if text)
         result = {"role": "tool", "tool_call_id": new_id, "content": "" if content is None else content}
         if self._quirks.name_in_tool_result:
             result["name"] = self._names.sent(str(function_of(call).get("name") or "unknown"))
         return result
-
-    def _split_media(self, content: Any, tool: str, media: list[Any]) -> str:
-        """The text of a result; what else it has goes into a user message behind the results, where media may stand."""
-        texts: list[str] = []
-        for item in content:
-            part = read_part(item)
-            if part.kind == "text":
-                texts.append(part.text)
-                continue
-            shown = part.name or part.media_type or part.kind
-            texts.append(f"[{shown}: in the next message]")
-            media += [{"type": "text", "text": f"{shown}, from the result of {tool}:"}, item]
-        return "\n\n".join(text for text in texts if text)
 
     def _write_parts(self, content: Any) -> Any:
         if self._quirks.keeps_parts:  # a protocol with forms of its own writes them itself

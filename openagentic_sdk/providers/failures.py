@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import ContextLengthError, ProviderError, ProviderHTTPError
 from ..patterns import regex
+from ..text import shortened
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 MAX_MESSAGE_CHARS = 1000
@@ -162,5 +163,4 @@ def _advice(status: int, about_money: bool) -> str:
 
 
 def _short(text: str) -> str:
-    text = text.strip()
-    return text if len(text) <= MAX_MESSAGE_CHARS else text[:MAX_MESSAGE_CHARS] + "..."
+    return shortened(text.strip(), MAX_MESSAGE_CHARS)

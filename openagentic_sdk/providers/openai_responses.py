@@ -213,7 +213,14 @@ class ResponseReading(Reading):
         elif kind == "response.output_item.added":
             self._items.append(self._placed(chunk))
         elif kind == "response.output_item.done":
-            self._replace_item(chunk)
+            item = self._placed(chunk)
+            known = [n for n, one in enumerate(self._items) if _same_item(one, item)]
+            if known:
+                self._items[known[-1]] = item
+            else:
+                self._items.append(item)
+            if item.get("status", "completed") == "completed":
+                self._ended.add(known[-1] if known else len(self._items) - 1)
         elif kind == "response.function_call_arguments.delta":
             place = self._find_call(chunk)
             self._arguments[place] = self._arguments.get(place, "") + as_text(chunk.get("delta"))
@@ -313,16 +320,6 @@ class ResponseReading(Reading):
 
     def _placed(self, chunk: Mapping[str, Any]) -> dict[str, Any]:
         return {**as_mapping(chunk.get("item")), "_place": chunk.get("output_index")}
-
-    def _replace_item(self, chunk: Mapping[str, Any]) -> None:
-        item = self._placed(chunk)
-        known = [n for n, one in enumerate(self._items) if _same_item(one, item)]
-        if known:
-            self._items[known[-1]] = item
-        else:
-            self._items.append(item)
-        if item.get("status", "completed") == "completed":
-            self._ended.add(known[-1] if known else len(self._items) - 1)
 
     def _find_call(self, chunk: Mapping[str, Any]) -> int:
         """The call that a piece of arguments belongs to: by its place, its id, or as the last one."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from typing import Any, NoReturn
+from typing import Any
 
 from ..errors import GarbledResponseError, IncompleteResponseError
 from ..frozen import mutable
@@ -59,10 +59,10 @@ class _Slot:
         if not (name and self.name):
             return False
         begins = isinstance(arguments, Mapping) or as_text(arguments).lstrip().startswith("{")
-        return name != self.name or (begins and self._is_whole())
-
-    def _is_whole(self) -> bool:
-        return bool(self.pieces) and self.pieces[-1].endswith("}") and read_arguments("".join(self.pieces))[1] is None
+        is_whole = (
+            bool(self.pieces) and self.pieces[-1].endswith("}") and read_arguments("".join(self.pieces))[1] is None
+        )
+        return name != self.name or (begins and is_whole)
 
 
 class ToolCallAssembler:
@@ -113,9 +113,6 @@ class ToolCallAssembler:
             if slot is None or slot.is_over(entry):
                 slot = self._by_index[index] = self._open()
             return slot
-        return self._slot_without_index(entry, call_id)
-
-    def _slot_without_index(self, entry: Mapping[str, Any], call_id: str) -> _Slot:
         known = next((slot for slot in self._slots if call_id and slot.id == call_id), None)
         if known is not None:
             return known
@@ -195,15 +192,25 @@ class ChatAssembler:
             self._half = ""
             self._show_text("\ufffd", events)
         if (self._finish_reason is None and not self._ended) or self._finish_reason == "error":
-            self._refuse_incomplete()
+            text = "".join(self._text)
+            raise IncompleteResponseError(
+                f"the answer stopped after {len(text)} characters without a finish reason or an end marker: "
+                "the connection was cut, or the endpoint does not end its streams",
+                partial_text=text,
+            )
         calls = self._calls if len(self._calls) else self._function_call
+        extras = dict(self._message_extras)
+        for name, pieces in self._reasoning_fields.items():
+            extras[name] = "".join(pieces)
+        if self._details:
+            extras["reasoning_details"] = self._details
         output = ModelOutput(
             assistant_text="".join(self._text) or None,
             tool_calls=calls.finalize(finish_reason=self._finish_reason, refusal=self._refusal),
             usage=self._usage,
             finish_reason=self._finish_reason,
             reasoning="".join(self._reasoning) or None,
-            extras=self._extras(),
+            extras={**extras, "origin": self._origin} if extras else None,
             refusal=self._refusal,
             citations=tuple(self._citations),
             response_id=self._id or None,
@@ -227,14 +234,6 @@ class ChatAssembler:
             says = bool(delta.get("content") or delta.get("tool_calls"))
             if (self._finish_reason is not None and says) or (self._role_begins and delta.get("role")):
                 raise GarbledResponseError("the endpoint sent two answers in one stream")
-
-    def _refuse_incomplete(self) -> NoReturn:
-        text = "".join(self._text)
-        raise IncompleteResponseError(
-            f"the answer stopped after {len(text)} characters without a finish reason or an end marker: "
-            "the connection was cut, or the endpoint does not end its streams",
-            partial_text=text,
-        )
 
     def _take_usage(self, chunk: Mapping[str, Any]) -> None:
         """Keep the last usage: some send it once, some in every chunk and cumulative, none as differences."""
@@ -370,14 +369,6 @@ class ChatAssembler:
         if text:
             self._reasoning.append(text)
             events.append(ReasoningDelta(text))
-
-    def _extras(self) -> dict[str, Any] | None:
-        extras = dict(self._message_extras)
-        for name, pieces in self._reasoning_fields.items():
-            extras[name] = "".join(pieces)
-        if self._details:
-            extras["reasoning_details"] = self._details
-        return {**extras, "origin": self._origin} if extras else None
 
 
 def reported_cost(usage: Mapping[str, Any] | None) -> float | None:

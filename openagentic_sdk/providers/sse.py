@@ -48,7 +48,8 @@ class SSEDecoder:
 
     def feed(self, chunk: bytes) -> list[SSEEvent]:
         """The events that this chunk completes."""
-        if not self._ends_a_line(chunk):
+        # A CR that was the last byte so far ends its line only when the next byte, LF or not, is there to see.
+        if not (b"\n" in chunk or b"\r" in chunk or (self._tail.endswith(b"\r") and bool(chunk))):
             self._tail += chunk
             self._check_size(len(self._tail))
             return []
@@ -60,10 +61,6 @@ class SSEDecoder:
         rest, self._tail = bytes(self._tail), bytearray()
         lines = [self._without_bom(rest).rstrip(b"\r")] if rest else []
         return self._interpret([*lines, b""])
-
-    def _ends_a_line(self, chunk: bytes) -> bool:
-        # A CR that was the last byte so far ends its line only when the next byte, LF or not, is there to see.
-        return b"\n" in chunk or b"\r" in chunk or (self._tail.endswith(b"\r") and bool(chunk))
 
     def _cut_lines(self, data: bytes) -> list[bytes]:
         lines = data.splitlines()  # bytes know CR, LF and CRLF only; str.splitlines would also cut at U+2028

@@ -109,30 +109,27 @@ class _AgentReplay(Replay):
         )
         gate = agent.gate.forgetful()
         gate.user_answerer, gate.approver = self._answer, None
+        # The agent's tools, which give what was recorded unless they run live, and those that servers gave then.
+        results = self._recording.results
+        own = [agent.tools.get(name) for name in agent.tools.names()]
+        served = [
+            RecordedTool(spec, results)
+            for spec in run.steps[0].context.tools
+            if str(spec["function"]["name"]).startswith("mcp__") and spec["function"]["name"] not in agent.tools
+        ]
         return replace(
             agent,
             store=self._store,
             gate=gate,
             servers=None,
-            tools=self._wrapped(agent.tools, run),
+            tools=ToolRegistry(
+                [*(tool if self._is_live(tool) else _GivesWhatItGave(tool, results) for tool in own), *served]
+            ),
             before_step=self._before_each_step,
             cost=lambda usage, model, tier=None: None,
             max_steps=len(run.steps) + 1,
             final_answer=agent.final_answer,
             sends_data=False,
-        )
-
-    def _wrapped(self, tools: ToolRegistry, run: RecordedRun) -> ToolRegistry:
-        """The agent's tools, which give what was recorded unless they run live, and those that servers gave then."""
-        results = self._recording.results
-        own = [tools.get(name) for name in tools.names()]
-        served = [
-            RecordedTool(spec, results)
-            for spec in run.steps[0].context.tools
-            if str(spec["function"]["name"]).startswith("mcp__") and spec["function"]["name"] not in tools
-        ]
-        return ToolRegistry(
-            [*(tool if self._is_live(tool) else _GivesWhatItGave(tool, results) for tool in own), *served]
         )
 
     def _is_live(self, tool: Tool) -> bool:

@@ -100,7 +100,10 @@ class Replay(Guidance):
         """One recorded run through the loop. Raises `ReplayMismatchError` for a difference."""
         if run.steps:
             await self._play_steps(run)
-        self._append(run.trailing)
+        # What was recorded behind the last answer, by a run that went no further or between two runs.
+        if run.trailing:
+            self._session_id = self._session_id or self._store.create_session()
+            self._store.append_events(self._session_id, [self._as_now(event) for event in run.trailing])
 
     async def _play_steps(self, run: RecordedRun) -> None:
         self._steps = list(run.steps)
@@ -120,12 +123,6 @@ class Replay(Guidance):
             await task.close()
         if result.error_type == ReplayMismatchError.__name__:
             raise ReplayMismatchError(result.error_message or "")
-
-    def _append(self, trailing: Sequence[Event]) -> None:
-        """What was recorded behind the last answer, by a run that went no further or between two runs."""
-        if trailing:
-            self._session_id = self._session_id or self._store.create_session()
-            self._store.append_events(self._session_id, [self._as_now(event) for event in trailing])
 
     def make_agent(self, run: RecordedRun) -> Agent:
         """The agent that plays a run: here one whose every part is recorded."""
@@ -188,11 +185,12 @@ class Replay(Guidance):
             raise RunStopped("interrupted", "the recorded run stopped here")
         step = self._current = self._steps.pop(0)
         await self.bring(step.before)
-        run.agent = replace(run.agent, model=step.context.model, tools=self._same_tools(run, step))
+        run.agent = replace(
+            run.agent,
+            model=step.context.model,
+            tools=run.agent.tools if run.agent.tools.specs() == list(step.context.tools) else self._tools(step),
+        )
         self.provider.expect(step)
-
-    def _same_tools(self, run: Run, step: RecordedStep) -> ToolRegistry:
-        return run.agent.tools if run.agent.tools.specs() == list(step.context.tools) else self._tools(step)
 
     def _as_now(self, event: Event) -> Event:
         """A recorded event with the positions that it names as they are in the replayed log."""

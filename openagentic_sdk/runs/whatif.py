@@ -70,7 +70,19 @@ async def start_what_if(
     store = agent.store
     events = await off_loop(may_block(store), store.read_events, source_id)
     known = KnownCalls(events, after_seq=at_seq)
-    answered = _answered(agent, known, on_new, _recorded_tools(events))
+    # The tools of servers that a recorded session's model was told about, as it was told last.
+    specs = {
+        str(spec["function"]["name"]): spec
+        for event in events
+        if isinstance(event, ModelContext)
+        for spec in event.tools
+    }
+    answered = _answered(
+        agent,
+        known,
+        on_new,
+        [_AbsentTool(spec) for name, spec in specs.items() if name.startswith("mcp__") or name in _READERS],
+    )
     if options.resume is None:
         return await start_forked(answered, options, source_id, prompt, at_seq)
     for event in await off_loop(may_block(store), store.read_events, options.resume):
@@ -202,17 +214,6 @@ class _AbsentTool(Tool):
 
 # The tools of servers that have no server's name in theirs.
 _READERS = ("ListMcpResources", "ReadMcpResource")
-
-
-def _recorded_tools(events: Iterable[Event]) -> list[Tool]:
-    """The tools of servers that a recorded session's model was told about, as it was told last."""
-    specs = {
-        str(spec["function"]["name"]): spec
-        for event in events
-        if isinstance(event, ModelContext)
-        for spec in event.tools
-    }
-    return [_AbsentTool(spec) for name, spec in specs.items() if name.startswith("mcp__") or name in _READERS]
 
 
 def _answered(agent: Agent, known: KnownCalls, on_new: OnNew, recorded: Sequence[Tool]) -> Agent:

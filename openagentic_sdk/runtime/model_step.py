@@ -322,7 +322,15 @@ class _Answer:
     async def record(self, output: wire.ModelOutput) -> tuple[ToolUse, ...]:
         """The complete answer as one batch; returns its calls."""
         run, provider = self._run, self._run.agent.provider.name
-        calls = self._tool_uses(output, provider)
+        earlier, taken = run.view.calls, set[str]()
+        calls = []
+        for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
+            call_id = call.tool_use_id
+            if not call_id or call_id in earlier or call_id in taken:
+                call_id = f"call_{self._request.step}_{index}"
+            taken.add(call_id)
+            caller = _vendor_caller(call)
+            calls.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras, caller))
         events: list[Event] = [self._response(output)]
         if output.reasoning:
             events.append(AssistantReasoning(output.reasoning))
@@ -337,18 +345,6 @@ class _Answer:
             events.append(message)
         stored = await run.record(*events, *calls)
         return tuple(event for event in stored if isinstance(event, ToolUse))
-
-    def _tool_uses(self, output: wire.ModelOutput, provider: str) -> list[ToolUse]:
-        earlier, taken = self._run.view.calls, set[str]()
-        uses = []
-        for index, call in enumerate(map(wire.read_tool_call, output.tool_calls)):
-            call_id = call.tool_use_id
-            if not call_id or call_id in earlier or call_id in taken:
-                call_id = f"call_{self._request.step}_{index}"
-            taken.add(call_id)
-            caller = _vendor_caller(call)
-            uses.append(ToolUse(call_id, call.name, call.arguments, call.raw_arguments, provider, call.extras, caller))
-        return uses
 
     def _response(self, output: wire.ModelOutput) -> ModelResponse:
         run, now, model = self._run, self._clock.monotonic(), output.model or self._model

@@ -18,6 +18,7 @@ from ..hooks.claude_input import ALSO, TRANSLATED, with_our_names
 from ..hooks.models import HookDecision
 from ..permissions.gate import ApprovalResult, PermissionGate
 from ..sessions.request import json_sha256
+from ..text import shortened
 from ..threads import error_words
 from ..tools.base import CALLER_WORDS, Tool, may_call
 from ..tools.registry import ToolRegistry
@@ -104,10 +105,9 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     use = in_our_names(use, run.agent.tools)
     tool = run.agent.tools.get(use.name)
     if use.raw_arguments is not None:
-        quoted = use.raw_arguments if len(use.raw_arguments) <= 500 else use.raw_arguments[:500] + "..."
         raise ToolInputError(
             f"{use.name}: the call did not arrive whole (the answer was cut or withdrawn, or the arguments are no JSON "
-            f"object), so it did not run; what came is {quoted!r}"
+            f"object), so it did not run; what came is {shortened(use.raw_arguments, 500)!r}"
         )
     caller = str((use.caller or {}).get("type") or "direct")
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -48,7 +48,15 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         running_loop("this server")
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await receive()  # lifespan.startup
+            self.desk.open()
+            self._hear_signals()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()  # lifespan.shutdown
+            await self.desk.drain(self._grace_s)
+            for number, before in self._before.items():
+                signal.signal(number, before)
+            await send({"type": "lifespan.shutdown.complete"})
         elif scope["type"] == "websocket":
             await self._serve_socket(scope, receive, send)
         else:
@@ -78,7 +86,14 @@ class Application:
         is_open = find_routes(OPEN, call.parts)
         routes = is_open or find_routes(ROUTES, call.parts)
         if call.method == "OPTIONS":
-            return await _tell_options(call, routes, foreign)
+            if not routes:
+                raise RequestRefusedError(404, "there is nothing under this path")
+            methods = ", ".join(routes)
+            allowed = {"Allow": methods}
+            if foreign is not None:
+                wanted = "authorization, content-type, idempotency-key, last-event-id"
+                allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": wanted}
+            return await call.reply(204, headers=allowed)
         if not is_open:
             principal = await self.guard.find_principal(call.scope, foreign)
             if principal is None:
@@ -124,17 +139,6 @@ class Application:
         await socket.serve(principal, session_id, after_seq, partial(post, self._office))
 
     # --- its life ------------------------------------------------------------------------------------------------------
-
-    async def _live(self, receive: Receive, send: Send) -> None:
-        await receive()  # lifespan.startup
-        self.desk.open()
-        self._hear_signals()
-        await send({"type": "lifespan.startup.complete"})
-        await receive()  # lifespan.shutdown
-        await self.desk.drain(self._grace_s)
-        for number, before in self._before.items():
-            signal.signal(number, before)
-        await send({"type": "lifespan.shutdown.complete"})
 
     def _hear_signals(self) -> None:
         """End the open streams when the process is told to end; what the server does then, it still does."""
@@ -186,17 +190,6 @@ def app(
     guard = Guard(read_token() if auth is None else auth, hosts=hosts, origins=origins)
     desk = FleetDesk(Fleet(opened, known)) if in_fleet else Desk(known, opened, max_runs=max_runs)
     return Application(desk, guard, grace_s=grace_s, max_body_bytes=max_body_bytes)
-
-
-async def _tell_options(call: Call, routes: Mapping[str, Callable[..., Any]], foreign: str | None) -> None:
-    if not routes:
-        raise RequestRefusedError(404, "there is nothing under this path")
-    methods = ", ".join(routes)
-    allowed = {"Allow": methods}
-    if foreign is not None:
-        wanted = "authorization, content-type, idempotency-key, last-event-id"
-        allowed |= {"Access-Control-Allow-Methods": methods, "Access-Control-Allow-Headers": wanted}
-    await call.reply(204, headers=allowed)
 
 
 async def _deny(scope: Scope, send: Send, status: int, message: str) -> None:

@@ -51,7 +51,15 @@ class Call:
 
     def read_target(self) -> None:
         """Read path and query. Raises `RequestRefusedError`."""
-        self.parts, self.query = _read_path(self.scope), _read_query(self.scope)
+        try:
+            text = self.scope.get("query_string", b"").decode("ascii")
+            pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
+        except ValueError:
+            raise RequestRefusedError(400, "the query cannot be read") from None
+        query = dict(pairs)
+        if len(query) != len(pairs):
+            raise RequestRefusedError(400, "a field of the query stands there twice")
+        self.parts, self.query = _read_path(self.scope), query
 
     def header(self, name: str) -> str | None:
         """The value of a header by its lower-case name; None when it is not there. Raises `RequestRefusedError` for two."""
@@ -222,15 +230,3 @@ def _read_path(scope: Scope) -> tuple[str, ...]:
             raise RequestRefusedError(400, "the path holds what no path of this server holds")
         parts.append(part)
     return tuple(parts)
-
-
-def _read_query(scope: Scope) -> dict[str, str]:
-    try:
-        text = scope.get("query_string", b"").decode("ascii")
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
-    except ValueError:
-        raise RequestRefusedError(400, "the query cannot be read") from None
-    query = dict(pairs)
-    if len(query) != len(pairs):
-        raise RequestRefusedError(400, "a field of the query stands there twice")
-    return query

@@ -251,7 +251,8 @@ class Connection(asyncio.Protocol):
             self.abort_transport()
             raise
         except Exception as error:  # noqa: BLE001 - an app may fail as it likes: its client gets a plain answer, the operator all
-            self._complain(error)
+            context = {"message": "the app of a server failed", "exception": error, "protocol": self}
+            asyncio.get_running_loop().call_exception_handler(context)
             self._refuse(RequestRefusedError(500, "the server failed"), begun=exchange.has_begun)
             return
         self._exchange = self._task = None
@@ -264,10 +265,6 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         self._transport.resume_reading()
         self._begin()
-
-    def _complain(self, error: Exception) -> None:
-        context = {"message": "the app of a server failed", "exception": error, "protocol": self}
-        asyncio.get_running_loop().call_exception_handler(context)
 
     def abort_transport(self) -> None:
         """Drop a peer that is too slow or has broken the line."""

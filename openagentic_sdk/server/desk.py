@@ -453,20 +453,17 @@ class Desk:
             if self._runs.get(session_id) is run:
                 del self._runs[session_id]
         if self.store.has_inbox:
-            await self._leave_inbox(session_id, run, ended=ended, cancelled=cancelled)
-
-    async def _leave_inbox(self, session_id: str, run: BackgroundRun, *, ended: bool, cancelled: bool) -> None:
-        """Take out what a run has heard, or all when it was cancelled; what it has not heard at its own end is said next."""
-        with suppress(StorageError, SessionNotFoundError):
-            waiting = await off_loop(True, self.store.read_messages, [session_id])
-            names = {message.number: f"inbox {message.number}" for message in waiting}
-            heard = [m.number for m in waiting if names[m.number] in run.heard or m.message.get("do") == "cancel"]
-            over = list(names) if cancelled else heard
-            self._handed.difference_update(names.values())
-            if over:
-                await off_loop(True, self.store.remove_messages, over)
-            if ended and len(over) < len(waiting):
-                await self._take_up(session_id)
+            # Take out what a run has heard, or all when it was cancelled; what it has not heard at its own end is said next.
+            with suppress(StorageError, SessionNotFoundError):
+                waiting = await off_loop(True, self.store.read_messages, [session_id])
+                names = {message.number: f"inbox {message.number}" for message in waiting}
+                heard = [m.number for m in waiting if names[m.number] in run.heard or m.message.get("do") == "cancel"]
+                over = list(names) if cancelled else heard
+                self._handed.difference_update(names.values())
+                if over:
+                    await off_loop(True, self.store.remove_messages, over)
+                if ended and len(over) < len(waiting):
+                    await self._take_up(session_id)
 
     # --- messages from other processes ---------------------------------------------------------------------------------
 

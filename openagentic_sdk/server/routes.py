@@ -29,7 +29,7 @@ from ..sessions.folds.summary import SessionSummary
 from ..sessions.stores.tables import tables_of
 from ..viewer.page import build_list, build_page
 from .call import Call
-from .desk import MAX_ROWS, Desk, Started
+from .desk import MAX_ROWS, Desk
 from .guard import Guard, Principal
 from .mcp import serve_http
 from .streams import Lines, send_events
@@ -64,11 +64,8 @@ async def post_run(
     started = await office.desk.start(
         who, given.get("agent"), given.get("prompt"), session_id=session_id, key=key, wishes=given.get("options")
     )
-    return _status_of(started, is_new_session=session_id is None), vars(started)
-
-
-def _status_of(started: Started, *, is_new_session: bool) -> int:
-    return (201 if is_new_session else 202) if started.is_new else 200
+    status = 200 if not started.is_new else 201 if session_id is None else 202
+    return status, vars(started)
 
 
 async def post_answer(office: Office, who: Principal, session_id: str, body: Any, key: str | None) -> tuple[int, Any]:

@@ -129,7 +129,8 @@ class Authority:
 
     def _matches(self, mac: str, session_id: str, seq: int, covered: bytes, purpose: bytes = _PURPOSE) -> bool:
         try:
-            return self._seal.matches(mac, purpose, *_place(session_id, seq), covered)
+            name = session_id.encode("utf-8", "surrogatepass")
+            return self._seal.matches(mac, purpose, name, b"%d" % seq, covered)
         except OptionsError as error:
             self.problem = str(error)
             return False
@@ -231,7 +232,3 @@ def _body(event: Event) -> str:
     """The event's own fields as JSON, without its digest."""
     text = encode_event(event)
     return text if event.mac is None and not isinstance(event, UnknownEvent) else _MAC_AT_END.sub("", text)
-
-
-def _place(session_id: str, seq: int) -> tuple[bytes, bytes]:
-    return session_id.encode("utf-8", "surrogatepass"), b"%d" % seq

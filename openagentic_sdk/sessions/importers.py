@@ -315,18 +315,15 @@ class _Reader:
                 ts = datetime.fromisoformat(line["timestamp"]).timestamp()
             except (KeyError, TypeError, ValueError, OverflowError):
                 ts = 0.0
-            self._begin(line, ts)
+            if not self._events and line.get("type") in ("user", "assistant"):
+                version = f"claude-code/{line.get('version') or 'unknown'}"
+                session_id, cwd = str(line.get("sessionId") or ""), str(line.get("cwd") or "")
+                init = SystemInit(session_id, cwd, version, model=self._model, provider=PROVIDER)
+                self._add([init], ts)
             read = _READERS.get(str(line.get("type")))
             if read is not None:
                 self._add(read(self, line), ts)
         return self._events
-
-    def _begin(self, line: Line, ts: float) -> None:
-        if not self._events and line.get("type") in ("user", "assistant"):
-            version = f"claude-code/{line.get('version') or 'unknown'}"
-            session_id, cwd = str(line.get("sessionId") or ""), str(line.get("cwd") or "")
-            init = SystemInit(session_id, cwd, version, model=self._model, provider=PROVIDER)
-            self._add([init], ts)
 
     def _add(self, events: Iterable[Event], ts: float) -> None:
         for event in events:

@@ -163,16 +163,6 @@ class _Block:
             return [{"role": "user", "content": [*said, *self.parts]}]
         if self.is_empty_for(None if asked is None else asked.provider):
             return []
-        messages: list[Message] = [self._answer(asked)]
-        for call_id in self.calls:
-            cleared = self.cleared.get(call_id)
-            text = result_text(self.results.get(call_id)) if cleared is None else _cleared_text(cleared)
-            messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
-        if pictures := self.pictures:
-            messages.append({"role": "user", "content": pictures})
-        return messages
-
-    def _answer(self, asked: _Audience | None) -> Message:
         provider = None if asked is None else asked.provider
         message: Message = {"role": "assistant", "content": sendable(self.text) if self.text else None}
         if self.calls:
@@ -182,7 +172,16 @@ class _Block:
             ]
         if asked is not None and self.extras and self.provider == provider:
             message = {**self.extras, **message}
-        return message if asked is None or asked.takes(message, self.answers) else without_reasoning(message)
+        messages: list[Message] = [
+            message if asked is None or asked.takes(message, self.answers) else without_reasoning(message)
+        ]
+        for call_id in self.calls:
+            cleared = self.cleared.get(call_id)
+            text = result_text(self.results.get(call_id)) if cleared is None else _cleared_text(cleared)
+            messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        if pictures := self.pictures:
+            messages.append({"role": "user", "content": pictures})
+        return messages
 
 
 @frozen

@@ -269,7 +269,9 @@ class SkillIndex:
         )
         inside: str | None = None  # the folder of the last skill: what lies below it belongs to it
         for folder, files in folders:
-            file = _skill_file(files)
+            # SKILL.md, else the same name in other letters, as some published skills have it.
+            named = [file for file in files if file.name.casefold() == "skill.md"]
+            file = next((file for file in named if file.name == "SKILL.md"), named[0] if named else None)
             if file is None or file.real_path in seen or (inside is not None and is_within(folder, inside)):
                 continue
             inside = folder if folder != root.folder else None
@@ -327,12 +329,6 @@ def load_skill(info: SkillInfo) -> SkillDoc:
     """The text of a skill as its file stands now. Raises `OSError` when it cannot be read any more."""
     text = read_text(info.path, boundary=info.boundary or None, max_bytes=MAX_SKILL_BYTES)
     return parse_skill_markdown(text, folder=_folder_of(info.path))
-
-
-def _skill_file(files: Sequence[FoundFile]) -> FoundFile | None:
-    """SKILL.md, else the same name in other letters, as some published skills have it."""
-    named = [file for file in files if file.name.casefold() == "skill.md"]
-    return next((file for file in named if file.name == "SKILL.md"), named[0] if named else None)
 
 
 def _settle(found: Sequence[tuple[SkillRoot, SkillInfo]]) -> tuple[list[SkillInfo], list[Shadowed]]:

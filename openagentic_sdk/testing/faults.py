@@ -177,7 +177,10 @@ def after_power_cut(base: bytes, steps: Sequence[Step], rng: random.Random) -> b
         versions.append(_apply(versions[-1], [step]))
     size = _some_length([len(version) for version in versions], rng)
     page_bytes = rng.choice((PAGE_BYTES, 512))
-    pages = [_page(rng.choice(versions), start, page_bytes) for start in range(0, size, page_bytes)]
+    pages = [
+        rng.choice(versions)[start : start + page_bytes].ljust(page_bytes, b"\0")
+        for start in range(0, size, page_bytes)
+    ]
     return b"".join(pages)[:size]
 
 
@@ -196,7 +199,3 @@ def _some_length(lengths: Sequence[int], rng: random.Random) -> int:
     if rng.random() < 0.5:
         return rng.choice(lengths)
     return rng.randint(min(lengths), max(lengths))
-
-
-def _page(content: bytes, start: int, page_bytes: int) -> bytes:
-    return content[start : start + page_bytes].ljust(page_bytes, b"\0")

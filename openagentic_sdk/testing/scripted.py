@@ -126,7 +126,15 @@ class ScriptedProvider:
         calls = _calls(turn, index)
         for call in calls:
             yield ToolCallReady(call)
-        yield Done(output=self._output(turn, text, calls, messages))
+        yield Done(
+            output=ModelOutput(
+                assistant_text=text,
+                tool_calls=calls,
+                usage=turn["usage"] if "usage" in turn else self._count_usage(text, calls, messages),
+                finish_reason=turn.get("finish_reason") or ("tool_calls" if calls else "stop"),
+                reasoning=turn.get("reasoning"),
+            )
+        )
 
     def _next_turn(self, messages: Sequence[Message]) -> tuple[int, Mapping[str, Any]]:
         system = str(messages[0].get("content")) if messages and messages[0].get("role") == "system" else ""
@@ -138,17 +146,6 @@ class ScriptedProvider:
         raise ScriptError(
             f"{self._source} has {self._total} turns and all are played: "
             f"the model was asked once more, after {_show(messages[-1]) if messages else 'nothing'}"
-        )
-
-    def _output(
-        self, turn: Mapping[str, Any], text: str, calls: Sequence[ToolCall], messages: Sequence[Message]
-    ) -> ModelOutput:
-        return ModelOutput(
-            assistant_text=text,
-            tool_calls=calls,
-            usage=turn["usage"] if "usage" in turn else self._count_usage(text, calls, messages),
-            finish_reason=turn.get("finish_reason") or ("tool_calls" if calls else "stop"),
-            reasoning=turn.get("reasoning"),
         )
 
     def _count_usage(self, text: str, calls: Sequence[ToolCall], messages: Sequence[Message]) -> dict[str, int]:
@@ -237,19 +234,15 @@ def _check_expectations(
     for name in _list(expect.get("tools")):
         _require(name in offered, f"{where}: the tool {name!r} must be offered", [", ".join(offered)])
     for name, wanted in (expect.get("tool_results") or {}).items():
-        result = _newest_result(name, messages)
+        ids = [
+            call["id"]
+            for message in messages
+            for call in message.get("tool_calls") or ()
+            if call["function"]["name"] == name
+        ]
+        results = [_text(message) for message in messages if ids and message.get("tool_call_id") == ids[-1]]
+        result = results[-1] if results else ""
         _require(str(wanted) in result, f"{where}: the newest result of {name} must contain {wanted!r}", [result])
-
-
-def _newest_result(name: str, messages: Sequence[Message]) -> str:
-    ids = [
-        call["id"]
-        for message in messages
-        for call in message.get("tool_calls") or ()
-        if call["function"]["name"] == name
-    ]
-    results = [_text(message) for message in messages if ids and message.get("tool_call_id") == ids[-1]]
-    return results[-1] if results else ""
 
 
 def _require(holds: bool, claim: str, actual: Sequence[str]) -> None:

@@ -139,7 +139,8 @@ class BashTool(BlockingTool):
         notes += [about_hooks] if about_hooks else []
         notes += _move(shells, report.cwd, ctx)
         result = self._result(report, spec, notes, ctx)
-        result["cwd"] = _shown_path(shells.cwd or spec.cwd, ctx)
+        root, path = _roots(ctx)[0], Path(shells.cwd or spec.cwd).resolve()
+        result["cwd"] = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
         if confinement.plan is not None:
             result["sandbox"] = confinement.level
         if effects is None:
@@ -310,11 +311,6 @@ def _move(shells: RunShells, cwd: str | None, ctx: ToolContext) -> list[str]:
     return [
         f"the command ended in {cwd}, outside the workspace: the next one starts in {_working_dir(shells, ctx)} again"
     ]
-
-
-def _shown_path(cwd: str, ctx: ToolContext) -> str:
-    root, path = _roots(ctx)[0], Path(cwd).resolve()
-    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
 def _ending_notes(report: CommandReport, timeout_s: float) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..events import ToolsLoaded
 from ..patterns import regex
+from ..text import shortened
 from .base import Tool, ToolContext
 
 TOOL_SEARCH = "ToolSearch"
@@ -66,7 +67,9 @@ class ToolSearchTool(Tool):
             await ctx.record(ToolsLoaded(names, query=str(input["query"]), tool_use_id=ctx.tool_use_id))
         if not found:
             return {"tools": [], "note": "no tool fits: try other words for what it should do"}
-        return {"tools": [{"name": tool.name, "description": _shortened(tool.description)} for tool in found]}
+        return {
+            "tools": [{"name": t.name, "description": shortened(t.description, _MAX_DESCRIPTION, "…")} for t in found]
+        }
 
 
 def rank_tools(query: str, tools: Sequence[Tool], limit: int = _USUAL_FOUND) -> list[Tool]:
@@ -108,7 +111,3 @@ def _words(text: str) -> list[str]:
     """The words of a text or name (`createIssue`, `list_pull_requests`), without their case and plural ending."""
     words = [word.lower() for word in _WORD.findall(text[: 20 * _MAX_WORDS])[:_MAX_WORDS]]
     return [word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in words]
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MAX_DESCRIPTION else text[: _MAX_DESCRIPTION - 1].rstrip() + "…"

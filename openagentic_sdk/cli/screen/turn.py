@@ -159,19 +159,16 @@ class Turn:
         if self._countdown is not None:
             self._countdown.stop()
         if event.parent_tool_use_id is None:
-            self._remember(event)
+            self._last_seq = event.seq or self._last_seq
+            if isinstance(event, SystemInit):
+                self.session_id = event.session_id
+            elif isinstance(event, Result):
+                self._result = event
         # After SIGHUP there may be no terminal any more; the run is still closed in order.
         with contextlib.suppress(OSError) if self.stopped_by is not None else contextlib.nullcontext():
             self._printer.show(event)
         if self._countdown is not None and isinstance(event, ModelRetry):
             self._countdown.start(event.delay_s)
-
-    def _remember(self, event: Event) -> None:
-        self._last_seq = event.seq or self._last_seq
-        if isinstance(event, SystemInit):
-            self.session_id = event.session_id
-        elif isinstance(event, Result):
-            self._result = event
 
     def show_ending(self) -> None:
         """A run that is cut off closes its log without anybody listening: show what it wrote."""

@@ -15,7 +15,7 @@ from ...events import Event, ModelContext, ModelRequest, UserMessage
 from ...runtime.masking import known_here, mask_value, shown
 from ...sessions.base import SessionStore
 from ...sessions.folds.compare import Difference, SessionDiff, Thresholds, compare_sessions
-from ...sessions.folds.explain import PrefixReport, StepExplanation, explain_step
+from ...sessions.folds.explain import StepExplanation, explain_step
 from ...sessions.folds.metrics import run_metrics
 from ...sessions.follow import follow
 from ...text import on_one_line
@@ -180,19 +180,15 @@ def _print_explanation(found: StepExplanation, screen: Screen) -> None:
             f"{on_one_line(message.origin)} ({where}): {on_one_line(message.preview, 80)}"
         )
     screen.line(f"Tools: {', '.join(on_one_line(tool) for tool in found.tools) or 'none'}")
-    screen.line(_prefix(found.prefix))
-
-
-def _prefix(prefix: PrefixReport) -> str:
-    """What a vendor can have had in its cache, why not more, and what it says that it had."""
-    same = f"the first {prefix.same_bytes:,} of {prefix.previous_bytes:,} bytes of the request before"
+    # What a vendor can have had in its cache, why not more, and what it says that it had.
+    same = f"the first {found.prefix.same_bytes:,} of {found.prefix.previous_bytes:,} bytes of the request before"
     said = f"Cache: {same} stand at its beginning"
-    if prefix.broke_at is not None:
-        said += f"; it broke at message {prefix.broke_at}: {on_one_line(prefix.reason or '')}"
-    if prefix.cached_tokens is not None and prefix.after_s is not None:
-        had = f"{prefix.cached_tokens:,} of {prefix.input_tokens:,} tokens"
-        said += f". The endpoint had {had}, {prefix.after_s:,.0f} s after it"
-    return said
+    if found.prefix.broke_at is not None:
+        said += f"; it broke at message {found.prefix.broke_at}: {on_one_line(found.prefix.reason or '')}"
+    if found.prefix.cached_tokens is not None and found.prefix.after_s is not None:
+        had = f"{found.prefix.cached_tokens:,} of {found.prefix.input_tokens:,} tokens"
+        said += f". The endpoint had {had}, {found.prefix.after_s:,.0f} s after it"
+    screen.line(said)
 
 
 def _tail(store: SessionStore, args: argparse.Namespace) -> int:

@@ -162,16 +162,14 @@ def _cost_of_one(store: SessionStore, session_id: str, as_json: bool) -> int:
         screen.line(json.dumps(mask_value({**whole, "by": told, "misses": missing}, known_here())))
         return OK
     for row in [*rows, Spending("", "in all", sum(row.calls for row in rows), total, cost_usd)]:
-        screen.line(_spending_line(row))
+        tokens, share = row.usage, row.cached_share
+        known = (
+            "tokens unknown" if tokens is None else f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens"
+        )
+        cached = "" if share is None else f", {share:.1%} of the prompts cached"
+        cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
+        screen.line(f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}")
     for step, seq, report in misses:
         missed = f"bytes {report.same_bytes:,} to {report.previous_bytes:,} of the request before"
         screen.line(f"step {step} (event {seq}) repeats nothing of {missed}: {on_one_line(report.reason or '')}")
     return OK
-
-
-def _spending_line(row: Spending) -> str:
-    tokens, share = row.usage, row.cached_share
-    known = "tokens unknown" if tokens is None else f"{tokens['input_tokens']:,} + {tokens['output_tokens']:,} tokens"
-    cached = "" if share is None else f", {share:.1%} of the prompts cached"
-    cost = "cost unknown" if row.cost_usd is None else f"${row.cost_usd:.4f}"
-    return f"{on_one_line(f'{row.kind} {row.name}'.strip())}: {row.calls} calls, {known}{cached}, {cost}"

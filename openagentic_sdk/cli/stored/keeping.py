@@ -16,7 +16,7 @@ from ...disk import user_name
 from ...errors import OptionsError
 from ...patterns import regex
 from ...sessions.base import SessionStore
-from ...sessions.record.erase import Erasure, erase, finish_erasures
+from ...sessions.record.erase import erase, finish_erasures
 from ...sessions.record.keep import hold_session, purge_sessions, retain_session
 from ...text import on_one_line
 from ..exits import FAILED, OK
@@ -96,20 +96,16 @@ def _erase(store: SessionStore, args: argparse.Namespace) -> int:
         by=user_name(),
         dry_run=args.dry_run,
     )
-    return _say(screen, args, asdict(done), _erasure_lines(done, args.dry_run))
-
-
-def _erasure_lines(done: Erasure, is_dry: bool) -> list[str]:
-    verb = "would erase" if is_dry else "erased"
+    verb = "would erase" if args.dry_run else "erased"
     lines = []
     for each in done.sessions:
         name = on_one_line(each.session_id)
         lines.append(f"{name}: {verb} {len(each.places)} fields and {each.blobs} blobs")
         lines += [f"  event {seq}: {on_one_line(pointer)}" for seq, pointer in each.places]
         lines += [f"  event {seq}: LEFT in {where}, which hold the session together" for seq, where in each.left]
-    lines += [f"{on_one_line(name)}: {'would be' if is_dry else 'was'} told" for name in done.told]
-    lines += [f"{on_one_line(path)}: {'would be' if is_dry else 'was'} written anew" for path in done.archives]
-    return [*lines, *(f"note: {on_one_line(notice, 300)}" for notice in done.notices)]
+    lines += [f"{on_one_line(name)}: {'would be' if args.dry_run else 'was'} told" for name in done.told]
+    lines += [f"{on_one_line(path)}: {'would be' if args.dry_run else 'was'} written anew" for path in done.archives]
+    return _say(screen, args, asdict(done), [*lines, *(f"note: {on_one_line(notice, 300)}" for notice in done.notices)])
 
 
 def _field(text: str) -> tuple[int, str]:

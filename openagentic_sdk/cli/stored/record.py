@@ -18,7 +18,7 @@ from ...sessions.base import SessionStore
 from ...sessions.record.bundle import read_bundle
 from ...sessions.record.sign import sign_session
 from ...sessions.record.signers import InstallationKey, SshKey, Timestamp, Trust, Witness
-from ...sessions.record.verify import RecordReport, VouchedRange, receipt_of, verify_record
+from ...sessions.record.verify import RecordReport, receipt_of, verify_record
 from ...sessions.seal import Seal, Signer
 from ...text import on_one_line
 from ..exits import FAILED, OK
@@ -129,7 +129,10 @@ def _said(report: RecordReport) -> list[str]:
     verdict = "holds" if report.ok else "does not hold" if report.problems else "is signed by nobody"
     lines = [f"{on_one_line(report.session_id)}: the record of {report.events} events {verdict}"]
     for each in report.ranges:
-        lines += _range_lines(each, report.session_id)
+        but = f" but {', '.join(map(str, each.except_seqs[:20]))}" if each.except_seqs else ""
+        where = "" if each.session_id == report.session_id else f", as session {on_one_line(each.session_id)}"
+        head = f"  events {each.from_seq} to {each.to_seq}{but}{where}:"
+        lines += [f"{head} {voucher.by} {voucher.name} ({voucher.proof}: {voucher.how})" for voucher in each.vouchers]
     if report.unsigned:
         lines.append(f"  the last {report.unsigned} events are not signed yet")
     lines += [f"  event {problem.seq or '-'}: {problem.text} ({problem.kind})" for problem in report.problems]
@@ -140,10 +143,3 @@ def _said(report: RecordReport) -> list[str]:
         ]
         lines.append(f"  event {said.seq}: {said.name} answered {said.answer!r} for {said.tool} ({said.how}; {known})")
     return lines
-
-
-def _range_lines(each: VouchedRange, session_id: str) -> list[str]:
-    but = f" but {', '.join(map(str, each.except_seqs[:20]))}" if each.except_seqs else ""
-    where = "" if each.session_id == session_id else f", as session {on_one_line(each.session_id)}"
-    head = f"  events {each.from_seq} to {each.to_seq}{but}{where}:"
-    return [f"{head} {voucher.by} {voucher.name} ({voucher.proof}: {voucher.how})" for voucher in each.vouchers]

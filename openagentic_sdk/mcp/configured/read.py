@@ -98,7 +98,10 @@ def _in_order(project: Project, own: KeptFile | None, problems: list[Diagnostic]
     if folders.reads_project:
         file = os.path.join(project.root, PROJECT_FILE)
         if os.path.lexists(file):
-            servers = _servers(read_json_file(file, folders.boundary, problems), file, problems)
+            data = read_json_file(file, folders.boundary, problems)
+            for key in data.keys() - {"mcpServers", "$schema"}:
+                problems.append(Diagnostic("mcp-key", f"{visible(key)[:100]} has no effect here", path=file))
+            servers = data.get("mcpServers")
             yield from _entries(servers, "project", file, problems, root)
     if folders.user_dir is not None:
         yield from _entries(kept.get("user"), "user", own.path if own else "", problems)
@@ -169,12 +172,6 @@ def _unreadable(entry: Any) -> str | None:
     except RecursionError:
         is_short = False
     return None if is_short else f"more than {MAX_ENTRY_CHARS} characters are not read before somebody agrees to them"
-
-
-def _servers(data: Mapping[str, Any], path: str, problems: list[Diagnostic]) -> Any:
-    for key in data.keys() - {"mcpServers", "$schema"}:
-        problems.append(Diagnostic("mcp-key", f"{visible(key)[:100]} has no effect here", path=path))
-    return data.get("mcpServers")
 
 
 def _object(value: Any, key: str) -> Any:

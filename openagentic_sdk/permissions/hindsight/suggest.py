@@ -17,7 +17,6 @@ from os.path import commonpath, dirname
 from ...errors import OptionsError, PermissionRuleError
 from ...frozen import frozen
 from ...patterns import regex
-from ..gate import PermissionGate
 from ..offers import literal_pattern, shell_word
 from ..paths import anchor_of, is_inside, is_protected
 from ..program_tables import (
@@ -145,7 +144,7 @@ def _candidates(judge: Judge, approved: Sequence[RecordedCall], project_dir: str
     prefixes: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
     folders: dict[tuple[str, str], set[str]] = {}
     for call in approved:
-        subject = _subject(judge.gate(call.policy), call)
+        subject = judge.gate(call.policy).subject(call.tool, call.input or {}, call_context(call))
         for rule in _exact_rules(subject, project_dir):
             counts[rule] += 1
         for command in subject.line.commands if isinstance(subject.line, CommandLine) else ():
@@ -180,10 +179,6 @@ def _is_guarded(judge: Judge, calls: Sequence[RecordedCall], folder: str, projec
         ):
             return True
     return False
-
-
-def _subject(gate: PermissionGate, call: RecordedCall) -> Subject:
-    return gate.subject(call.tool, call.input or {}, call_context(call))
 
 
 def _exact_rules(subject: Subject, project_dir: str) -> Iterable[str]:

@@ -115,7 +115,11 @@ class GeminiProvider(EndpointProvider):
         names = tool_names(tools)
         system, contents = _contents(repair_messages(messages, quirks=_QUIRKS, names=names, origin=self.origin))
         if self.is_under(UNSIGNED):
-            _sign_calls(contents)
+            # Give the first call of each answer that has no signature the one that the API takes for calls from elsewhere.
+            for turn in contents:
+                calls = [part for part in turn["parts"] if part.get("functionCall")]
+                if calls and not any(part.get("thoughtSignature") for part in calls):
+                    calls[0]["thoughtSignature"] = _SIGNED_ELSEWHERE
         payload: dict[str, Any] = {
             "contents": contents,
             **({"systemInstruction": {"parts": system}} if system else {}),
@@ -303,14 +307,6 @@ def _model_parts(message: Message) -> list[dict[str, Any]]:
         named = {"id": call["id"], "name": function["name"], "args": json.loads(function["arguments"])}
         parts.append({"functionCall": named})
     return parts
-
-
-def _sign_calls(contents: list[dict[str, Any]]) -> None:
-    """Give the first call of each answer that has no signature the one that the API takes for calls from elsewhere."""
-    for turn in contents:
-        calls = [part for part in turn["parts"] if part.get("functionCall")]
-        if calls and not any(part.get("thoughtSignature") for part in calls):
-            calls[0]["thoughtSignature"] = _SIGNED_ELSEWHERE
 
 
 def _result_part(message: Message) -> dict[str, Any]:

@@ -137,7 +137,9 @@ class Exchange:
         events: list[SSEEvent] = []
         for chunk in chunks:
             events += self._reader.feed(chunk)
-        self._check_first_event()
+        limit = self._first_event_s
+        if limit is not None and not self._reader.has_begun and time.monotonic() - self._began > limit:
+            raise timeout_error(self._name, "first_byte", limit)
         return events
 
     async def aclose(self) -> None:
@@ -150,11 +152,6 @@ class Exchange:
             return await asyncio.wait_for(self._source.read(), self._end_by - time.monotonic())
         except (TimeoutError, ProviderError):
             return None
-
-    def _check_first_event(self) -> None:
-        limit = self._first_event_s
-        if limit is not None and not self._reader.has_begun and time.monotonic() - self._began > limit:
-            raise timeout_error(self._name, "first_byte", limit)
 
 
 class _CallableSource:

@@ -55,7 +55,9 @@ class ThreadFeed:
         """Hand an item over; waits while more than `MAX_WAITING_BYTES` wait. Raises `FeedStopped`."""
         self._items.append(item)
         self._bytes_put += size
-        self._notify()
+        if not self._is_notified:
+            self._is_notified = True
+            self.call_on_loop(self._woken.set)
         while self._bytes_put - self._bytes_taken > MAX_WAITING_BYTES and not self._stopped:
             self._room.clear()
             if self._bytes_put - self._bytes_taken > MAX_WAITING_BYTES and not self._stopped:
@@ -69,11 +71,6 @@ class ThreadFeed:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError as error:
             raise FeedStopped from error
-
-    def _notify(self) -> None:
-        if not self._is_notified:
-            self._is_notified = True
-            self.call_on_loop(self._woken.set)
 
     def _run(self) -> None:
         try:

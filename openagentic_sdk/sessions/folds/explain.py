@@ -26,6 +26,7 @@ from ...events import (
     SystemInit,
 )
 from ...frozen import frozen
+from ...text import shortened
 from ..rebuild import Conversation, Origin
 from ..request import canonical_json
 from .audit import RebuiltRequest, rebuild_requests
@@ -123,7 +124,7 @@ def explain_step(events: Iterable[Event], step: int) -> StepExplanation:
                 str(part["kind"]),
                 str(part["source"]),
                 part["end"] - part["start"],
-                _clip(text[part["start"] : part["end"]]),
+                shortened(" ".join(text[part["start"] : part["end"]].split()), _PREVIEW_CHARS),
             )
             for part in slices
         ],
@@ -145,14 +146,9 @@ def _parts(request: RebuiltRequest, origins: Sequence[Origin]) -> list[MessagePa
         content = message.get("content")
         said = content if isinstance(content, str) else json.dumps(content) if content else ""
         calls = [f"{c['function']['name']}({c['function']['arguments']})" for c in message.get("tool_calls") or ()]
-        shown = _clip(" ".join([said, *calls]).strip())
+        shown = shortened(" ".join(" ".join([said, *calls]).split()), _PREVIEW_CHARS)
         parts.append(MessagePart(index, role, known, first, last, len(json.dumps(message)), shown))
     return parts
-
-
-def _clip(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _PREVIEW_CHARS else f"{line[: _PREVIEW_CHARS - 3]}..."
 
 
 def find_misses(events: Iterable[Event]) -> Iterator[tuple[RebuiltRequest, PrefixReport]]:

@@ -56,7 +56,15 @@ class RunMetrics:
         if isinstance(event, ModelRetry):
             return replace(self, retries=self.retries + 1)
         if isinstance(event, ModelResponse):
-            return self._after_response(event)
+            if not event.complete and event.usage is None:
+                return replace(self, messages=self.messages + 1)
+            unknown = self.cost_usd is None or event.cost_usd is None
+            return replace(
+                self,
+                messages=self.messages + 1,
+                usage=add_usage(self.usage, event.usage),
+                cost_usd=None if unknown else (self.cost_usd or 0.0) + (event.cost_usd or 0.0),
+            )
         if isinstance(event, Result) and event.parent_tool_use_id is None:
             return replace(
                 self,
@@ -65,17 +73,6 @@ class RunMetrics:
                 seconds=self.seconds + (event.duration_s or 0.0),
             )
         return self
-
-    def _after_response(self, event: ModelResponse) -> RunMetrics:
-        if not event.complete and event.usage is None:
-            return replace(self, messages=self.messages + 1)
-        unknown = self.cost_usd is None or event.cost_usd is None
-        return replace(
-            self,
-            messages=self.messages + 1,
-            usage=add_usage(self.usage, event.usage),
-            cost_usd=None if unknown else (self.cost_usd or 0.0) + (event.cost_usd or 0.0),
-        )
 
 
 def run_metrics(events: Iterable[Event]) -> RunMetrics:

@@ -28,6 +28,7 @@ from ...events import (
     ToolUse,
 )
 from ...frozen import frozen
+from ...text import shortened
 from ...version import __version__
 from . import genai
 from .trace import read_traceparent
@@ -177,7 +178,7 @@ class SpanFold:
 
     def _json(self, value: Any) -> str:
         text = self._text(json.dumps(masked(value, self._mask), ensure_ascii=False, default=str))
-        return text if len(text) <= _MAX_CONTENT_CHARS else f"{text[:_MAX_CONTENT_CHARS]}..."
+        return shortened(text, _MAX_CONTENT_CHARS)
 
     def _learn(self, tools: Sequence[Mapping[str, Any]]) -> None:
         for tool in tools:

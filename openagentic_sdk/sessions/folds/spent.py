@@ -68,7 +68,11 @@ def spent_after(spent: Spent, event: Event) -> Spent:
         case ModelResponse():
             return _answered(spent, event)
         case ToolUse():
-            return _called(spent, name_of(event.name))
+            # One more call of the last answer.
+            if "last" not in spent:
+                return spent
+            day, cell, tools = spent["last"]
+            return {**spent, "last": [day, cell, [*tools, name_of(event.name)][:MAX_NAMES]]}
         case SubagentFinished():
             children = _put(spent.get("children", {}), name_of(event.name), cell_of(event.usage, event.cost_usd))
             return {**spent, "children": children}
@@ -158,14 +162,6 @@ def _answered(spent: Spent, event: ModelResponse) -> Spent:
         found["retries"] = add_cells(found.get("retries", ZERO), cell)
     known["days"] = {**days, day: found}
     return known
-
-
-def _called(spent: Spent, tool: str) -> Spent:
-    """One more call of the last answer."""
-    if "last" not in spent:
-        return spent
-    day, cell, tools = spent["last"]
-    return {**spent, "last": [day, cell, [*tools, tool][:MAX_NAMES]]}
 
 
 def _put(cells: Mapping[str, Cell], name: str, cell: Cell, share: float = 1) -> dict[str, Cell]:

@@ -28,7 +28,7 @@ from ...events import (
     UserQuestion,
 )
 from ...frozen import frozen
-from ...text import is_plain
+from ...text import is_plain, shortened
 from .spent import name_of, spends, spent_after
 from .usage import normalize_usage
 
@@ -240,7 +240,7 @@ def plain_line(text: str, max_chars: int = MAX_TEXT_CHARS) -> str:
     head = text[: max_chars * 4]
     shown = "".join(" " if char.isspace() else char for char in head if char.isspace() or is_plain(char))
     line = " ".join(shown.split())
-    return line if len(line) <= max_chars and len(head) == len(text) else line[: max_chars - 1].rstrip() + "…"
+    return shortened(line if len(head) == len(text) else line.ljust(max_chars + 1), max_chars, "…")
 
 
 def _text_or_none(value: Any) -> str | None:

@@ -115,7 +115,11 @@ def finish_erasures(store: SessionStore, session_id: str, *, seal: Seal | None =
     """Go on with erasures that were killed; returns the ids of those that this session had begun or a part in."""
     seal = seal or store.seal
     finished = []
-    for event in _unfinished(store.read_events(session_id)):
+    events = store.read_events(session_id)
+    ended = {event.erasure_id for event in events if isinstance(event, RecordErased)}
+    for event in events:
+        if not isinstance(event, RecordErasing) or event.erasure_id in ended:
+            continue
         source = event.source_session_id
         begun = [name for name in store.list_sessions() if _has_begun(store, name, event.erasure_id)]
         ordered = [*sorted(name for name in begun if name != source), *([source] if source in begun else [])]
@@ -276,8 +280,3 @@ def _has_begun(store: SessionStore, session_id: str, erasure_id: str) -> bool:
     except (SessionError, InvalidEventError):
         return False  # a damaged log has to be saved first; what was begun in it is begun still
     return any(isinstance(event, RecordErasing) and event.erasure_id == erasure_id for event in events)
-
-
-def _unfinished(events: Sequence[Event]) -> list[RecordErasing]:
-    ended = {event.erasure_id for event in events if isinstance(event, RecordErased)}
-    return [event for event in events if isinstance(event, RecordErasing) and event.erasure_id not in ended]

@@ -128,7 +128,13 @@ def check_signature(signature: Any, statement: bytes, trust: Trust) -> Voucher:
         if by == "timestamp":
             return _check_timestamp(signature, statement, trust)
         if by == "witness":
-            return _check_witness(signature, statement, trust)
+            name = on_one_line(str(signature.get("name")), 60)
+            token = b64decode(signature["token"], validate=True)
+            if not trust.witness:
+                return Voucher("witness", name, "unchecked", "what its token proves, the witness's own command can say")
+            is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
+            said = "knows it" if is_good else "does not know it"
+            return Voucher("witness", name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {said}")
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         return Voucher(str(by), "", "invalid", f"it cannot be read: {on_one_line(str(error), 120)}")
     except StorageError as error:
@@ -189,16 +195,6 @@ def _check_timestamp(signature: Mapping[str, Any], statement: bytes, trust: Trus
         is_good = _succeeds(command, b"")
     how = "an authority of the file vouches for it" if is_good else f"no authority in {trust.timestamp_ca} made it"
     return Voucher("timestamp", time, "valid" if is_good else "invalid", how)
-
-
-def _check_witness(signature: Mapping[str, Any], statement: bytes, trust: Trust) -> Voucher:
-    name = on_one_line(str(signature.get("name")), 60)
-    token = b64decode(signature["token"], validate=True)
-    if not trust.witness:
-        return Voucher("witness", name, "unchecked", "what its token proves, the witness's own command can say")
-    is_good = _succeeds(list(trust.witness), statement + b"\n" + token)
-    said = "knows it" if is_good else "does not know it"
-    return Voucher("witness", name, "valid" if is_good else "invalid", f"{shlex.join(trust.witness)} {said}")
 
 
 # --- forms -----------------------------------------------------------------------------------------------------------

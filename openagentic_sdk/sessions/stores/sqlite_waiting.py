@@ -44,7 +44,9 @@ class SqliteWaiting(DatabaseStore):
             # First, so that what is written while we look is looked at again.
             if (written := self._file.written()) != seen:
                 seen = written
-                last_seqs = self._last_seqs(known)
+                # Where these sessions stand; those that do not exist are left out.
+                command = f"SELECT id, coalesce({LAST_SEQ}, 0) FROM sessions WHERE id IN ({{}})"
+                last_seqs = dict(self._rows_of(known, command, ()))
                 news = {name for name, seq in known.items() if last_seqs.get(name, sys.maxsize) > seq}
                 if messages_after is not None:
                     news.update(each.session_id for each in self.read_messages(known, after=messages_after))
@@ -55,11 +57,6 @@ class SqliteWaiting(DatabaseStore):
                 return set()
             time.sleep(min(max(poll_s, 20 * (now - began)), deadline - now))
             poll_s = min(poll_s * 2, LAST_POLL_S)
-
-    def _last_seqs(self, session_ids: Collection[str]) -> dict[str, int]:
-        """Where these sessions stand; those that do not exist are left out."""
-        command = f"SELECT id, coalesce({LAST_SEQ}, 0) FROM sessions WHERE id IN ({{}})"
-        return dict(self._rows_of(session_ids, command, ()))
 
     def _rows_of(self, session_ids: Collection[str], command: str, values: tuple[Any, ...]) -> Iterator[Any]:
         """The rows of a query that takes as many ids at a time as every SQLite does."""

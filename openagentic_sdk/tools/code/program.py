@@ -56,22 +56,14 @@ async def run_program(code: str, tools: Sequence[Tool], call: CallTool, limits: 
     Raises `ToolError` where there is no sandbox, and what `call` raises besides its results.
     """
     program = _Program(call, limits)
-    with code_place(_child_source(), limits) as spec:
+    with code_place(files(__package__).joinpath("child.py").read_text("utf-8"), limits) as spec:
         try:
-            await program.start(spec, _start_frame(code, tools))
+            told = [{"name": t.name, "description": t.description, "schema": dict(t.input_schema)} for t in tools]
+            await program.start(spec, _framed({"code": code, "tools": told}))
             await program.watch()
         finally:
             await program.end()
     return program.ended
-
-
-def _child_source() -> str:
-    return files(__package__).joinpath("child.py").read_text("utf-8")
-
-
-def _start_frame(code: str, tools: Sequence[Tool]) -> bytes:
-    told = [{"name": t.name, "description": t.description, "schema": dict(t.input_schema)} for t in tools]
-    return _framed({"code": code, "tools": told})
 
 
 def _framed(value: Any) -> bytes:

@@ -47,7 +47,12 @@ class LineWindow:
                 self._next_line()
         while start < len(text) and not self.closed:
             found = text.find("\n", start)
-            self._extend(text, start, len(text) if found < 0 else found)
+            end = len(text) if found < 0 else found
+            # More than is shown: a carriage return at the limit is told from text, and a cut splits nothing that is masked.
+            room = self.max_line_chars + 1 + (CUT_MARGIN if self.redact else 0) - len(self._head)
+            if room > 0:
+                self._head += text[start : min(end, start + room)]
+            self._length += end - start
             start = len(text) if found < 0 else found + 1
             if found >= 0:
                 self._keep_line()
@@ -69,13 +74,6 @@ class LineWindow:
     def last(self) -> int:
         """The number of the last line in the window; `first - 1` when it is empty."""
         return self.first + len(self.lines) - 1
-
-    def _extend(self, text: str, start: int, end: int) -> None:
-        # More than is shown: a carriage return at the limit is told from text, and a cut splits nothing that is masked.
-        room = self.max_line_chars + 1 + (CUT_MARGIN if self.redact else 0) - len(self._head)
-        if room > 0:
-            self._head += text[start : min(end, start + room)]
-        self._length += end - start
 
     def _keep_line(self) -> None:
         line = self._head

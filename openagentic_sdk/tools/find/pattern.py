@@ -22,8 +22,11 @@ class GlobPattern:
         for alternative in expand_braces(pattern):
             folder, name = split_path(alternative)
             names_by_folder.setdefault(folder, []).append(name)
+        self._parts: list[tuple[Fits | None, Callable[[Names], Names]]] = []
         try:
-            self._parts = [(_folder_test(folder), name_filter(names)) for folder, names in names_by_folder.items()]
+            for folder, names in names_by_folder.items():
+                fits = None if folder == "**" else re.compile(folder_regex(folder), re.DOTALL).fullmatch
+                self._parts.append((fits, name_filter(names)))
         except ValueError as error:
             raise ToolInputError(f"{pattern!r}: {error}", path="pattern") from None
 
@@ -36,10 +39,6 @@ class GlobPattern:
         if len(pick) < 2:
             return pick[0] if pick else None
         return lambda names: list(dict.fromkeys(name for one in pick for name in one(names)))
-
-
-def _folder_test(folder: str) -> Fits | None:
-    return None if folder == "**" else re.compile(folder_regex(folder), re.DOTALL).fullmatch
 
 
 def name_filter(patterns: list[str]) -> Callable[[Names], Names]:

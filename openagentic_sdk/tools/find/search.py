@@ -69,14 +69,10 @@ class Query:
         self.is_literal = not ignore_case and not _SPECIAL.search(pattern)
         self.by_line = bool(_FRAGILE.search(pattern)) and not multiline
         flags = re.MULTILINE | (re.IGNORECASE if ignore_case else 0) | (re.DOTALL if multiline else 0)
-        plain = _plain_sets(pattern)
+        # The pattern with a backslash before what Python warns may mean something else in sets one day (`[[`, `&&`).
+        plain = _ESCAPE_OR_SET.sub(_plain_set, pattern)
         self.text_pattern = re.compile(plain, flags)
         self.bytes_pattern = _bytes_pattern(plain, flags)
-
-
-def _plain_sets(pattern: str) -> str:
-    """The pattern with a backslash before what Python warns may mean something else in sets one day (`[[`, `&&`)."""
-    return _ESCAPE_OR_SET.sub(_plain_set, pattern)
 
 
 def _plain_set(found: re.Match[str]) -> str:
@@ -110,7 +106,12 @@ def search_file(fd: int, query: Query) -> Answer:
     data = os.read(fd, size)
     is_whole = len(data) < size
     if data.startswith(_UTF16_MARKS):
-        return _search_utf16(fd, data, query)
+        while len(data) <= MAX_TRANSCODED_BYTES and (more := os.read(fd, query.block_bytes)):
+            data += more
+        if len(data) > MAX_TRANSCODED_BYTES:
+            return "large", 0, []
+        text = data.decode("utf-16", "replace")
+        return _search_blocks(iter((text.encode("utf-8", "replace"),)), query)
     if data.find(b"\0", 0, HEAD_BYTES) >= 0:
         return "binary", 0, []
     if data[:3] == b"\xef\xbb\xbf":
@@ -120,15 +121,6 @@ def search_file(fd: int, query: Query) -> Answer:
     if query.multiline and size > MAX_MULTILINE_BYTES:
         return "large", 0, []
     return _search_blocks(_whole_lines(fd, data, query), query)
-
-
-def _search_utf16(fd: int, data: bytes, query: Query) -> Answer:
-    while len(data) <= MAX_TRANSCODED_BYTES and (more := os.read(fd, query.block_bytes)):
-        data += more
-    if len(data) > MAX_TRANSCODED_BYTES:
-        return "large", 0, []
-    text = data.decode("utf-16", "replace")
-    return _search_blocks(iter((text.encode("utf-8", "replace"),)), query)
 
 
 def _whole_lines(fd: int, data: bytes, query: Query) -> Iterator[bytes]:

@@ -95,18 +95,6 @@ class BashSandbox:
             yield Confinement()
             return
         report = probe_sandbox()
-        self._check(report)
-        with ExitStack() as stack:
-            outermost = _outermost(roots)
-            kept = (*self.protected, *_existing([session_dir] if session_dir else []))
-            if self.effects is not None and report.overlay:
-                yield self._overlaid(stack, cwd, outermost, kept)
-            elif self.mode == "off" or report.level == "none":
-                yield Confinement(notes=[self.says(report)])
-            else:
-                yield self._confined(stack, cwd, outermost, kept, report)
-
-    def _check(self, report: SandboxReport) -> None:
         if self.mode == "require" and not report.is_mounted:
             reason = report.reasons.get("namespaces", "")
             raise ToolError(
@@ -115,13 +103,28 @@ class BashSandbox:
         if self.effects == "preview" and not report.overlay:
             reason = report.reasons.get("overlay", "")
             raise ToolError(f"a command's effects cannot be previewed on this machine ({reason}): use other tools")
+        with ExitStack() as stack:
+            # The folders that lie in no other of them.
+            outermost: list[str] = []
+            for root in sorted({os.path.realpath(root) for root in roots if os.path.isdir(root)}):
+                if not any(os.path.commonpath((root, outer)) == outer for outer in outermost):
+                    outermost.append(root)
+            kept = (*self.protected, *_existing([session_dir] if session_dir else []))
+            if self.effects is not None and report.overlay:
+                yield self._overlaid(stack, cwd, outermost, kept)
+            elif self.mode == "off" or report.level == "none":
+                yield Confinement(notes=[self.says(report)])
+            else:
+                yield self._confined(stack, cwd, outermost, kept, report)
 
     def says(self, report: SandboxReport) -> str:
         """What it gives on the machine that the report is about, in one sentence."""
         if self.effects is not None and report.overlay:
             return f"commands run on a copy (overlay, {self._network()}), which lists what they write"
         if self.mode == "off" or report.level == "none":
-            return self._nothing_note(report)
+            if self.effects is not None:
+                return f"commands write directly, their effects are not listed: {report.reasons.get('overlay', '')}"
+            return f"this machine gives no sandbox, commands run without: {report.reasons.get('namespaces', '')}"
         notes = [report.level, self._network()]
         if self.unix_sockets and not self._has_unix_sockets(report):
             notes.append("no local sockets, as those of other programs cannot be hidden here")
@@ -137,11 +140,6 @@ class BashSandbox:
 
     def _network(self) -> str:
         return "network on" if self.network or self.mode == "off" else "network off"
-
-    def _nothing_note(self, report: SandboxReport) -> str:
-        if self.effects is not None:
-            return f"commands write directly, their effects are not listed: {report.reasons.get('overlay', '')}"
-        return f"this machine gives no sandbox, commands run without: {report.reasons.get('namespaces', '')}"
 
     def _confined(
         self, stack: ExitStack, cwd: str, roots: list[str], kept: Sequence[str], report: SandboxReport
@@ -243,15 +241,6 @@ def _is_setting(upper: str, path: str) -> bool:
         return True
     folder = os.path.dirname(os.path.join(upper, path))
     return os.path.basename(path) == BARE_HEAD and all(os.path.isdir(os.path.join(folder, n)) for n in BARE_FOLDERS)
-
-
-def _outermost(roots: Sequence[str]) -> list[str]:
-    """The folders that lie in no other of them."""
-    found: list[str] = []
-    for root in sorted({os.path.realpath(root) for root in roots if os.path.isdir(root)}):
-        if not any(os.path.commonpath((root, outer)) == outer for outer in found):
-            found.append(root)
-    return found
 
 
 def _existing(paths: Sequence[str]) -> list[str]:

@@ -209,9 +209,9 @@ class _Writer(HTMLParser):
         elif tag == "li":
             self._flush()
             self._start_item()
-        elif tag == "tr" and self._table() is not None:
+        elif tag == "tr" and (table := self._table()) is not None:
             self._end_cell()
-            self._table_rows().append([])
+            table.rows.append([])
         elif tag in ("td", "th") and self._table() is not None:
             self._start_cell()
         elif tag in _BLOCKS:
@@ -299,10 +299,6 @@ class _Writer(HTMLParser):
 
     def _table(self) -> _Block | None:
         return next((block for block in reversed(self._blocks) if block.tag == "table"), None)
-
-    def _table_rows(self) -> list[list[str]]:
-        table = self._table()
-        return table.rows if table is not None else []
 
     def _cell(self) -> list[str] | None:
         table = self._table()
