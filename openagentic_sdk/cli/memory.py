@@ -176,7 +176,17 @@ def _forget(args: argparse.Namespace, screen: Screen) -> int:
 
 def _check(args: argparse.Namespace, screen: Screen) -> int:
     if args.trust:
-        return _trust(args, screen)
+        scope, name = split_path(args.path or ROOT)
+        if not name:
+            raise OptionsError("--trust is about one note that you have read: name its path")
+        folder = _folders(args)[scope]
+        with folder.changing() as kept:
+            if name not in kept:
+                raise OptionsError(f"there is no note {args.path}: `openagentic-sdk memory list` shows what there is")
+            text = checked_text(folder.entry(name, kept[name]).text)
+            folder.put(kept, name, text, Write(TRUST, "", 0, round(time.time(), 3)))
+        screen.line(f"{ROOT}/{scope}/{name} is told to every session that keeps notes from now on")
+        return OK
     store, wrong = open_session_store(args.store), 0
     try:
         for entry in _entries(args, args.path):
@@ -214,17 +224,3 @@ def _faults(store: SessionStore, entry: Entry) -> tuple[list[str], list[str]]:
         elif not isinstance(call, ToolUse) or call.name != "memory" or call.input.get("command") != write.command:
             faults.append(f"event {write.seq} of session {on_one_line(write.session_id)} is no such call")
     return faults, notes
-
-
-def _trust(args: argparse.Namespace, screen: Screen) -> int:
-    scope, name = split_path(args.path or ROOT)
-    if not name:
-        raise OptionsError("--trust is about one note that you have read: name its path")
-    folder = _folders(args)[scope]
-    with folder.changing() as kept:
-        if name not in kept:
-            raise OptionsError(f"there is no note {args.path}: `openagentic-sdk memory list` shows what there is")
-        text = checked_text(folder.entry(name, kept[name]).text)
-        folder.put(kept, name, text, Write(TRUST, "", 0, round(time.time(), 3)))
-    screen.line(f"{ROOT}/{scope}/{name} is told to every session that keeps notes from now on")
-    return OK

@@ -133,7 +133,13 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
         screen.line(json.dumps({"suggestions": [_suggestion_json(each) for each in found], "notes": notes}))
         return OK
     for each in found:
-        for line in _suggestion_lines(each):
+        saved, where = len(each.saved), on_one_line(each.project_dir)
+        lines = [f"{on_one_line(each.rule)}: saves {saved} question{'s' if saved != 1 else ''} in {where}"]
+        for call in each.also_runs:
+            lines.append(
+                f"  would also have let run: {call_text(call)} ({on_one_line(call.session_id)} event {call.seq})"
+            )
+        for line in lines:
             screen.line(line)
         if args.add and _is_wanted(each):
             screen.line(keep_in_project(each.project_dir, each.rule))
@@ -151,14 +157,6 @@ def _is_wanted(suggestion: Suggestion) -> bool:
     except EOFError:
         return False
     return said.strip().lower() in ("y", "yes")
-
-
-def _suggestion_lines(suggestion: Suggestion) -> list[str]:
-    saved, where = len(suggestion.saved), on_one_line(suggestion.project_dir)
-    lines = [f"{on_one_line(suggestion.rule)}: saves {saved} question{'s' if saved != 1 else ''} in {where}"]
-    for call in suggestion.also_runs:
-        lines.append(f"  would also have let run: {call_text(call)} ({on_one_line(call.session_id)} event {call.seq})")
-    return lines
 
 
 def _suggestion_json(suggestion: Suggestion) -> dict[str, Any]:

@@ -107,7 +107,20 @@ def _show(args: argparse.Namespace, screen: Screen) -> int:
     if args.json:
         screen.line(json.dumps(_document(skill, doc)))
         return OK
-    for label, value in _facts(skill, doc):
+    files, more = list_resources(os.path.dirname(skill.path), 50)
+    for label, value in [
+        ("name         ", skill.name),
+        ("id           ", skill.id),
+        ("path         ", skill.path),
+        ("summary      ", doc.summary),
+        ("arguments    ", doc.argument_hint),
+        ("allowed-tools", ", ".join(doc.allowed_tools)),
+        ("disallowed   ", ", ".join(doc.disallowed_tools)),
+        ("license      ", doc.license),
+        ("checklist    ", _counted(len(doc.checklist), "item") if doc.checklist else ""),
+        ("files        ", ", ".join(files) + (f" and {more} more" if more else "")),
+        *[("note         ", _finding(note)) for note in skill.diagnostics],
+    ]:
         if value:
             screen.line(f"{screen.styled(label, 'dim')}  {on_one_line(value)}")
     screen.line("")
@@ -132,23 +145,6 @@ def _document(skill: SkillInfo, doc: SkillDoc) -> dict[str, object]:
         "diagnostics": [_as_finding(note) for note in skill.diagnostics],
         "body": doc.body,
     }
-
-
-def _facts(skill: SkillInfo, doc: SkillDoc) -> list[tuple[str, str]]:
-    files, more = list_resources(os.path.dirname(skill.path), 50)
-    return [
-        ("name         ", skill.name),
-        ("id           ", skill.id),
-        ("path         ", skill.path),
-        ("summary      ", doc.summary),
-        ("arguments    ", doc.argument_hint),
-        ("allowed-tools", ", ".join(doc.allowed_tools)),
-        ("disallowed   ", ", ".join(doc.disallowed_tools)),
-        ("license      ", doc.license),
-        ("checklist    ", _counted(len(doc.checklist), "item") if doc.checklist else ""),
-        ("files        ", ", ".join(files) + (f" and {more} more" if more else "")),
-        *[("note         ", _finding(note)) for note in skill.diagnostics],
-    ]
 
 
 def _why(args: argparse.Namespace, screen: Screen) -> int:

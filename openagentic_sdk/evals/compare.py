@@ -102,6 +102,8 @@ def compare_reports(
     rates = [(one.rate, other.rate) for one, other in pairs]
     changed = {key: other - one for key, (one, other) in zip(both, rates, strict=True)}
     better, worse = ([name(key) for key in both if sign * changed[key] > 0] for sign in (1, -1))
+    known = [(one.cost_usd, other.cost_usd) for one, other in pairs]
+    costs = [(one, other) for one, other in known if one is not None and other is not None]
     return Comparison(
         better=better,
         worse=worse,
@@ -113,7 +115,7 @@ def compare_reports(
             difference("value", [(one.value, other.value) for one, other in pairs]),
             *_of_scores(pairs),
             difference("steps", [(one.steps, other.steps) for one, other in pairs]),
-            *_costs(pairs),
+            *([difference("cost_usd", costs)] if len(costs) == len(known) and any(map(any, costs)) else []),
         ],
         p_value=exact_p_value(len(better), len(worse)),
     )
@@ -162,12 +164,6 @@ def _score_values(row: Row) -> dict[str, list[float]]:
         for score in run.scores:
             values.setdefault(str(score.get("name")), []).append(score_value(score))
     return values
-
-
-def _costs(pairs: Sequence[tuple[Row, Row]]) -> list[Difference]:
-    known = [(one.cost_usd, other.cost_usd) for one, other in pairs]
-    costs = [(one, other) for one, other in known if one is not None and other is not None]
-    return [difference("cost_usd", costs)] if len(costs) == len(known) and any(map(any, costs)) else []
 
 
 # --- intervals -------------------------------------------------------------------------------------------------------

@@ -41,7 +41,10 @@ async def score_run(scorer: Scorer, name: str, run: Played, apart: Apart, ask_ju
     try:
         match scorer:
             case Exact():
-                return _exact(scorer, name, run)
+                wanted, given = scorer.text.strip(), run.final_text.strip()
+                if scorer.ignore_case:
+                    wanted, given = wanted.casefold(), given.casefold()
+                return score(scorer, name, wanted == given, _about_text(run))
             case Regex():
                 answer = await _search(apart, [(scorer.pattern, run.final_text)], scorer.timeout_s)
                 return _verdict(scorer, name, answer, lambda found: found[0] != scorer.absent, _about_text(run))
@@ -85,13 +88,6 @@ def _about_text(run: Played) -> str:
         if run.final_text
         else "there is no final text"
     )
-
-
-def _exact(scorer: Exact, name: str, run: Played) -> Score:
-    wanted, given = scorer.text.strip(), run.final_text.strip()
-    if scorer.ignore_case:
-        wanted, given = wanted.casefold(), given.casefold()
-    return score(scorer, name, wanted == given, _about_text(run))
 
 
 async def _search(apart: Apart, pairs: Sequence[tuple[str, str]], timeout_s: float) -> Answer:

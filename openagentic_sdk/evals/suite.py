@@ -450,7 +450,19 @@ def check_suite(suite: Suite) -> Suite:
         if name in seen:
             raise SuiteError(f"{name!r} is the id of two cases", field=f"cases[{number}].id")
         seen.add(name)
-    _check_agents(suite)
+    # Raise `SuiteError` for an agent, or what a variant makes of it, that no run could use.
+    is_offline = all(isinstance(case, Case) and case.how == "replay" for case in suite.cases)
+    field = "agent"
+    try:
+        for field in ("agent", *(f"variants.{name}" for name in suite.variants)):
+            suite.options(field.removeprefix("variants."), offline=is_offline)
+    except SuiteError as error:
+        raise SuiteError(error.message, field=error.field or field, source=suite.source) from None
+    except OptionsError as error:
+        raise SuiteError(str(error), field=field, source=suite.source) from None
+    judges = [s for scorers in (suite.scores, *(case.scores for case in suite.cases)) for s in scorers]
+    if suite.agent is None and any(isinstance(s, Judge) and not (s.provider or s.script or s.base_url) for s in judges):
+        raise SuiteError("a judge needs a provider: the suite has no agent whose model it could take", field="scores")
     named = [replace(case, id=case.id or f"case-{number + 1}") for number, case in enumerate(suite.cases)]
     return replace(suite, cases=tuple(named))
 
@@ -478,22 +490,6 @@ def _check_case(case: Case, suite: Suite, where: str) -> None:
             f"there is no variant {unknown[0]!r}: {', '.join(suite.variants) or PLAIN}", field=f"{where}.variants"
         )
     _check_scores(case.scores, f"{where}.scores")
-
-
-def _check_agents(suite: Suite) -> None:
-    """Raise `SuiteError` for an agent, or what a variant makes of it, that no run could use."""
-    is_offline = all(isinstance(case, Case) and case.how == "replay" for case in suite.cases)
-    field = "agent"
-    try:
-        for field in ("agent", *(f"variants.{name}" for name in suite.variants)):
-            suite.options(field.removeprefix("variants."), offline=is_offline)
-    except SuiteError as error:
-        raise SuiteError(error.message, field=error.field or field, source=suite.source) from None
-    except OptionsError as error:
-        raise SuiteError(str(error), field=field, source=suite.source) from None
-    judges = [s for scorers in (suite.scores, *(case.scores for case in suite.cases)) for s in scorers]
-    if suite.agent is None and any(isinstance(s, Judge) and not (s.provider or s.script or s.base_url) for s in judges):
-        raise SuiteError("a judge needs a provider: the suite has no agent whose model it could take", field="scores")
 
 
 def _check_scores(scores: Sequence[Any], where: str) -> None:

@@ -177,13 +177,6 @@ class ShellHook:
         places = {"CLAUDE_PROJECT_DIR": os.path.abspath(self.project_dir), "CLAUDE_PLUGIN_ROOT": self.plugin_root}
         return {name: place for name, place in places.items() if place}
 
-    def _environment(self) -> dict[str, str]:
-        unwanted = (*_UNWANTED, TRUST_VARIABLE)
-        kept = {k: v for k, v in os.environ.items() if k not in unwanted and not k.startswith("BASH_FUNC_")}
-        # What Python compiles would stand in the project otherwise, and change what was trusted.
-        kept["PYTHONPYCACHEPREFIX"] = bytecode_folder("hooks")
-        return {**kept, **self.env, **self._places()}
-
     async def _run(self, data: bytes) -> tuple[int, str, str]:
         # Files, not pipes: a process that the hook left behind cannot make us wait for the end of its output.
         import tempfile
@@ -196,13 +189,17 @@ class ShellHook:
             command = [*shell, self.command]
             if self.args is not None:
                 command = [fill_variables(each, self._places()) for each in (self.command, *self.args)]
+            unwanted = (*_UNWANTED, TRUST_VARIABLE)
+            kept = {k: v for k, v in os.environ.items() if k not in unwanted and not k.startswith("BASH_FUNC_")}
+            # What Python compiles would stand in the project otherwise, and change what was trusted.
+            kept["PYTHONPYCACHEPREFIX"] = bytecode_folder("hooks")
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=given,
                 stdout=out,
                 stderr=err,
                 cwd=self.project_dir,
-                env=self._environment(),
+                env={**kept, **self.env, **self._places()},
                 start_new_session=True,
             )
             try:

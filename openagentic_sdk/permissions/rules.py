@@ -114,7 +114,17 @@ def _parse_inner(text: str, tool: str, inner: str, effect: Effect, source: str, 
             raise ValueError(problem)
         return Rule(text, tool, "path", source, root, pattern=inner)
     if tool == "WebFetch":
-        return Rule(text, tool, "domain", source, root, pattern=_domain(inner))
+        key, colon, host = inner.partition(":")
+        if key != "domain" or not colon:
+            raise ValueError("a WebFetch rule is WebFetch(domain:example.com)")
+        host = host.strip().rstrip(".").lower()
+        if not host.isascii():
+            wildcard = "*." if host.startswith("*.") else ""
+            host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
+        label = "[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+        if host != "*" and not re.fullmatch(rf"(?:\*\.)?(?:{label}\.)*{label}|\[[0-9a-f:.]+\]", host):
+            raise ValueError(f"{host!r} is no host: write example.com, or *.example.com for all hosts below it")
+        return Rule(text, tool, "domain", source, root, pattern=host)
     if tool in SKILL_TOOLS or tool in TASK_TOOLS:
         names = [name.strip() for name in inner.removesuffix(":*").removesuffix(" *").split(",")]
         if not all(names) or re.search(r"[\s()]", "".join(names)):
@@ -142,20 +152,6 @@ def _command_rule(text: str, inner: str, effect: Effect, source: str, root: str 
     if (len(commands) > 1 or commands[0].line) and effect == "allow":
         raise ValueError("an allow rule names one simple command: each part of a command line is checked by itself")
     return Rule(text, "Bash", "wildcard", source, root, pattern=inner)
-
-
-def _domain(inner: str) -> str:
-    key, colon, host = inner.partition(":")
-    if key != "domain" or not colon:
-        raise ValueError("a WebFetch rule is WebFetch(domain:example.com)")
-    host = host.strip().rstrip(".").lower()
-    if not host.isascii():
-        wildcard = "*." if host.startswith("*.") else ""
-        host = wildcard + host.removeprefix("*.").encode("idna").decode("ascii")
-    label = "[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
-    if host != "*" and not re.fullmatch(rf"(?:\*\.)?(?:{label}\.)*{label}|\[[0-9a-f:.]+\]", host):
-        raise ValueError(f"{host!r} is no host: write example.com, or *.example.com for all hosts below it")
-    return host
 
 
 def host_matches(pattern: str, host: str) -> bool:

@@ -149,7 +149,16 @@ def expand_prompt(
         return Expansion(prompt)
     variables = {"CLAUDE_PROJECT_DIR": folders.project_dir, **command.variables}
     command = replace(command, body=fill_variables(command.body, variables))
-    draft = _draft_of(command, arguments) if trusts is not None and trusts(command) else None
+    draft = None
+    if trusts is not None and trusts(command):
+        draft = draft_of(
+            command.body,
+            name=f"command /{command.name}",
+            path=command.path,
+            grants=grantable(command.allowed_tools)[0],
+            arguments=arguments,
+            argument_names=command.arguments,
+        )
     body = command.body if draft is None else draft.text
     first = first_number(command.body)
     text = fill_arguments(body, arguments.replace("\0", ""), names=command.arguments, first=first)
@@ -173,17 +182,6 @@ def unknown_name(prompt: str, names: Iterable[str]) -> str | None:
         f"did you mean {' or '.join('/' + known[name] for name in near)}?" if near else "/ begins a command or skill"
     )
     return f"there is no command or skill {match[1][:80]!r}: {advice}"
-
-
-def _draft_of(command: Command, arguments: str) -> Draft | None:
-    return draft_of(
-        command.body,
-        name=f"command /{command.name}",
-        path=command.path,
-        grants=grantable(command.allowed_tools)[0],
-        arguments=arguments,
-        argument_names=command.arguments,
-    )
 
 
 def expanded_event(

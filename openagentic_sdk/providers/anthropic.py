@@ -172,7 +172,15 @@ class AnthropicProvider(EndpointProvider):
         if self.is_under(DROP_BLOCK):
             _drop_bound_blocks(payload)
         if self._cache_ttl is not None:
-            _mark_cached(payload, self._cache_ttl)
+            # Mark the ends of tools, system prompt and conversation; the API takes at most four marks.
+            mark = {"type": "ephemeral", "ttl": self._cache_ttl} if self._cache_ttl != "5m" else {"type": "ephemeral"}
+            ends = [payload.get("tools"), payload.get("system")]
+            ends += [turn["content"] for turn in payload["messages"] if turn["role"] == "user"][-2:]
+            for blocks in ends:
+                # A definition that is loaded later is no part of the beginning, and takes no mark.
+                told = [place for place, block in enumerate(blocks or ()) if not block.get("defer_loading")]
+                if blocks and told:
+                    blocks[told[-1]] = {**blocks[told[-1]], "cache_control": mark}
         payload.update(self.settings.extra_body)
         payload = {key: value for key, value in payload.items() if value is not None}
         reading = MessageReading(used_call_ids(messages), self.origin, holds=bool(prompt.held))
@@ -600,15 +608,3 @@ def _drop_bound_blocks(payload: dict[str, Any]) -> None:
         return
     for turn in payload["messages"]:
         turn["content"] = [b for b in turn["content"] if b.get("type") not in ("thinking", "redacted_thinking")]
-
-
-def _mark_cached(payload: dict[str, Any], ttl: str) -> None:
-    """Mark the ends of tools, system prompt and conversation; the API takes at most four marks."""
-    mark = {"type": "ephemeral", "ttl": ttl} if ttl != "5m" else {"type": "ephemeral"}
-    ends = [payload.get("tools"), payload.get("system")]
-    ends += [turn["content"] for turn in payload["messages"] if turn["role"] == "user"][-2:]
-    for blocks in ends:
-        # A definition that is loaded later is no part of the beginning, and takes no mark.
-        told = [place for place, block in enumerate(blocks or ()) if not block.get("defer_loading")]
-        if blocks and told:
-            blocks[told[-1]] = {**blocks[told[-1]], "cache_control": mark}

@@ -72,7 +72,14 @@ class Reading(ABC):
         with _understood():
             if isinstance(batch, Whole):
                 self._count += 1
-                return self._checked_whole(batch.data)
+                _raise_error_in(batch.data)
+                if not isinstance(batch.data, Mapping):
+                    raise ProviderResponseError(
+                        f"the endpoint's answer is no object; it is {json.dumps(batch.data)[:200]}"
+                    )
+                if self.raw is not None:
+                    self.raw = batch.data
+                return self.take_whole(batch.data)
             shown: list[StreamEvent] = []
             is_last = isinstance(batch, LastEvents)
             for event in batch:
@@ -88,14 +95,6 @@ class Reading(ABC):
         """Raise `ProviderResponseError` when the endpoint sent nothing at all."""
         if not self._count:
             raise ProviderResponseError("the endpoint accepted the request and sent no answer: check base_url")
-
-    def _checked_whole(self, data: Any) -> list[StreamEvent]:
-        _raise_error_in(data)
-        if not isinstance(data, Mapping):
-            raise ProviderResponseError(f"the endpoint's answer is no object; it is {json.dumps(data)[:200]}")
-        if self.raw is not None:
-            self.raw = data
-        return self.take_whole(data)
 
     def _take_event(self, event: SSEEvent, is_last: bool) -> list[StreamEvent]:
         data = event.data.strip()

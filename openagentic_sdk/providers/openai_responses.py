@@ -261,13 +261,23 @@ class ResponseReading(Reading):
         reason = self._finish_reason(response)
         calls = self._calls(reason, refusal)
         model, tier, usage = response.get("model"), response.get("service_tier"), as_mapping(response.get("usage"))
+        # Reasoning, and what the vendor's own tools did, as it came and where it stood between the others.
+        extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
+        plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
+        if not all(plain) or any(map(vendor_caller, self._items)):
+            extras["responses_items"] = [
+                {key: item[key] for key in ("type", "call_id", "execution", "caller") if key in item}
+                if is_plain
+                else {key: value for key, value in item.items() if key != "_place" and value is not None}
+                for item, is_plain in zip(self._items, plain, strict=True)
+            ]
         return rest, ModelOutput(
             assistant_text=text or None,
             tool_calls=calls,
             usage=usage or None,
             finish_reason=reason or ("tool_calls" if calls else "stop"),
             reasoning=_reasoning_of(self._items) or "".join(self._reasoning) or None,
-            extras=self._extras(),
+            extras={**extras, "origin": self._origin} if extras else None,
             refusal=refusal,
             model=model if isinstance(model, str) else None,
             citations=tuple(note for part in parts for note in as_mappings(part.get("annotations"))),
@@ -355,19 +365,6 @@ class ResponseReading(Reading):
             return None
         reason = as_text(as_mapping(response.get("incomplete_details")).get("reason")) or "incomplete"
         return "length" if reason == "max_output_tokens" else reason
-
-    def _extras(self) -> dict[str, Any] | None:
-        """Reasoning, and what the vendor's own tools did, as it came and where it stood between the others."""
-        extras: dict[str, Any] = {"responses_id": self._id} if self._stored and self._id else {}
-        plain = [item.get("type") == "message" or _is_call(item) for item in self._items]
-        if not all(plain) or any(map(vendor_caller, self._items)):
-            extras["responses_items"] = [
-                {key: item[key] for key in ("type", "call_id", "execution", "caller") if key in item}
-                if is_plain
-                else {key: value for key, value in item.items() if key != "_place" and value is not None}
-                for item, is_plain in zip(self._items, plain, strict=True)
-            ]
-        return {**extras, "origin": self._origin} if extras else None
 
     def _show_text(self, text: str) -> list[StreamEvent]:
         self._text.append(text)

@@ -272,7 +272,16 @@ class ChatAssembler:
     def _take_delta(self, delta: Mapping[str, Any], events: list[StreamEvent]) -> None:
         self._role_begins = self._role_begins or not delta.get("role")
         self._take_reasoning(delta, events)
-        self._take_content(delta.get("content"), events)
+        content = delta.get("content")
+        if isinstance(content, str):
+            if content:
+                self._show_content(content, events)
+        elif isinstance(content, list):  # Mistral: parts, thinking among them
+            for part in content:
+                if isinstance(part, Mapping):
+                    self._take_part(part, events)
+                elif isinstance(part, str):
+                    self._show_content(part, events)
         refusal = delta.get("refusal")
         if isinstance(refusal, str) and refusal:
             self._refusal = True
@@ -285,17 +294,6 @@ class ChatAssembler:
             self._message_extras["extra_content"] = delta["extra_content"]
         if delta.get("annotations"):
             self._take_citations(delta["annotations"])
-
-    def _take_content(self, content: Any, events: list[StreamEvent]) -> None:
-        if isinstance(content, str):
-            if content:
-                self._show_content(content, events)
-        elif isinstance(content, list):  # Mistral: parts, thinking among them
-            for part in content:
-                if isinstance(part, Mapping):
-                    self._take_part(part, events)
-                elif isinstance(part, str):
-                    self._show_content(part, events)
 
     def _take_part(self, part: Mapping[str, Any], events: list[StreamEvent]) -> None:
         if part.get("type") == "thinking":
@@ -334,7 +332,11 @@ class ChatAssembler:
             last = self._details[-1] if self._details else {}
             same = last and all(detail.get(key) == last.get(key) for key in ("type", "index"))
             if same and not (last.get("id") and detail.get("id") and last["id"] != detail["id"]):
-                _merge_detail(last, detail)
+                for key, value in detail.items():
+                    if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str):
+                        last[key] += value
+                    elif value is not None:
+                        last[key] = value
             else:
                 self._details.append(dict(detail))
 
@@ -378,14 +380,6 @@ def reported_cost(usage: Mapping[str, Any] | None) -> float | None:
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18:
             return value * dollars
     return None
-
-
-def _merge_detail(last: dict[str, Any], detail: Mapping[str, Any]) -> None:
-    for key, value in detail.items():
-        if key in ("text", "summary", "data") and isinstance(value, str) and isinstance(last.get(key), str):
-            last[key] += value
-        elif value is not None:
-            last[key] = value
 
 
 def _detail_text(detail: Any) -> str:

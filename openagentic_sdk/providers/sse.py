@@ -86,7 +86,10 @@ class SSEDecoder:
             if line.startswith(b"data:"):
                 self._take_data(line[6:] if line.startswith(b"data: ") else line[5:])
             elif not line:
-                self._dispatch(events)
+                if self._data:
+                    events.append(SSEEvent("\n".join(self._data), self._event, self.last_event_id))
+                    self._data, self._data_bytes = [], 0
+                self._event = ""
             else:
                 self._take_field(line)
         return events
@@ -106,12 +109,6 @@ class SSEDecoder:
             self.last_event_id = value.removeprefix(b" ").decode("utf-8", "replace")
         elif name == b"retry" and (value := value.strip(b" ")).isdigit():
             self.retry_ms = int(value[:9])
-
-    def _dispatch(self, events: list[SSEEvent]) -> None:
-        if self._data:
-            events.append(SSEEvent("\n".join(self._data), self._event, self.last_event_id))
-            self._data, self._data_bytes = [], 0
-        self._event = ""
 
     def _check_size(self, size: int) -> None:
         if size > self._max_event_bytes:

@@ -285,13 +285,10 @@ class BackgroundRun:
             await asyncio.wait({self._driver})
             self.state = "cancelled"
             if self._agent is not None:
-                await self._end_parked(self._agent.store)
-
-    async def _end_parked(self, store: SessionStore) -> None:
-        """Close what a run left open that had just parked when it was cancelled."""
-        with suppress(SessionNotFoundError):
-            if (await off_loop(True, store.read_summary, self.session_id)).state == "waiting":
-                await cancel_session(store, self.session_id, key_file=self._options.key_file)
+                # Close what a run left open that had just parked when it was cancelled.
+                with suppress(SessionNotFoundError):
+                    if (await off_loop(True, self._agent.store.read_summary, self.session_id)).state == "waiting":
+                        await cancel_session(self._agent.store, self.session_id, key_file=self._options.key_file)
 
     async def suspend(self, grace_s: float = 0.0) -> None:
         """End the run so that it can go on, here or in another process: an open question stays open, as `waiting`.
@@ -333,7 +330,17 @@ class BackgroundRun:
             self._news.set()
         ends: dict[StopReason, State] = {"waiting": "waiting", "error": "failed"}
         self.state = ends.get(result.stop_reason, "ended")
-        return self._result(result)
+        success = result.stop_reason == "end"
+        return BackgroundResult(
+            success,
+            self.session_id,
+            self.state,
+            result.stop_reason,
+            data=result.final_text if result.structured_output is None else result.structured_output,
+            error=None if success else result.error_message or result.stop_reason,
+            question=self._question if self.state == "waiting" else None,
+            metrics=self._metrics,
+        )
 
     async def _run(self, prompt: Prompt) -> Result:
         async with _STARTING.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
@@ -364,19 +371,6 @@ class BackgroundRun:
                 self.heard.add(event.request_id)
             if isinstance(event, UserMessage) and event.origin == "user" and not self._taken.done():
                 self._taken.set_result(event.seq)
-
-    def _result(self, result: Result) -> BackgroundResult:
-        success = result.stop_reason == "end"
-        return BackgroundResult(
-            success,
-            self.session_id,
-            self.state,
-            result.stop_reason,
-            data=result.final_text if result.structured_output is None else result.structured_output,
-            error=None if success else result.error_message or result.stop_reason,
-            question=self._question if self.state == "waiting" else None,
-            metrics=self._metrics,
-        )
 
 
 # One run starts at a time in an event loop: many that are submitted together must not keep it from everything else.

@@ -203,7 +203,19 @@ async def _answer_http(call: Call, face: Face, asked: str | int, method: str, pa
     speaks_modern = is_modern(params) or (version is not None and version not in LEGACY)
     try:
         if speaks_modern:
-            _check_headers(call, version, method, params)
+            # A modern request says in its headers what stands in its body, for whoever routes it. Raises `RpcError`.
+            meta = params.get("_meta")
+            said = meta.get(PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
+            wanted = {"mcp-protocol-version": said, "mcp-method": method}
+            member = _NAMED_BY.get(method)
+            if member is not None:
+                wanted["mcp-name"] = params.get(member)
+            if said is None and version in MODERN:
+                read_meta(params)  # says what is missing
+            for name, value in wanted.items():
+                given = call.header(name)
+                if given is None or value is None or _plain(given) != value:
+                    raise RpcError(HEADER_MISMATCH, f"the header {name} must be there and say what the body says")
             read_meta(params)
         if method != "tools/call":
             result = await face.answer(method, params, Client(call.principal))
@@ -252,22 +264,6 @@ def _outcome(work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
         return {"result": work.result()}
     code = error.code if isinstance(error, RpcError) else INTERNAL_ERROR
     return {"error": {"code": code, "message": ": ".join(error_words(error)) if code == INTERNAL_ERROR else str(error)}}
-
-
-def _check_headers(call: Call, version: str | None, method: str, params: Mapping[str, Any]) -> None:
-    """A modern request says in its headers what stands in its body, for whoever routes it. Raises `RpcError`."""
-    meta = params.get("_meta")
-    said = meta.get(PROTOCOL_VERSION) if isinstance(meta, Mapping) else None
-    wanted = {"mcp-protocol-version": said, "mcp-method": method}
-    member = _NAMED_BY.get(method)
-    if member is not None:
-        wanted["mcp-name"] = params.get(member)
-    if said is None and version in MODERN:
-        read_meta(params)  # says what is missing
-    for name, value in wanted.items():
-        given = call.header(name)
-        if given is None or value is None or _plain(given) != value:
-            raise RpcError(HEADER_MISMATCH, f"the header {name} must be there and say what the body says")
 
 
 def _plain(value: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,21 +66,17 @@ def archive_session(
     finally:
         unfinished.unlink(missing_ok=True)
     if remove:
-        _remove_archived(store, session_id, sessions)
+        # Delete what is in the archive as it is there; raise `ConcurrencyError` for what went on meanwhile, which stays.
+        if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
+            raise StorageError(
+                f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
+                session_id=session_id,
+            )
+        for entry in sessions:
+            check_expected_seq(entry["id"], entry["events"], store.last_seq(entry["id"]))
+        for entry in reversed(sessions):
+            store.delete_session(entry["id"], expected_seq=entry["events"])
     return names
-
-
-def _remove_archived(store: SessionStore, session_id: str, sessions: Sequence[Mapping[str, Any]]) -> None:
-    """Delete what is in the archive as it is there; raise `ConcurrencyError` for what went on meanwhile, which stays."""
-    if [session_id, *descendants(store, session_id)] != [entry["id"] for entry in sessions]:
-        raise StorageError(
-            f"session {session_id!r} has new subagents since it was archived: archive it again to remove it",
-            session_id=session_id,
-        )
-    for entry in sessions:
-        check_expected_seq(entry["id"], entry["events"], store.last_seq(entry["id"]))
-    for entry in reversed(sessions):
-        store.delete_session(entry["id"], expected_seq=entry["events"])
 
 
 def restore_session(store: SessionStore, path: str | os.PathLike[str]) -> list[str]:

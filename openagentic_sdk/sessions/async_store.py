@@ -5,7 +5,7 @@ What is written here is read by `query(resume=...)`, and the other way round: bo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -96,7 +96,19 @@ class AsyncStore:
 
     async def get_messages(self, session_id: str, from_turn: int = 0, to_turn: int | None = None) -> list[Message]:
         def read() -> list[Message]:
-            return _messages_of_turns(self.store.iter_events(session_id), from_turn, to_turn)
+            events = self.store.iter_events(session_id)
+            changes_the_view = SessionCompacted, SessionRewound, SystemInit
+            turn, chosen = -1, []
+            for event in standing_events(events):
+                turn += isinstance(event, UserMessage) and event.origin == "user"
+                in_turn = max(turn, 0)
+                if (
+                    not isinstance(event, changes_the_view)
+                    and from_turn <= in_turn
+                    and (to_turn is None or in_turn < to_turn)
+                ):
+                    chosen.append(event)
+            return rebuild_messages(chosen)
 
         return await self._turns.call(session_id, read)
 
@@ -138,17 +150,6 @@ class AsyncStore:
             self.store.close()
 
         await InTurn().call("", close)
-
-
-def _messages_of_turns(events: Iterable[Event], from_turn: int, to_turn: int | None) -> list[Message]:
-    changes_the_view = SessionCompacted, SessionRewound, SystemInit
-    turn, chosen = -1, []
-    for event in standing_events(events):
-        turn += isinstance(event, UserMessage) and event.origin == "user"
-        in_turn = max(turn, 0)
-        if not isinstance(event, changes_the_view) and from_turn <= in_turn and (to_turn is None or in_turn < to_turn):
-            chosen.append(event)
-    return rebuild_messages(chosen)
 
 
 def _last_settled(events: Sequence[Event]) -> int:

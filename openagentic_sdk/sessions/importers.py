@@ -151,7 +151,18 @@ def parse_claude_transcript(data: bytes, *, of_subagent: bool = False) -> Import
     lines, unreadable = _parse_lines(data)
     if of_subagent:
         lines = [{**line, "isSidechain": False} for line in lines]
-    active = _active_branch(lines)
+    # The lines that belong to the branch of the last line, in the order of the file.
+    chain = _chain(lines)
+    messages = {_message_id(lines[index]) for index in chain} - {None}
+    # Each block of a parallel answer has a line of its own, and the pointers only follow one of them.
+    chain |= {index for index, line in enumerate(lines) if _message_id(line) in messages and not _is_aside(line)}
+    calls = {name for index in chain for name in _names(lines[index], "tool_use", "id")}
+    for index, line in enumerate(lines):
+        answers = _names(line, "tool_result", "tool_use_id") if line.get("type") == "user" else set()
+        if answers & calls and not _is_aside(line):
+            chain.add(index)
+    chain |= {index for index, line in enumerate(lines) if str(line.get("type")) in _MARKERS}
+    active = [lines[index] for index in sorted(chain)]
     events = _Reader(lines).read(active)
     known = [line for line in active if isinstance(line.get("cwd"), str)]
     times = [event.ts for event in events if event.ts]
@@ -225,21 +236,6 @@ def _parse_lines(data: bytes) -> tuple[list[Line], int]:
         else:
             unreadable += 1
     return lines, unreadable
-
-
-def _active_branch(lines: Sequence[Line]) -> list[Line]:
-    """The lines that belong to the branch of the last line, in the order of the file."""
-    chain = _chain(lines)
-    messages = {_message_id(lines[index]) for index in chain} - {None}
-    # Each block of a parallel answer has a line of its own, and the pointers only follow one of them.
-    chain |= {index for index, line in enumerate(lines) if _message_id(line) in messages and not _is_aside(line)}
-    calls = {name for index in chain for name in _names(lines[index], "tool_use", "id")}
-    for index, line in enumerate(lines):
-        answers = _names(line, "tool_result", "tool_use_id") if line.get("type") == "user" else set()
-        if answers & calls and not _is_aside(line):
-            chain.add(index)
-    chain |= {index for index, line in enumerate(lines) if str(line.get("type")) in _MARKERS}
-    return [lines[index] for index in sorted(chain)]
 
 
 def _chain(lines: Sequence[Line]) -> set[int]:

@@ -121,20 +121,19 @@ class ClaudeSessionStore:
                     seen.update(uuid)
                 if not fresh:
                     return
-                self._store.append_events(session_id, self._events(key, known, fresh), expected_seq=known.last_seq)
+                # Milliseconds would let two appends share a time, and the one that came later must look later.
+                mtime = self._newest = max(int(self._clock.now() * 1000), known.mtime + 1, self._newest + 1)
+                previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
+                summary = None if key.get("subpath") else self._fold(previous, key, [*known.unsummarised, *fresh])
+                events = [UnknownEvent({"type": ENTRY_TYPE, "entry": entry}) for entry in fresh[:-1]]
+                last = {"type": ENTRY_TYPE, "entry": fresh[-1], "session_id": key["session_id"], "mtime": mtime}
+                self._store.append_events(
+                    session_id, [*events, UnknownEvent({**last, "summary": summary})], expected_seq=known.last_seq
+                )
                 return
             except (ConcurrencyError, SessionLockedError, SessionNotFoundError):
                 # Another process was faster: look at what it did, and find our place behind it.
                 time.sleep(RETRY_S)
-
-    def _events(self, key: Key, known: _Known, entries: Sequence[Entry]) -> list[Event]:
-        # Milliseconds would let two appends share a time, and the one that came later must look later.
-        mtime = self._newest = max(int(self._clock.now() * 1000), known.mtime + 1, self._newest + 1)
-        previous = None if known.summary is None else {**known.summary, "mtime": known.mtime}
-        summary = None if key.get("subpath") else self._fold(previous, key, [*known.unsummarised, *entries])
-        events = [UnknownEvent({"type": ENTRY_TYPE, "entry": entry}) for entry in entries[:-1]]
-        last = {"type": ENTRY_TYPE, "entry": entries[-1], "session_id": key["session_id"], "mtime": mtime}
-        return [*events, UnknownEvent({**last, "summary": summary})]
 
     def _catch_up(self, session_id: str) -> _Known:
         created_at = self._store.read_metadata(session_id)["created_at"]

@@ -433,18 +433,15 @@ class _SqliteWriter(SessionWriter):
         with self._lock:
             check_open(self.session_id, self.lease.is_held)
             if self._in_doubt:
-                self._look()
+                # Learn where the log stands, after an interrupt in an append. Only this writer moves it at its epoch.
+                at = self._store._position(self.session_id)
+                if at.epoch == self.epoch:
+                    self._head, self.metadata = at.head, at.metadata
+                    self._last_seq, self._updated = at.head.last_seq, at.head.updated
             self._in_doubt = True
             stored = self._append(events)
             self._in_doubt = False
             return stored
-
-    def _look(self) -> None:
-        """Learn where the log stands, after an interrupt in an append. Only this writer moves it at its epoch."""
-        at = self._store._position(self.session_id)
-        if at.epoch == self.epoch:
-            self._head, self.metadata = at.head, at.metadata
-            self._last_seq, self._updated = at.head.last_seq, at.head.updated
 
     def _append(self, events: Sequence[Event]) -> list[Event]:
         if len(events) == 1 and self._last_seq and not moves_summary(events[0]):

@@ -93,23 +93,19 @@ def _runs(events: Sequence[Event]) -> Iterable[RecordedRun]:
         elif event.type in _BETWEEN_STEPS:
             between.append(event)
         elif step is not None:
-            _add_answer(step, event)
+            if isinstance(event, ModelResponse) and step.response is None:
+                step.response = event
+            elif isinstance(event, ModelRetry) and event.mid_answer:
+                step.text, step.message = "", None
+            elif isinstance(event, AssistantReasoning):
+                step.reasoning = event.text
+            elif isinstance(event, AssistantMessage):
+                step.text, step.message = event.text, event
+            elif isinstance(event, ToolUse) and not event.is_inside:
+                step.calls.append(event)
     if run is not None:
         run.trailing = tuple(between)
         yield run
-
-
-def _add_answer(step: RecordedStep, event: Event) -> None:
-    if isinstance(event, ModelResponse) and step.response is None:
-        step.response = event
-    elif isinstance(event, ModelRetry) and event.mid_answer:
-        step.text, step.message = "", None
-    elif isinstance(event, AssistantReasoning):
-        step.reasoning = event.text
-    elif isinstance(event, AssistantMessage):
-        step.text, step.message = event.text, event
-    elif isinstance(event, ToolUse) and not event.is_inside:
-        step.calls.append(event)
 
 
 @frozen

@@ -90,7 +90,18 @@ class FunctionTool(Tool, Generic[P, R]):
         self.name = name or function.__name__
         self.description = description or inspect.getdoc(function) or self.name
         self.effect, self.allowed_callers = effect, allowed_callers
-        self._context_name, self._types = _parameters(function)
+        # The name of the context parameter, if there is one, and the types of the others.
+        hints = typing.get_type_hints(function, include_extras=True)
+        context_name = None
+        parameters: dict[str, Any] = {}
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+                raise OptionsError(f"tool {function.__name__}: parameter {parameter} cannot be given by name")
+            if hints.get(parameter.name) is ToolContext or parameter.name == "ctx":
+                context_name = parameter.name
+            else:
+                parameters[parameter.name] = hints.get(parameter.name, Any)
+        self._context_name, self._types = (context_name, parameters)
         self.input_schema = _parameters_schema(function, self._types)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -159,21 +170,6 @@ def _class_schema(cls: type) -> dict[str, Any]:
 def _object_schema(hints: Mapping[str, Any], required: list[str]) -> dict[str, Any]:
     properties = {name: json_schema(hint) for name, hint in hints.items()}
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
-
-
-def _parameters(function: Callable[..., Any]) -> tuple[str | None, dict[str, Any]]:
-    """The name of the context parameter, if there is one, and the types of the others."""
-    hints = typing.get_type_hints(function, include_extras=True)
-    context_name = None
-    parameters: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise OptionsError(f"tool {function.__name__}: parameter {parameter} cannot be given by name")
-        if hints.get(parameter.name) is ToolContext or parameter.name == "ctx":
-            context_name = parameter.name
-        else:
-            parameters[parameter.name] = hints.get(parameter.name, Any)
-    return context_name, parameters
 
 
 def _parameters_schema(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:

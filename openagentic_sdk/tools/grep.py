@@ -114,7 +114,17 @@ class GrepTool(Tool):
     ) -> dict[str, Any]:
         shown_root = shown_path(root.lexical, ctx.cwd)
         limit = int(input.get("head_limit") or self._max_matches)
-        query = self._query(input, limit)
+        around = int(input.get("-C") or 0)
+        query = {
+            "pattern": input["query"],
+            "ignore_case": input.get("case_sensitive") is False,
+            "multiline": bool(input.get("multiline")),
+            "mode": _MODES[input.get("mode") or "content"],
+            "before": min(int(input.get("-B") or around), MAX_CONTEXT_LINES),
+            "after": min(int(input.get("-A") or around), MAX_CONTEXT_LINES),
+            "max_hits": limit + 1,
+            "max_line_chars": self._max_line_chars,
+        }
         findings = _Findings()
         search = self._open_search(query, ctx)
         try:
@@ -141,19 +151,6 @@ class GrepTool(Tool):
                 "as they are",
                 path="query",
             ) from None
-
-    def _query(self, input: Mapping[str, Any], limit: int) -> dict[str, Any]:
-        around = int(input.get("-C") or 0)
-        return {
-            "pattern": input["query"],
-            "ignore_case": input.get("case_sensitive") is False,
-            "multiline": bool(input.get("multiline")),
-            "mode": _MODES[input.get("mode") or "content"],
-            "before": min(int(input.get("-B") or around), MAX_CONTEXT_LINES),
-            "after": min(int(input.get("-A") or around), MAX_CONTEXT_LINES),
-            "max_hits": limit + 1,
-            "max_line_chars": self._max_line_chars,
-        }
 
     def _take(self, findings: _Findings, path: str, count: int, hits: list[Hit], mode: str, limit: int) -> None:
         findings.counts[path] = count

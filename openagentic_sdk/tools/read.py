@@ -150,7 +150,18 @@ class ReadTool(Tool):
             )
         scan = self._scan(source, self._window(input, ctx), ctx)
         if source.name.endswith(".ipynb"):
-            return self._read_notebook(source, input, scan, ctx)
+            # The cells as text; a notebook that is too large or no JSON is shown as the text file that it is.
+            data = read_at_most(source.chunks(), self._max_notebook_bytes)
+            lines = None if data is None else notebook_lines(data)
+            if lines is None:
+                return self._describe(source.name, scan), scan.sha256
+            window = self._window(input, ctx)
+            for line in lines:
+                window.feed(line + "\n")
+            cells = _Scan(window, scan.encoding, window.finish(), scan.sha256)
+            output = self._describe(source.name, cells)
+            output["note"] += "; cells of a notebook, the line numbers are not those of the file"
+            return output, scan.sha256
         return self._describe(source.name, scan), scan.sha256
 
     def _window(self, input: Mapping[str, Any], ctx: ToolContext) -> LineWindow:
@@ -228,22 +239,6 @@ class ReadTool(Tool):
             **({"width": pixels[0], "height": pixels[1]} if pixels else {}),
         }
         return output, hashlib.sha256(data).hexdigest()
-
-    def _read_notebook(
-        self, source: _Source, input: Mapping[str, Any], scan: _Scan, ctx: ToolContext
-    ) -> tuple[dict[str, Any], str | None]:
-        """The cells as text; a notebook that is too large or no JSON is shown as the text file that it is."""
-        data = read_at_most(source.chunks(), self._max_notebook_bytes)
-        lines = None if data is None else notebook_lines(data)
-        if lines is None:
-            return self._describe(source.name, scan), scan.sha256
-        window = self._window(input, ctx)
-        for line in lines:
-            window.feed(line + "\n")
-        cells = _Scan(window, scan.encoding, window.finish(), scan.sha256)
-        output = self._describe(source.name, cells)
-        output["note"] += "; cells of a notebook, the line numbers are not those of the file"
-        return output, scan.sha256
 
 
 def _position(window: LineWindow, total: int | None) -> str:

@@ -44,7 +44,20 @@ class SkillLoadTool(SkillTool):
         skill = (await self.find_index(input, ctx)).find(str(input["name"]))
         refuse_user_only(skill)
         if not input.get("path"):
-            return _whole(skill)
+            doc = load_skill(skill)
+            answer: dict[str, Any] = {
+                "name": doc.name,
+                "summary": doc.summary,
+                "checklist": doc.checklist,
+                "content": without_hidden(doc.body),
+                "path": skill.path,
+            }
+            resources, more = list_resources(os.path.dirname(skill.path), MAX_LISTED_RESOURCES)
+            if resources:
+                answer["resources"] = resources
+            if more:
+                answer["resources_not_listed"] = more
+            return answer
         if ctx.may_read is not None and not ctx.may_read(os.path.join(os.path.dirname(skill.path), input["path"])):
             raise ToolError(f"{input['path']!r} of the skill {skill.name!r} may not be read: a rule forbids it")
         return read_resource(skill, input["path"])
@@ -54,23 +67,6 @@ def refuse_user_only(skill: SkillInfo) -> None:
     """Raise `ToolError` for a skill that only a person may start."""
     if not skill.model_invocable:
         raise ToolError(f"the skill {skill.name!r} is started by people only: ask the user to type /{skill.name}")
-
-
-def _whole(skill: SkillInfo) -> dict[str, Any]:
-    doc = load_skill(skill)
-    answer: dict[str, Any] = {
-        "name": doc.name,
-        "summary": doc.summary,
-        "checklist": doc.checklist,
-        "content": without_hidden(doc.body),
-        "path": skill.path,
-    }
-    resources, more = list_resources(os.path.dirname(skill.path), MAX_LISTED_RESOURCES)
-    if resources:
-        answer["resources"] = resources
-    if more:
-        answer["resources_not_listed"] = more
-    return answer
 
 
 def read_resource(skill: SkillInfo, path: str) -> dict[str, Any]:

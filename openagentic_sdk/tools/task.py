@@ -28,15 +28,35 @@ class TaskTool(Tool):
     def __init__(self, agents: Mapping[str, str] | None = None, *, background: bool = False) -> None:
         self.agents = dict(agents or {})
         self._offers_background = background
-        self.description = _describe(self.agents)
-        self.input_schema = _schema(self.agents, background)
+        lines = [
+            "Start a subagent on a piece of work of its own. It sees only `prompt`, nothing of this conversation, and "
+            "returns one text: say everything it needs and what to give back. Calls of one answer run at the same time.",
+            "Agents:",
+            *(f"- {name}: {purpose}" for name, purpose in self.agents.items()),
+        ]
+        self.description = "\n".join(lines) if self.agents else f"{lines[0]}\nThere are no agents here."
+        agent: dict[str, Any] = {"type": "string", "description": "The agent's name."}
+        if self.agents:
+            agent["enum"] = list(self.agents)
+        prompt = {"type": "string", "minLength": 1, "description": "The work, with all that the agent must know."}
+        properties: dict[str, Any] = {"agent": agent, "prompt": prompt}
+        if background:
+            about = (
+                "Return at once with a `task_id`, and fetch the result with TaskOutput; "
+                "what still works ends with this run."
+            )
+            properties["background"] = {"type": "boolean", "description": about}
+        self.input_schema = {"type": "object", "properties": properties, "required": ["agent", "prompt"]}
 
     @property
     def parallel(self) -> bool:
         return True
 
     async def run(self, input: Mapping[str, Any], ctx: ToolContext) -> dict[str, Any] | ToolOutput:
-        self._check_agent(input.get("agent"))
+        agent = input.get("agent")
+        if isinstance(agent, str) and agent not in self.agents:
+            known = ", ".join(sorted(self.agents)) or "(none)"
+            raise ToolInputError(f"there is no agent {agent!r}: the agents are {known}", path="agent")
         if ctx.spawn is None:
             raise ToolError("no subagent can be started here: do the work yourself, in this conversation")
         work = ctx.spawn(input["agent"], input["prompt"])
@@ -46,33 +66,6 @@ class TaskTool(Tool):
         done = await work
         return ToolOutput(describe_result(input["agent"], done), is_error=done.stop_reason == "error")
 
-    def _check_agent(self, agent: Any) -> None:
-        if isinstance(agent, str) and agent not in self.agents:
-            known = ", ".join(sorted(self.agents)) or "(none)"
-            raise ToolInputError(f"there is no agent {agent!r}: the agents are {known}", path="agent")
-
 
 async def _as_coroutine(work: Awaitable[SubagentResult]) -> SubagentResult:
     return await work
-
-
-def _describe(agents: Mapping[str, str]) -> str:
-    lines = [
-        "Start a subagent on a piece of work of its own. It sees only `prompt`, nothing of this conversation, and "
-        "returns one text: say everything it needs and what to give back. Calls of one answer run at the same time.",
-        "Agents:",
-        *(f"- {name}: {purpose}" for name, purpose in agents.items()),
-    ]
-    return "\n".join(lines) if agents else f"{lines[0]}\nThere are no agents here."
-
-
-def _schema(agents: Mapping[str, str], offers_background: bool) -> dict[str, Any]:
-    agent: dict[str, Any] = {"type": "string", "description": "The agent's name."}
-    if agents:
-        agent["enum"] = list(agents)
-    prompt = {"type": "string", "minLength": 1, "description": "The work, with all that the agent must know."}
-    properties: dict[str, Any] = {"agent": agent, "prompt": prompt}
-    if offers_background:
-        text = "Return at once with a `task_id`, and fetch the result with TaskOutput; what still works ends with this run."
-        properties["background"] = {"type": "boolean", "description": text}
-    return {"type": "object", "properties": properties, "required": ["agent", "prompt"]}

@@ -82,7 +82,23 @@ class WebSearchTool(BlockingTool):
             answer = self._transport(SEARCH_URL, self._headers(), payload)
         else:
             answer = _post(SEARCH_URL, self._headers(), payload, signal)
-        return {"query": input["query"], "results": _hits(answer)[:max_results]}
+        results = answer.get("results") if isinstance(answer, Mapping) else None
+        if not isinstance(results, list):
+            excerpt = repr(answer)[:200]
+            raise ToolError(f"the search service answered without a list of results ({excerpt}): try again later")
+        return {
+            "query": input["query"],
+            "results": [
+                {
+                    "title": _text(result.get("title")),
+                    "url": _text(result.get("url")),
+                    "content": _text(result.get("content")) or _text(result.get("snippet")),
+                    "source": "tavily",
+                }
+                for result in results
+                if isinstance(result, Mapping)
+            ][:max_results],
+        }
 
     def _headers(self) -> dict[str, str]:
         key = self._api_key or os.environ.get(KEY_VARIABLE, "")
@@ -91,23 +107,6 @@ class WebSearchTool(BlockingTool):
                 f"web search needs a key: set {KEY_VARIABLE} to one from tavily.com, or work without searching"
             )
         return {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
-
-
-def _hits(answer: Mapping[str, Any]) -> list[dict[str, str]]:
-    results = answer.get("results") if isinstance(answer, Mapping) else None
-    if not isinstance(results, list):
-        excerpt = repr(answer)[:200]
-        raise ToolError(f"the search service answered without a list of results ({excerpt}): try again later")
-    return [
-        {
-            "title": _text(result.get("title")),
-            "url": _text(result.get("url")),
-            "content": _text(result.get("content")) or _text(result.get("snippet")),
-            "source": "tavily",
-        }
-        for result in results
-        if isinstance(result, Mapping)
-    ]
 
 
 def _text(value: Any) -> str:

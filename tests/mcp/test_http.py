@@ -241,7 +241,8 @@ class HttpServers(unittest.IsolatedAsyncioTestCase):
         server = self.serve(script)
         await self.tool(server)
         await self.seats.pop().close()
-        self.assertEqual((server.requests[-1].method, server.requests[-1].headers["mcp-session-id"]), ("DELETE", "one"))
+        ended = [request.headers["mcp-session-id"] for request in server.requests if request.method == "DELETE"]
+        self.assertEqual(ended, ["one"])
 
     # --- streams -----------------------------------------------------------------------------------------------------------
 

@@ -118,7 +118,17 @@ class LivePrinter(EventPrinter):
         if self._coming and not isinstance(event, AssistantDelta):
             self._write_coming()
         if event.parent_tool_use_id is not None:
-            self._fold(event)
+            # Count what a subagent does for the row of the call that started it.
+            root = self._roots.get(event.parent_tool_use_id, event.parent_tool_use_id)
+            call = self._running.get(root)
+            if isinstance(event, ToolUse):
+                self._uses[event.tool_use_id] = event
+                self._roots[event.tool_use_id] = root
+                if call is not None:
+                    call.calls += 1
+                    call.doing = f"{on_one_line(event.name)} {describe_input(event.name, event.input, self._cwd)}"
+            elif isinstance(event, ModelResponse):
+                self._spend(event)
         elif act is not None:
             act(self, event)
         else:
@@ -274,20 +284,6 @@ class LivePrinter(EventPrinter):
     def _phase(self, phase: str) -> None:
         if self._status is not None:
             self._status.phase = phase
-
-    def _fold(self, event: Event) -> None:
-        """Count what a subagent does for the row of the call that started it."""
-        parent = event.parent_tool_use_id or ""
-        root = self._roots.get(parent, parent)
-        call = self._running.get(root)
-        if isinstance(event, ToolUse):
-            self._uses[event.tool_use_id] = event
-            self._roots[event.tool_use_id] = root
-            if call is not None:
-                call.calls += 1
-                call.doing = f"{on_one_line(event.name)} {describe_input(event.name, event.input, self._cwd)}"
-        elif isinstance(event, ModelResponse):
-            self._spend(event)
 
     def _spend(self, event: ModelResponse) -> None:
         status, tokens = self._status, normalize_usage(event.usage)

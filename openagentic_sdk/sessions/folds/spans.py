@@ -106,7 +106,10 @@ class SpanFold:
                 return []
             case ModelContext():
                 self._provider = event.provider
-                self._learn(event.tools)
+                for tool in event.tools:
+                    function = tool.get("function")
+                    if isinstance(function, Mapping) and isinstance(function.get("description"), str):
+                        self._descriptions[str(function.get("name"))] = function["description"][:_MAX_DESCRIPTION_CHARS]
                 return self._settled()
             case SystemInit():
                 ended = [*self._settled(), *self._end_all(event, "the process died")]
@@ -179,12 +182,6 @@ class SpanFold:
     def _json(self, value: Any) -> str:
         text = self._text(json.dumps(masked(value, self._mask), ensure_ascii=False, default=str))
         return shortened(text, _MAX_CONTENT_CHARS)
-
-    def _learn(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        for tool in tools:
-            function = tool.get("function")
-            if isinstance(function, Mapping) and isinstance(function.get("description"), str):
-                self._descriptions[str(function.get("name"))] = function["description"][:_MAX_DESCRIPTION_CHARS]
 
     def _init(self, event: SystemInit) -> None:
         name = event.agent_name or "agent"

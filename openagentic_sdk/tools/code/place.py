@@ -53,7 +53,19 @@ class CodeLimits:
 def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
     """How to run `source` in a place of its own, which is gone behind the block. Raises `ToolError` where there is none."""
     with tempfile.TemporaryDirectory(prefix="openagentic-code-", ignore_cleanup_errors=True) as scratch:
-        plan = _closed_plan(_level(), scratch, limits)
+        # The best rung in which code runs here. Raises `ToolError` when there is none.
+        report = probe_sandbox()
+        works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
+        rungs = tuple(name for name in works if works[name])
+        if rungs not in _levels:
+            reasons = [report.reasons[name] for name in works if name in report.reasons]
+            _levels[rungs] = _find_level(rungs, reasons)
+        level, reason = _levels[rungs]
+        if not level:
+            raise ToolError(
+                f"code runs only in a sandbox, and this machine gives none ({reason}): call the tools one by one"
+            )
+        plan = _closed_plan(level, scratch, limits)
         folder = plan["cwd"]
         yield ServerSpec(
             argv=(os.path.realpath(sys.executable), "-I", "-S", "-B", "-X", "utf8", "-c", source),
@@ -66,22 +78,6 @@ def code_place(source: str, limits: CodeLimits) -> Iterator[ServerSpec]:
 
 
 _levels: dict[tuple[str, ...], tuple[str, str]] = {}
-
-
-def _level() -> str:
-    """The best rung in which code runs here. Raises `ToolError` when there is none."""
-    report = probe_sandbox()
-    works = {"namespaces": report.namespaces, "bwrap": report.bwrap, "landlock": report.landlock}
-    rungs = tuple(name for name in works if works[name])
-    if rungs not in _levels:
-        reasons = [report.reasons[name] for name in works if name in report.reasons]
-        _levels[rungs] = _find_level(rungs, reasons)
-    level, reason = _levels[rungs]
-    if not level:
-        raise ToolError(
-            f"code runs only in a sandbox, and this machine gives none ({reason}): call the tools one by one"
-        )
-    return level
 
 
 def _find_level(rungs: Sequence[str], reasons: list[str]) -> tuple[str, str]:

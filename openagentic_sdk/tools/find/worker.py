@@ -74,28 +74,25 @@ class GrepWorker:
     def receive(self, ctx: ToolContext) -> Answer:
         """The next answer. Raises `OutOfTime`."""
         while not self._lines:
-            self._read_more(ctx)
+            process = self._process
+            assert process is not None and process.stdout is not None
+            fd = process.stdout.fileno()
+            waiting = select.poll()
+            waiting.register(fd, select.POLLIN)
+            while not waiting.poll(_LOOK_EVERY_MS):
+                check_cancelled(ctx)
+                if self._clock.monotonic() > self._deadline:
+                    raise OutOfTime
+            data = os.read(fd, 1 << 20)
+            if not data:
+                raise _ended()
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines += lines
         line = self._lines.popleft()
         if line == _NOTHING:
             return "ok", 0, []
         status, count, hits = loads_json(line)
         return status, count, hits
-
-    def _read_more(self, ctx: ToolContext) -> None:
-        process = self._process
-        assert process is not None and process.stdout is not None
-        fd = process.stdout.fileno()
-        waiting = select.poll()
-        waiting.register(fd, select.POLLIN)
-        while not waiting.poll(_LOOK_EVERY_MS):
-            check_cancelled(ctx)
-            if self._clock.monotonic() > self._deadline:
-                raise OutOfTime
-        data = os.read(fd, 1 << 20)
-        if not data:
-            raise _ended()
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._lines += lines
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(

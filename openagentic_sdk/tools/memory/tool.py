@@ -132,7 +132,13 @@ class MemoryTool(BlockingTool):
                 raise ToolError(f"The path {place} is a directory: name a file")
             lines = folder.entry(name, kept[name]).text.split("\n")
             if command == "insert":
-                changed = _inserted(lines, int(input["insert_line"]), text["insert_text"])
+                line = int(input["insert_line"])
+                if not 0 <= line <= len(lines):
+                    raise ToolError(
+                        f"Invalid `insert_line` parameter: {line}. "
+                        f"It should be within the range of lines of the file: [0, {len(lines)}]"
+                    )
+                changed = [*lines[:line], *text["insert_text"].removesuffix("\n").split("\n"), *lines[line:]]
             else:
                 changed = _replaced(lines, text["old_str"], text["new_str"], place)
             folder.put(kept, name, checked_text("\n".join(changed)), write)
@@ -171,14 +177,6 @@ def _rename(
         text = folder.entry(other, kept[other]).text
         folder.put(kept, new + other[len(name) :], text, write, moved_from=other)
     return f"Successfully renamed {ROOT}/{scope}/{name} to {place}"
-
-
-def _inserted(lines: list[str], line: int, text: str) -> list[str]:
-    if not 0 <= line <= len(lines):
-        raise ToolError(
-            f"Invalid `insert_line` parameter: {line}. It should be within the range of lines of the file: [0, {len(lines)}]"
-        )
-    return [*lines[:line], *text.removesuffix("\n").split("\n"), *lines[line:]]
 
 
 def _replaced(lines: list[str], old: str, new: str, place: str) -> list[str]:

@@ -165,24 +165,22 @@ def run_command(
     with hold_helper() as helper:
         command = helper.start(spec)
         try:
-            return _wait_for_report(command, timeout_s, is_cancelled)
+            deadline = time.monotonic() + timeout_s
+            while not command.wait(min(CANCEL_CHECK_S, max(0.0, deadline - time.monotonic()))):
+                if is_cancelled():
+                    command.order(b"K")
+                    break
+                if time.monotonic() >= deadline:
+                    command.order(b"T")
+                    break
+            if not command.wait(REPORT_LIMIT_S):
+                raise ToolError(
+                    "the command was told to end and did not within 15 s: look for its processes before going on"
+                )
+            assert command.report is not None
+            return command.report
         finally:
             command.close()
-
-
-def _wait_for_report(command: RunningCommand, timeout_s: float, is_cancelled: Callable[[], bool]) -> CommandReport:
-    deadline = time.monotonic() + timeout_s
-    while not command.wait(min(CANCEL_CHECK_S, max(0.0, deadline - time.monotonic()))):
-        if is_cancelled():
-            command.order(b"K")
-            break
-        if time.monotonic() >= deadline:
-            command.order(b"T")
-            break
-    if not command.wait(REPORT_LIMIT_S):
-        raise ToolError("the command was told to end and did not within 15 s: look for its processes before going on")
-    assert command.report is not None
-    return command.report
 
 
 # --- the helper ------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def set_aside_new(before: SettingsFound, roots: Iterable[str], notes: list[str])
             _rename_aside(path, notes)
             os.symlink(target, path)
     for path in find_settings(roots).kinds:
-        if path not in before.kinds and not _is_placeholder(path):
+        if path not in before.kinds and stat.S_IMODE(os.lstat(path).st_mode) != PLACEHOLDER_MODE:
             _rename_aside(path, notes)
 
 
@@ -96,7 +96,3 @@ def _rename_aside(path: str, notes: list[str]) -> None:
 
 # A mode that nobody gives a folder: an empty one that has it was made to stand for a missing one while a command runs.
 PLACEHOLDER_MODE = 0o1500
-
-
-def _is_placeholder(path: str) -> bool:
-    return stat.S_IMODE(os.lstat(path).st_mode) == PLACEHOLDER_MODE

@@ -394,25 +394,21 @@ class _Writer(HTMLParser):
         if self._pre is not None:
             self._end_pre()
         self._flush()
-        return "\n".join(_without_double_gaps(self._lines)).strip()
+        # One empty line where there are several; one inside a quote keeps the quote's mark.
+        kept: list[str] = []
+        for line in (line.rstrip() for line in self._lines):
+            is_gap = not line.strip("> ")
+            if is_gap and (not kept or not kept[-1].strip("> ")):
+                continue
+            if kept and not kept[-1].strip("> ") and not line.startswith(">"):
+                kept[-1] = ""
+            kept.append(line)
+        while kept and not kept[-1].strip("> "):
+            kept.pop()
+        return "\n".join(kept).strip()
 
     def page_title(self) -> str:
         return _SPACE.sub(" ", "".join(self._title)).strip()
-
-
-def _without_double_gaps(lines: list[str]) -> list[str]:
-    """One empty line where there are several; one inside a quote keeps the quote's mark."""
-    kept: list[str] = []
-    for line in (line.rstrip() for line in lines):
-        is_gap = not line.strip("> ")
-        if is_gap and (not kept or not kept[-1].strip("> ")):
-            continue
-        if kept and not kept[-1].strip("> ") and not line.startswith(">"):
-            kept[-1] = ""
-        kept.append(line)
-    while kept and not kept[-1].strip("> "):
-        kept.pop()
-    return kept
 
 
 def _is_hidden(tag: str, attributes: dict[str, str]) -> bool:
