@@ -276,19 +276,16 @@ _MOVING = frozenset(
 def _apply(state: dict[str, Any], event: Event) -> None:
     """Fold one event that moves a summary into the summary's fields."""
     match event:
-        case SystemInit():
-            state["state"] = "running"
-            state["cwd"] = state["cwd"] or event.cwd or None
-            state["model"] = event.model or state["model"]
-        case Result():
-            state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
-            state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
-            if event.stop_reason != "waiting":
-                state["open_questions"] = state["subagents"] = ()
-            if event.usage is not None:
-                # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
-                state["tokens"] = total_tokens(event.usage)
-                state["cost_usd"] = event.cost_usd
+        case UserMessage() | UserQuestion() | UserAnswer():
+            _hear_people(state, event)
+        case SessionForked() | SessionMeta() | RecordKept():
+            _change_session(state, event)
+        case _:
+            _follow_run(state, event)
+
+
+def _hear_people(state: dict[str, Any], event: UserMessage | UserQuestion | UserAnswer) -> None:
+    match event:
         case UserMessage() if event.origin == "user":
             line = plain_line(event.text)
             state["turns"] += 1
@@ -302,16 +299,10 @@ def _apply(state: dict[str, Any], event: Event) -> None:
             state["open_questions"] = tuple(name for name in state["open_questions"] if name != event.question_id)
             if state["state"] == "waiting" and not state["open_questions"]:
                 state["state"] = "running"
-        case ModelContext():
-            state["model"] = event.model
-        case ModelResponse():
-            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
-        case SubagentStarted():
-            if event.child_session_id not in state["subagents"]:
-                state["subagents"] = (*state["subagents"], event.child_session_id)
-        case SubagentFinished():
-            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
-            state["subagents"] = tuple(name for name in state["subagents"] if name != event.child_session_id)
+
+
+def _change_session(state: dict[str, Any], event: SessionForked | SessionMeta | RecordKept) -> None:
+    match event:
         case SessionForked():
             # What was copied was paid for by the parent.
             state.update(parent=event.parent_session_id, state="idle", tokens=0, cost_usd=None)
@@ -325,6 +316,33 @@ def _apply(state: dict[str, Any], event: Event) -> None:
                 state["title"] = plain_line(event.title) or None
             if event.tags is not None:
                 state["tags"] = tuple(plain_line(str(tag)) for tag in event.tags)
+
+
+def _follow_run(state: dict[str, Any], event: Event) -> None:
+    match event:
+        case SystemInit():
+            state["state"] = "running"
+            state["cwd"] = state["cwd"] or event.cwd or None
+            state["model"] = event.model or state["model"]
+        case ModelContext():
+            state["model"] = event.model
+        case ModelResponse():
+            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
+        case SubagentStarted():
+            if event.child_session_id not in state["subagents"]:
+                state["subagents"] = (*state["subagents"], event.child_session_id)
+        case SubagentFinished():
+            state["tokens"], state["cost_usd"] = _sums_after(state["tokens"], state["cost_usd"], event)
+            state["subagents"] = tuple(name for name in state["subagents"] if name != event.child_session_id)
+        case Result():
+            state["steps"] = min(state["steps"] + max(event.steps, 0), _MAX_STEPS)
+            state["state"] = {"error": "failed", "waiting": "waiting"}.get(event.stop_reason, "idle")
+            if event.stop_reason != "waiting":
+                state["open_questions"] = state["subagents"] = ()
+            if event.usage is not None:
+                # The run's own sum is the better one: it knows of calls that were counted twice or came from subagents.
+                state["tokens"] = total_tokens(event.usage)
+                state["cost_usd"] = event.cost_usd
 
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
