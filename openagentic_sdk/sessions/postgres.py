@@ -11,6 +11,7 @@ import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 from uuid import uuid4
@@ -26,7 +27,7 @@ from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_send
 from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
-from .stores.postgres_link import PostgresServer, driver, join_server, leave_server
+from .stores.postgres_link import SERVERS, PostgresServer, driver
 from .stores.postgres_schema import LOCK_SPACE
 from .stores.postgres_search import has_index, search_index
 from .stores.postgres_tables import PostgresTables
@@ -109,7 +110,7 @@ _REMOVE_MESSAGES = """
 """
 
 
-class PostgresSessionStore(RemoteStore, TableStore):
+class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
     """Sessions in the database that `url` names (`postgresql://user@host/database`), in tables named `openagentic_*`.
 
     The tables are made when the store is first used, or by `openagentic-sdk store migrate` where the role may not do that.
@@ -120,25 +121,14 @@ class PostgresSessionStore(RemoteStore, TableStore):
 
     durability = "fsync"
     page_events = PAGE_EVENTS
+    _servers = SERVERS
     has_inbox = True
 
     def __init__(self, url: str, *, patience_s: float = 30.0, clock: Clock | None = None) -> None:
         driver()
         self._patience_s = patience_s
         self._clock = clock or SystemClock()
-        self._joined = PerProcess(lambda: join_server(url))
-
-    @property
-    def _server(self) -> PostgresServer:
-        return self._joined.get()
-
-    def close(self) -> None:
-        if server := self._joined.take():
-            leave_server(server)
-
-    def __del__(self) -> None:
-        if "_joined" in self.__dict__:
-            self.close()
+        self._joined = PerProcess(partial(SERVERS.join, url))
 
     # --- steps of the server -----------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ from .folds.summary import SessionSummary, start_summary
 from .stores.database import Position
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
-from .stores.redis_link import RedisServer, driver, join_server, leave_server, run, without_prefix
+from .stores.redis_link import SERVERS, driver, run, without_prefix
 from .stores.redis_rewriting import RewritingRedis
 from .stores.redis_scripts import APPEND, CHANGE, CLAIM, CREATE, DELETE, KEEP, POSITION, PUT_BLOB, STAGE, STAGE_COPY
 from .stores.remote import Batch
@@ -75,24 +75,12 @@ class RedisSessionStore(RewritingRedis):
         prefix = "{%s}" % (prefix or named or DEFAULT_PREFIX)
         self._patience_s = patience_s
         self._clock = clock or SystemClock()
-        self._joined = PerProcess(lambda: join_server(address, prefix, patience_s))
+        self._joined = PerProcess(partial(SERVERS.join, address, prefix, patience_s))
 
     @property
     def durability(self) -> str:  # type: ignore[override]
         """What survives the server; `unknown` before the first call."""
         return self._server.durability
-
-    @property
-    def _server(self) -> RedisServer:
-        return self._joined.get()
-
-    def close(self) -> None:
-        if server := self._joined.take():
-            leave_server(server)
-
-    def __del__(self) -> None:
-        if "_joined" in self.__dict__:
-            self.close()
 
     def durability_notice(self) -> str | None:
         return "; ".join(self._server.notices()) or None

@@ -5,11 +5,22 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors import StorageError
 
+
+class Shared(Protocol):
+    """What several stores of a process use together."""
+
+    users: int
+
+    def close(self) -> None:
+        """End it: the last of them has gone."""
+
+
 T = TypeVar("T")
+S = TypeVar("S", bound=Shared)
 
 
 class PerProcess(Generic[T]):
@@ -37,6 +48,34 @@ class PerProcess(Generic[T]):
     def take(self) -> T | None:
         """This process's value, to close it; the next `get` makes another. None when there is none."""
         return self._values.pop(os.getpid(), None)
+
+
+class SharedByName(Generic[S]):
+    """What the stores of a process share, one for each name, made for the first that joins and closed behind the last."""
+
+    def __init__(self, make: Callable[..., S]) -> None:
+        self._make = make
+        self._known: PerProcess[dict[tuple[Any, ...], S]] = PerProcess(dict)
+        self._guard: PerProcess[threading.Lock] = PerProcess(threading.Lock)
+
+    def join(self, *name: Any) -> S:
+        """The one of that name, for one more store."""
+        with self._guard.get():
+            shared = self._known.get().get(name) or self._make(*name)
+            self._known.get()[name] = shared
+            shared.users += 1
+            return shared
+
+    def leave(self, shared: S) -> None:
+        """A store that uses it closes."""
+        with self._guard.get():
+            shared.users -= 1
+            if shared.users > 0:
+                return
+            known = self._known.get()
+            for name in [name for name, each in known.items() if each is shared]:
+                del known[name]
+        shared.close()
 
 
 def check_own(session_id: str, pid: int) -> None:

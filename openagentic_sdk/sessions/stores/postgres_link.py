@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from ...errors import OptionsError, SessionNotFoundError, StorageError
 from .holders import LEASE_S, Holder
 from .news import News
-from .per_process import PerProcess
+from .per_process import SharedByName
 from .postgres_schema import migrate, require_schema
 
 T = TypeVar("T")
@@ -154,26 +154,7 @@ class PostgresServer:
         self.call(None, lambda db: db.execute(command, (name, LEASE_S)), LEASE_S)
 
 
-_SERVERS: PerProcess[dict[str, PostgresServer]] = PerProcess(dict)
-_GUARDS: PerProcess[threading.Lock] = PerProcess(threading.Lock)
-
-
-def join_server(url: str) -> PostgresServer:
-    """This process's server of that name, for one more store."""
-    with _GUARDS.get():
-        server = _SERVERS.get().setdefault(url, PostgresServer(url))
-        server.users += 1
-        return server
-
-
-def leave_server(server: PostgresServer) -> None:
-    """A store that uses it closes; the last one ends the connections."""
-    with _GUARDS.get():
-        server.users -= 1
-        if server.users > 0:
-            return
-        _SERVERS.get().pop(server.url, None)
-    server.close()
+SERVERS = SharedByName(PostgresServer)
 
 
 class Notifier:

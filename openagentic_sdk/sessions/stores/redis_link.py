@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from ...errors import OptionsError, SessionNotFoundError, StorageError
 from .holders import LEASE_S, Holder
 from .news import News
-from .per_process import PerProcess
+from .per_process import SharedByName
 from .redis_scripts import FOLLOW
 
 T = TypeVar("T")
@@ -55,7 +55,6 @@ class RedisServer:
     durability = "unknown"
 
     def __init__(self, url: str, prefix: str, patience_s: float) -> None:
-        self.key = (url, prefix, patience_s)
         self.users = 0
         self.evicts = False
         self.prefix = prefix
@@ -154,28 +153,7 @@ class RedisServer:
         self.call(None, lambda client: client.set(key, 1, px=int(LEASE_S * 1000)), LEASE_S)
 
 
-_SERVERS: PerProcess[dict[tuple[str, str, float], RedisServer]] = PerProcess(dict)
-_GUARDS: PerProcess[threading.Lock] = PerProcess(threading.Lock)
-
-
-def join_server(url: str, prefix: str, patience_s: float) -> RedisServer:
-    """This process's server of that name, for one more store."""
-    with _GUARDS.get():
-        key = (url, prefix, patience_s)
-        server = _SERVERS.get().get(key) or RedisServer(url, prefix, patience_s)
-        _SERVERS.get()[key] = server
-        server.users += 1
-        return server
-
-
-def leave_server(server: RedisServer) -> None:
-    """A store that uses it closes; the last one ends the connections."""
-    with _GUARDS.get():
-        server.users -= 1
-        if server.users > 0:
-            return
-        _SERVERS.get().pop(server.key, None)
-    server.close()
+SERVERS = SharedByName(RedisServer)
 
 
 class _RedisNews:

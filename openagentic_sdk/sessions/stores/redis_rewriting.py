@@ -10,17 +10,14 @@ from typing import Any
 from ...errors import LeaseLostError, SessionError
 from .database import Position
 from .log_state import Head
-from .redis_link import RedisServer
+from .redis_link import SERVERS, RedisServer
 from .remote import RemoteStore
 
 
-class RewritingRedis(RemoteStore):
+class RewritingRedis(RemoteStore[RedisServer]):
     """What `RedisSessionStore` does to erase."""
 
-    @property
-    @abstractmethod
-    def _server(self) -> RedisServer:
-        """This process's way to the server."""
+    _servers = SERVERS
 
     @abstractmethod
     def _own(self, session_id: str) -> list[str]:

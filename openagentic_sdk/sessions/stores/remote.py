@@ -12,7 +12,7 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ...errors import (
     ConcurrencyError,
@@ -32,7 +32,7 @@ from .database import DatabaseStore, Position, changed_metadata
 from .holders import Holder, is_dead
 from .log_state import Head
 from .news import News
-from .per_process import check_open, check_own
+from .per_process import PerProcess, Shared, SharedByName, check_open, check_own
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Batch:
         return cls(expected_seq, lines, tuple(times), head, moves)
 
 
-class Server(Protocol):
+class Server(Shared, Protocol):
     """A server as its stores see it: `call` does a piece of work on a connection, again from its start while it is away."""
 
     holder: Holder
@@ -70,16 +70,29 @@ class Server(Protocol):
         """What the work returns. Raises `StorageError` when the server refuses, or was away for `patience_s`."""
 
 
-class RemoteStore(DatabaseStore):
+S = TypeVar("S", bound=Server)
+
+
+class RemoteStore(DatabaseStore, Generic[S]):
     """A store on a server. What differs are the steps that the server takes whole or not at all."""
 
     is_remote = True
     _patience_s: float
+    _servers: SharedByName[S]
+    _joined: PerProcess[S]
 
     @property
-    @abstractmethod
-    def _server(self) -> Server:
+    def _server(self) -> S:
         """This process's way to the server."""
+        return self._joined.get()
+
+    def close(self) -> None:
+        if server := self._joined.take():
+            self._servers.leave(server)
+
+    def __del__(self) -> None:
+        if "_joined" in self.__dict__:
+            self.close()
 
     @abstractmethod
     def _position_on(self, db: Any, session_id: str) -> Position:
@@ -256,7 +269,7 @@ class RemoteStore(DatabaseStore):
 class RemoteWriter(SessionWriter):
     """Knows where its log stands, which the epoch in each append proves to be right."""
 
-    def __init__(self, store: RemoteStore, at: Position, holder: Holder) -> None:
+    def __init__(self, store: RemoteStore[Any], at: Position, holder: Holder) -> None:
         self.session_id = at.id
         self.epoch = at.epoch
         self._store = store
