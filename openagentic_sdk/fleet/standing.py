@@ -9,7 +9,7 @@ from ..events import Result, SystemInit, ToolResult, UserAnswer
 from ..frozen import frozen
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TENANT_KEY
-from ..sessions.folds.usage import Usage, add_usage, own_spending
+from ..sessions.folds.usage import Usage, add_cost, add_usage, own_spending
 from ..sessions.resume import load_view
 from .record import FleetRun, Outcome, Used
 
@@ -61,7 +61,7 @@ def used_behind(store: SessionStore, session: str, after_seq: int) -> Used | Non
         if event.usage is None and event.cost_usd is None:
             continue  # cut before its usage came
         tokens = add_usage(tokens, event.usage)
-        cost_usd = None if cost_usd is None or event.cost_usd is None else cost_usd + event.cost_usd
+        cost_usd = add_cost(cost_usd, event.cost_usd)
     return Used(
         (tokens or {}).get("input_tokens", 0),
         (tokens or {}).get("output_tokens", 0),

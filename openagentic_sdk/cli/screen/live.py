@@ -38,7 +38,7 @@ from ...frozen import mutable
 from ...media import describe_attachment
 from ...runtime.masking import shown
 from ...sessions.folds.notes import MAX_ERROR_CHARS, describe_input, progress_words
-from ...sessions.folds.usage import normalize_usage
+from ...sessions.folds.usage import add_cost, normalize_usage
 from ...text import on_one_line, printable
 from .diffs import shown_diff
 from .markdown import Markdown
@@ -292,8 +292,7 @@ class LivePrinter(EventPrinter):
         if tokens:
             status.input_tokens += tokens["input_tokens"]
             status.output_tokens += tokens["output_tokens"]
-        known = status.cost_usd is not None and event.cost_usd is not None
-        status.cost_usd = (status.cost_usd or 0.0) + (event.cost_usd or 0.0) if known else None
+        status.cost_usd = add_cost(status.cost_usd, event.cost_usd)
 
     def _rows(self) -> list[str]:
         status, styled = self._status, self._screen.styled

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from ...errors import OptionsError
 from ...events import Event, ModelResponse
 from ...frozen import frozen
 from .spent import DIMENSIONS, ZERO, settled
 from .summary import SessionSummary, fold_session_summary
-from .usage import Usage, add_usage, cached_share, own_spending
+from .usage import Usage, add_cost, add_usage, cached_share, own_spending
 
 
 @frozen
@@ -44,12 +46,11 @@ def spending(events: Iterable[Event]) -> list[Spending]:
         else:
             key = ("subagent", event.name)
         before = rows.get(key, Spending(*key, 0, None, 0.0))
-        known = before.cost_usd is not None and event.cost_usd is not None
         rows[key] = Spending(
             *key,
             before.calls + 1,
             add_usage(before.usage, event.usage),
-            (before.cost_usd or 0.0) + (event.cost_usd or 0.0) if known else None,
+            add_cost(before.cost_usd, event.cost_usd),
         )
     return list(rows.values())
 
@@ -58,6 +59,7 @@ def spending(events: Iterable[Event]) -> list[Spending]:
 
 BY = ("model", "tool", "skill", "agent", "subagent", "tag", "day", "cwd")
 MAIN, NO_SKILL, NO_TAG, NO_CWD, GONE = "(main)", "(none)", "(no tag)", "(no folder)", "(deleted)"
+_Cells = defaultdict[str, list[float]]
 
 
 @frozen
@@ -119,63 +121,57 @@ def cost_report(summaries: Iterable[SessionSummary], by: str = "model", *, first
     if by not in BY:
         raise OptionsError(f"costs are told by {', '.join(BY)}, not by {by!r}")
     known = {row.id: row for row in summaries if row.error is None}
-    total, compaction, retries = list(ZERO), list(ZERO), list(ZERO)
-    models: dict[str, list[float]] = {}
-    groups: dict[str, list[float]] = models if by == "model" else {}
-    unreadable, needs_whole = list[str](), by not in ("model", "tool")
+    models: _Cells = defaultdict(lambda: list(ZERO))
+    groups: _Cells = defaultdict(lambda: list(ZERO))
+    parts = {"compaction": list(ZERO), "retries": list(ZERO)}
+    unreadable = []
     for row in known.values():
-        if not row.spent:
-            continue
         try:
-            spent = settled(row.spent)
-            for day, found in spent.get("days", {}).items():
+            days = settled(row.spent).get("days", {}) if row.spent else {}
+            for day, found in days.items():
                 if int(day) < first_day:
                     continue
-                whole = list(ZERO)
                 for name, cell in found["model"].items():
-                    _add(models.setdefault(name, list(ZERO)), cell)
-                    if needs_whole:
-                        _add(whole, cell)
-                for cells, part in ((compaction, "compaction"), (retries, "retries")):
+                    _add(models[name], cell)
+                for part, cells in parts.items():
                     if part in found:
                         _add(cells, found[part])
-                if by == "model":
-                    continue
-                if by in DIMENSIONS:
-                    for name, cell in found.get(by, {}).items():
-                        _add(groups.setdefault(name, list(ZERO)), cell)
-                        whole = [a - b for a, b in zip(whole, cell, strict=True)] if by == "skill" else whole
-                    if by == "skill" and whole[0] > 1e-6:
-                        _add(groups.setdefault(NO_SKILL, list(ZERO)), whole)
-                    continue
-                for name in _names(by, row, day, known):
-                    _add(groups.setdefault(name, list(ZERO)), whole)
+                for name, cell in () if by == "model" else _shares(by, row, day, found, known):
+                    _add(groups[name], cell)
         except (TypeError, ValueError, KeyError, AttributeError):  # a summary may have been written by anybody
             unreadable.append(row.id)
-    if not first_day:
-        for cell in _deleted(known):
-            _add(models.setdefault(GONE, list(ZERO)), cell)
-            if by != "model":
-                _add(groups.setdefault(GONE, list(ZERO)), cell)
-    for cell in models.values():
-        _add(total, cell)
-    rows = sorted(
-        (_costs(name, cell) for name, cell in groups.items()),
-        key=lambda row: (-row.known_cost_usd, -row.tokens, row.name),
-    )
-    if by == "day":
-        rows.sort(key=lambda row: row.name)
-    unpriced = tuple(sorted(name for name, cell in models.items() if cell[-1] > 0))
+    for cell in () if first_day else _deleted(known):
+        _add(models[GONE], cell)
+        _add(groups[GONE], cell)
+    rows = [_costs(name, cell) for name, cell in (models if by == "model" else groups).items()]
+    rows.sort(key=lambda row: row.name)
+    if by != "day":
+        rows.sort(key=lambda row: (-row.known_cost_usd, -row.tokens))
     return CostReport(
         by,
         tuple(rows),
-        _costs("total", total),
-        _costs("compaction", compaction),
-        _costs("retries", retries),
-        unpriced,
+        _costs("total", _sum(models.values())),
+        _costs("compaction", parts["compaction"]),
+        _costs("retries", parts["retries"]),
+        tuple(sorted(name for name, cell in models.items() if cell[-1] > 0)),
         len(known) - len(unreadable),
         tuple(unreadable),
     )
+
+
+def _shares(
+    by: str, row: SessionSummary, day: str, found: Mapping[str, Any], known: Mapping[str, SessionSummary]
+) -> Iterable[tuple[str, Sequence[float]]]:
+    """The names that a session's day counts under, each with its share of what was spent."""
+    if by not in DIMENSIONS:
+        whole = _sum(found["model"].values())
+        return [(name, whole) for name in _names(by, row, day, known)]
+    cells = found.get(by, {})
+    if by != "skill":
+        return cells.items()  # type: ignore[no-any-return]
+    used = _sum(cells.values())
+    unused = [a - b for a, b in zip(_sum(found["model"].values()), used, strict=True)]
+    return [*cells.items(), *([(NO_SKILL, unused)] if unused[0] > 1e-6 else [])]
 
 
 def session_costs(events: Iterable[Event], by: str = "model") -> CostReport:
@@ -251,9 +247,7 @@ def _deleted(known: Mapping[str, SessionSummary]) -> Iterator[Sequence[float]]:
                     _add(sums, cell)
     for row in known.values():
         with suppress(TypeError, ValueError, AttributeError):
-            told = list(ZERO)
-            for cell in row.spent.get("children", {}).values():
-                _add(told, cell)
+            told = _sum(row.spent.get("children", {}).values())
             left = [max(0.0, a - b) for a, b in zip(told, found.get(row.id, ZERO), strict=True)]
             if sum(left[1:5]) > 0.5 or left[6] > 1e-9:
                 yield left
@@ -269,6 +263,13 @@ def _add(cells: list[float], cell: Sequence[float]) -> None:
     cells[5] += f
     cells[6] += g
     cells[7] += h
+
+
+def _sum(cells: Iterable[Sequence[float]]) -> list[float]:
+    total = list(ZERO)
+    for cell in cells:
+        _add(total, cell)
+    return total
 
 
 def _costs(name: str, cell: Sequence[float]) -> Costs:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...events import Event, ModelResponse, ModelRetry, Result, ToolResult, ToolUse, UserMessage
 from ...frozen import frozen
-from .usage import add_usage
+from .usage import add_cost, add_usage
 
 
 @frozen
@@ -58,12 +58,11 @@ class RunMetrics:
         if isinstance(event, ModelResponse):
             if not event.complete and event.usage is None:
                 return replace(self, messages=self.messages + 1)
-            unknown = self.cost_usd is None or event.cost_usd is None
             return replace(
                 self,
                 messages=self.messages + 1,
                 usage=add_usage(self.usage, event.usage),
-                cost_usd=None if unknown else (self.cost_usd or 0.0) + (event.cost_usd or 0.0),
+                cost_usd=add_cost(self.cost_usd, event.cost_usd),
             )
         if isinstance(event, Result) and event.parent_tool_use_id is None:
             return replace(

@@ -92,6 +92,11 @@ def add_usage(a: Mapping[str, Any] | None, b: Mapping[str, Any] | None) -> Usage
     return {name: one.get(name, 0) + other.get(name, 0) for name in names}
 
 
+def add_cost(a: float | None, b: float | None) -> float | None:
+    """Both together; None as soon as one is not known."""
+    return None if a is None or b is None else a + b
+
+
 def cached_share(usage: Mapping[str, Any] | None) -> float | None:
     """How much of the prompts the vendor had in its cache, from 0 to 1; None when no prompt's size is known."""
     tokens = normalize_usage(usage)
