@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from .errors import AgentNotFoundError, OptionsError
+from .events import Mode
 from .frozen import frozen
 from .options import OpenAgenticOptions, check_options
 from .patterns import regex
 from .permissions.gate import PermissionGate
 from .permissions.layers import read_mode
-from .permissions.policy import STRICTEST_FIRST, Mode
+from .permissions.policy import STRICTEST_FIRST
 from .project.claude import claude_folders
 from .project.settings import read_settings
 from .providers.base import Provider

@@ -22,7 +22,7 @@ from .hooks.engine import HookEngine
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .permissions.decide import fits_rule
 from .permissions.gate import PermissionGate
-from .permissions.layers import rules_of_settings
+from .permissions.layers import read_mode, rules_of_settings
 from .permissions.policy import PermissionMode
 from .permissions.redact import Redactor
 from .permissions.rules import parse_rules
@@ -585,7 +585,7 @@ def _in_settings_mode(gate: PermissionGate, settings: Settings) -> tuple[Permiss
     notes: list[str] = []
     if not gate.is_mode_given and settings.default_mode is not None:
         try:
-            gate = gate.with_mode(settings.default_mode)
+            gate = gate.with_mode(read_mode(settings.default_mode))
         except OptionsError as error:
             notes.append(f"the mode that settings name is left out: {error}")
     if settings.bypass_disabled and gate.mode == "bypass":

@@ -31,6 +31,9 @@ StopReason = Literal[
     "blocked:post_tool_use",
 ]
 Outcome = Literal["ok", "error", "denied", "cancelled", "unknown"]
+Effect = Literal["read", "idempotent", "unsafe"]
+Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny"]
+QuestionKind = Literal["permission", "question"]
 
 
 @frozen
@@ -71,7 +74,7 @@ class SystemInit(Event):
     sdk_version: str
     model: str | None = None
     provider: str | None = None
-    permission_mode: str | None = None
+    permission_mode: Mode | None = None
     tools: Sequence[str] = field(default_factory=list)
     agents: Sequence[str] = field(default_factory=list)
     messages_from_seq: int | None = None
@@ -148,7 +151,7 @@ class UserQuestion(Event):
     question_id: str
     prompt: str
     choices: Sequence[str] = field(default_factory=list)
-    kind: str = "question"
+    kind: QuestionKind = "question"
     tool_use_id: str | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -367,7 +370,7 @@ class PermissionDecision(Event):
     tool_use_id: str
     name: str
     allowed: bool
-    mode: str
+    mode: Mode
     input_sha256: str
     reason: str = ""
     rule: str | None = None
@@ -389,7 +392,7 @@ class ToolStarted(Event):
     type: ClassVar[str] = "tool.started"
     tool_use_id: str
     name: str
-    effect: str
+    effect: Effect
     input_sha256: str
     idempotency_key: str
     attempt: int = 1
@@ -495,7 +498,7 @@ class TextCommandFinished(Event):
     type: ClassVar[str] = "text_command.finished"
     command_id: str
     output: str = ""
-    outcome: str = "ok"
+    outcome: Outcome = "ok"
     error_message: str | None = None
     duration_s: float | None = None
 
@@ -567,7 +570,7 @@ class SubagentFinished(Event):
     tool_use_id: str
     name: str
     child_session_id: str
-    stop_reason: str
+    stop_reason: StopReason
     usage: Mapping[str, Any] | None = None
     cost_usd: float | None = None
     untrusted: Sequence[str] | None = None
@@ -862,7 +865,7 @@ class EvalCase(Event):
     run_seq: int | None = None
     step_seq: int | None = None
     response_id: str | None = None
-    stop_reason: str | None = None
+    stop_reason: StopReason | None = None
     final_text: str = ""
     steps: int = 0
     usage: Mapping[str, Any] | None = None

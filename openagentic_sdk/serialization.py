@@ -32,7 +32,12 @@ _ACCEPTED: Mapping[str, tuple[type, ...] | None] = {
     "Any": None,
     "str": (str,),
     "StopReason": (str,),  # a word that this version does not know is kept as it is
+    "StopReason | None": (str, _NONE),
     "Outcome": (str,),
+    "Effect": (str,),
+    "Mode": (str,),
+    "Mode | None": (str, _NONE),
+    "QuestionKind": (str,),
     "int": (int,),
     "float": _NUMBER,
     "bool": (bool,),

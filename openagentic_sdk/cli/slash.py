@@ -12,6 +12,7 @@ from ..assemble import build_agent
 from ..disk import write_for_one
 from ..errors import OpenAgentSdkError
 from ..events import UserQuestion
+from ..permissions.layers import read_mode
 from ..runtime.masking import known_here
 from ..sessions.folds.export import to_markdown
 from ..sessions.lifecycle import fork_session, rewind_point, rewind_session
@@ -85,7 +86,7 @@ class SlashCommands:
     async def _mode(self, rest: str) -> None:
         conversation = self._conversation
         if rest:
-            conversation.change(permission_gate=conversation.gate.with_mode(rest))
+            conversation.change(permission_gate=conversation.gate.with_mode(read_mode(rest)))
         self._say(f"permission mode: {build_agent(conversation.options).gate.mode}")
 
     async def _permissions(self, rest: str) -> None:

@@ -11,8 +11,10 @@ from ..events import (
     Event,
     ModelRequest,
     ModelResponse,
+    Outcome,
     Result,
     SessionForked,
+    StopReason,
     SystemInit,
     ToolResult,
     ToolUse,
@@ -30,7 +32,7 @@ class MadeCall:
 
     tool: str
     input: Mapping[str, Any]
-    outcome: str | None = None
+    outcome: Outcome | None = None
 
 
 @frozen(kw_only=True)
@@ -47,7 +49,7 @@ class Played:
     prompt: str
     final_text: str
     structured_output: Any
-    stop_reason: str | None
+    stop_reason: StopReason | None
     error: str
     calls: Sequence[MadeCall]
     steps: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..events import Outcome
 from ..frozen import frozen
 
 MAX_WORDS_CHARS = 2_000
@@ -67,7 +68,7 @@ class Call:
     tool: str
     input: Mapping[str, Any] | None = None
     matches: Mapping[str, str] | None = None
-    outcome: str | None = None
+    outcome: Outcome | None = None
 
 
 def as_call(entry: Call | str | Mapping[str, Any]) -> Call:

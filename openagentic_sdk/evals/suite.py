@@ -21,6 +21,7 @@ from ..frozen import frozen
 from ..options import OpenAgenticOptions, check_options
 from ..patterns import regex
 from ..permissions.gate import PermissionGate
+from ..permissions.policy import PermissionMode
 from ..testing.scripted import ScriptedProvider
 from ..threads import error_words
 from ..tools.function import json_schema
@@ -98,7 +99,7 @@ class Variant:
     disallowed_tools: Sequence[str] = ()
     allow: Sequence[str] = ()
     deny: Sequence[str] = ()
-    permission_mode: str | None = None
+    permission_mode: PermissionMode | None = None
     max_steps: int | None = None
     timeout_s: float | None = None
     max_tokens: int | None = None

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
+from ..events import StopReason
 from ..frozen import frozen
 from ..serialization import loads_json
 
@@ -54,7 +55,7 @@ class FleetRun:
     lease_left_s: float | None
     is_cancelled: bool
     cancelled_by: str | None
-    stop_reason: str | None
+    stop_reason: StopReason | None
     error: str | None
     workspace: str | None
     traceparent: str | None
@@ -108,7 +109,7 @@ class Outcome:
     """
 
     state: State
-    stop_reason: str | None = None
+    stop_reason: StopReason | None = None
     error: str | None = None
     delay_s: float = 0.0
     parked_seq: int = 0

@@ -26,7 +26,7 @@ from ..skills.render import fill_variables
 from ..tools.shell.environment import find_program
 from .claude_input import ALSO, tool_name_of, with_our_names, with_their_names
 from .engine import HookEngine
-from .models import HookDecision, HookMatcher
+from .models import HookDecision, HookMatcher, Permission
 
 # Claude Code's events, and our points. What ends a subagent is decided where any agent wants to stop.
 EVENTS = {
@@ -289,7 +289,8 @@ def _specific(point: str, specific: Mapping[str, Any], decision: HookDecision) -
         wish, changed = inner.get("behavior", wish), inner.get("updatedInput", changed)
         reason = inner.get("message", reason)
     # "defer" leaves the call to a person, which is what asking is here.
-    permission = {"allow": "allow", "deny": "deny", "ask": "ask", "defer": "ask"}.get(str(wish)) if wish else None
+    meant: Mapping[str, Permission] = {"allow": "allow", "deny": "deny", "ask": "ask", "defer": "ask"}
+    permission = meant.get(str(wish)) if wish else None
     return replace(
         decision,
         block=decision.block or (permission == "deny" and point == "pre_tool_use"),

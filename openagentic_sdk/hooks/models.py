@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..frozen import frozen
+
+Permission = Literal["allow", "deny", "ask"]
 
 
 @frozen
@@ -26,7 +28,7 @@ class HookDecision:
     override_prompt: str | None = None
     action: str | None = None
     additional_context: str | None = None
-    permission: str | None = None
+    permission: Permission | None = None
     stops: bool = False
     system_message: str | None = None
 

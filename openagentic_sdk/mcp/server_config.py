@@ -27,10 +27,11 @@ from ..checks import (
     shown,
 )
 from ..errors import OptionsError
+from ..events import Effect
 from ..frozen import frozen
 from ..permissions.redact import Redactor, secrets_of
 from ..providers.wire.http import check_headers, read_url
-from ..tools.base import Effect, Tool
+from ..tools.base import Tool
 
 CONNECT_TIMEOUT_S = 30.0
 IDLE_TIMEOUT_S = 300.0

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..events import ToolProgress, ToolUse, UserQuestion
+from ..events import Effect, ToolProgress, ToolUse, UserQuestion
 from ..providers.loose import as_mapping
-from ..tools.base import Effect, Tool, ToolContext
+from ..tools.base import Tool, ToolContext
 from .content import read_result
 from .definitions import ToolDefinition, shown_name
 from .questions import Ask

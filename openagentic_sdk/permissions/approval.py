@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from ..events import UserQuestion
+from ..events import Mode, UserQuestion
 from ..frozen import frozen
 
 
@@ -22,7 +22,7 @@ class ApprovalResult:
 
     allowed: bool
     reason: str = ""
-    mode: str = "default"
+    mode: Mode = "default"
     category: str = ""
     rule: str | None = None
     source: str | None = None

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import Any
 
-from ..events import UserQuestion
+from ..events import Mode, UserQuestion
 from ..frozen import frozen
 from ..sessions.request import json_sha256
 from .approval import ApprovalResult
-from .policy import Mode, Policy, Verdict
+from .policy import Policy, Verdict
 from .shell import PARSER_VERSION, CommandLine
 from .subject import NamesOf, Subject, describe
 

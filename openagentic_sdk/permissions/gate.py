@@ -16,7 +16,7 @@ from typing import Any
 from ..checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
 from ..clock import Clock, SystemClock
 from ..errors import OptionsError
-from ..events import Event, PermissionDecision, UserAnswer, UserQuestion
+from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
 from ..sessions.request import json_sha256
 from .approval import ApprovalResult
@@ -36,7 +36,7 @@ from .layers import (
     usable_rules,
 )
 from .paths import Follower, compile_pattern, expand_glob, is_inside, matches_any
-from .policy import STRICTEST_FIRST, Mode, Policy, Verdict
+from .policy import STRICTEST_FIRST, PermissionMode, Policy, Verdict
 from .rules import EDIT_TOOLS, Rule, RuleBook, parse_rules
 from .subject import Subject, Workspace, describe
 
@@ -101,7 +101,7 @@ class PermissionGate:
     def __init__(
         self,
         *,
-        permission_mode: str | None = None,
+        permission_mode: PermissionMode | None = None,
         interactive: bool = False,
         interactive_approver: InteractiveApprover | None = None,
         user_answerer: UserAnswerer | None = None,
@@ -169,7 +169,7 @@ class PermissionGate:
         more = parse_rules(allow, "allow", "suggested", root)
         return self._with_layers((first.plus(allow=more), *inner))
 
-    def with_mode(self, permission_mode: str) -> PermissionGate:
+    def with_mode(self, permission_mode: PermissionMode) -> PermissionGate:
         """The same gate in another mode. Raises `OptionsError` for an unknown one."""
         *above, last = self._layers
         mode = read_mode(permission_mode)
@@ -180,7 +180,7 @@ class PermissionGate:
     def narrowed(
         self,
         *,
-        permission_mode: str | None = None,
+        permission_mode: PermissionMode | None = None,
         tools: Iterable[str | Rule] | None = None,
         allow: Iterable[str | Rule] = (),
         ask: Iterable[str | Rule] = (),

@@ -11,10 +11,11 @@ from typing import Any
 
 from ..checks import shown
 from ..errors import OptionsError, PermissionRuleError
+from ..events import Mode
 from ..frozen import frozen
 from ..project.settings import Settings, SettingsRule
 from ..skills.frontmatter import Diagnostic
-from .policy import MODES, Mode, Policy
+from .policy import MODES, Policy
 from .rules import Effect, Rule, RuleBook, parse_rule, parse_rules
 
 

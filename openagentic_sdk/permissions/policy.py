@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
 
+from ..events import Mode
 from ..frozen import frozen
 from .paths import compile_pattern, is_inside, is_protected, matches
 from .rules import EDIT_TOOLS, READ_TOOLS, Rule, RuleBook
 from .subject import Access, Subject
 
-Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny"]
 # What people write for a mode: Claude Code's name for "bypass" too.
 PermissionMode = Literal[Mode, "bypassPermissions"]
 MODES: tuple[Mode, ...] = ("default", "acceptEdits", "plan", "dontAsk", "bypass", "prompt", "callback", "deny")

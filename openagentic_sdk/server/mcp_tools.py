@@ -14,7 +14,17 @@ from contextlib import suppress
 from typing import Any
 
 from ..errors import OpenAgentSdkError, RpcError, ToolInputError
-from ..events import AssistantMessage, Event, Result, ToolResult, ToolUse, UserAnswer, UserMessage, UserQuestion
+from ..events import (
+    AssistantMessage,
+    Event,
+    Result,
+    StopReason,
+    ToolResult,
+    ToolUse,
+    UserAnswer,
+    UserMessage,
+    UserQuestion,
+)
 from ..frozen import frozen
 from ..jsonrpc import INVALID_PARAMS
 from ..permissions.interactive import question_text
@@ -71,7 +81,7 @@ class _State:
     status: str
     after_seq: int
     text: str = ""
-    stop_reason: str | None = None
+    stop_reason: StopReason | None = None
 
 
 @frozen

@@ -17,6 +17,7 @@ from ..errors import IncompleteResponseError, ReplayMismatchError
 from ..events import (
     AssistantMessage,
     AssistantReasoning,
+    Effect,
     Event,
     ModelContext,
     ModelRequest,
@@ -31,7 +32,7 @@ from ..providers.base import Done, Message, ModelOutput, TextDelta, ToolCall, To
 from ..sessions.folds.audit import rebuild_requests
 from ..sessions.record.commit import ERASED
 from ..sessions.request import RequestDigest
-from ..tools.base import Effect, Tool, ToolContext, ToolOutput
+from ..tools.base import Tool, ToolContext, ToolOutput
 
 # What changes what the model is sent, besides its own answers and the results of its calls.
 _BETWEEN_STEPS = ("user.message", "session.compacted", "session.rewound", "context.cleared")

@@ -11,9 +11,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from ..events import Event, SkillActivated, StopReason, ToolResult, ToolUse
+from ..events import Effect, Event, SkillActivated, StopReason, ToolResult, ToolUse
 from ..frozen import frozen
 from ..skills.library import SkillLibrary
 from ..skills.text_commands import Draft
@@ -21,7 +21,6 @@ from ..threads import run_in_thread
 from .schema import validate
 
 T = TypeVar("T")
-Effect = Literal["read", "idempotent", "unsafe"]
 
 # The effects of calls that may run again after a crash.
 REPEATABLE = ("read", "idempotent")

@@ -23,8 +23,9 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, get_args, g
 
 from ..checks import shown
 from ..errors import OptionsError, ToolInputError
+from ..events import Effect
 from ..threads import run_in_thread
-from .base import Effect, Tool, ToolContext
+from .base import Tool, ToolContext
 from .schema import validate
 
 _SIMPLE: Mapping[Any, dict[str, Any]] = {

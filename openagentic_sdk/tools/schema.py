@@ -98,11 +98,10 @@ class _Check:
         kinds = schema.get("type")
         names = [kinds] if isinstance(kinds, str) else list(kinds or ())
         if names and not any(name in _TYPES and _TYPES[name](value) for name in names):
-            self.fail(path, f"must be {' or '.join(map(_article, names))}, not {_show(value)}")
-        if "enum" in schema and value not in schema["enum"]:
-            self.fail(path, f"must be one of {', '.join(map(_show, schema['enum']))}, not {_show(value)}")
-        if "const" in schema and value != schema["const"]:
-            self.fail(path, f"must be {_show(schema['const'])}, not {_show(value)}")
+            self.fail(path, f"must be {_wanted({'type': names})}, not {_show(value)}")
+        is_other = "const" in schema and value != schema["const"]
+        if is_other or ("enum" in schema and value not in schema["enum"]):
+            self.fail(path, f"must be {_wanted(schema)}, not {_show(value)}")
 
     def choices(self, value: Any, schema: Mapping[str, Any], path: str, depth: int) -> None:
         for part in schema.get("allOf", ()):
@@ -123,8 +122,8 @@ class _Check:
                     deepest = error
         if deepest is not None and len(deepest.path) > len(path):
             raise deepest
-        kinds = [str(option["type"]) for option in options if isinstance(option, Mapping) and "type" in option]
-        self.fail(path, f"must be {' or '.join(map(_article, kinds)) or 'another value'}, not {_show(value)}")
+        wanted = [_wanted(self.resolve(option)) for option in options if isinstance(option, Mapping)]
+        self.fail(path, f"must be {' or '.join(filter(None, wanted)) or 'another value'}, not {_show(value)}")
 
     def object(self, value: Mapping[str, Any], schema: Mapping[str, Any], path: str, depth: int) -> None:
         properties = schema.get("properties", {})
@@ -170,10 +169,15 @@ def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
-def _article(kind: str) -> str:
-    return {"object": "an object", "array": "a list", "integer": "a whole number", "null": "null"}.get(
-        kind, f"a {kind}"
-    )
+def _wanted(schema: Mapping[str, Any]) -> str:
+    """What a schema takes, in words; empty when it does not say a type or values."""
+    if "const" in schema:
+        return _show(schema["const"])
+    if "enum" in schema:
+        return f"one of {', '.join(map(_show, schema['enum']))}"
+    names = {"object": "an object", "array": "a list", "integer": "a whole number", "null": "null"}
+    kinds = schema.get("type") or ()
+    return " or ".join(names.get(kind, f"a {kind}") for kind in ([kinds] if isinstance(kinds, str) else kinds))
 
 
 def _show(value: Any) -> str:

@@ -133,7 +133,7 @@ class Files(unittest.TestCase):
             ('check = "own.py:good"', 'check = "nowhere.py:bad"', "scores[0].check", 29, "cannot be imported"),
             ('check = "own.py:good"', "check = 5", "scores[0].check", 29, "module:name"),
             ('rubric = "It is polite."', 'rubric = " "', "scores[1].rubric", 33, "is empty"),
-            ('permission_mode = "plan"', 'permission_mode = "plane"', "variants.other", 38, "plane"),
+            ('permission_mode = "plan"', 'permission_mode = "plane"', "variants.other.permission_mode", 42, "plane"),
             ("[variants.today]", "[variants.today]\nchange = 5", "variants.today.change", 37, "in Python"),
             ('system_prompt_file = "other.txt"', 'system_prompt_file = "no.txt"', "variants.other", 38, "no.txt"),
             ("[agent]", "[agent]\nmodle = 'x'", "agent", 6, "modle"),

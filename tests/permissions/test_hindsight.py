@@ -13,7 +13,7 @@ from typing import Any
 
 from openagentic_sdk import AgentDefinition, FileSessionStore, OpenAgenticOptions, PermissionGate, run
 from openagentic_sdk.cli.main import main
-from openagentic_sdk.events import PermissionDecision, SystemInit, ToolUse
+from openagentic_sdk.events import Effect, PermissionDecision, SystemInit, ToolUse
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.permissions.hindsight.calls import RecordedCall, backtest, recorded_calls
@@ -23,7 +23,7 @@ from openagentic_sdk.sessions.base import stamp_events
 from openagentic_sdk.sessions.lifecycle import fork_session
 from openagentic_sdk.sessions.request import json_sha256
 from openagentic_sdk.testing import ScriptedProvider
-from openagentic_sdk.tools.base import Effect, Tool, ToolContext
+from openagentic_sdk.tools.base import Tool, ToolContext
 
 from .workspace import Person, WorkspaceTestCase
 

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from openagentic_sdk.errors import OptionsError, ToolInputError
 from openagentic_sdk.runtime.structured import read_output_schema, strict_schema
+from openagentic_sdk.tools.schema import validate
 
 
 @dataclass
@@ -92,6 +93,11 @@ class Values(unittest.TestCase):
             with self.assertRaisesRegex(ToolInputError, message) as raised:
                 schema.read_text(text)
             self.assertIn("corrected", schema.repair_prompt(raised.exception))
+
+    def test_values_among_other_kinds_are_named_too(self) -> None:
+        schema = {"anyOf": [{"enum": ["ok", "error"]}, {"const": 7}, {"type": ["integer", "array"]}, {"type": "null"}]}
+        with self.assertRaisesRegex(ToolInputError, "'error' or 7 or a whole number or a list or null, not 'no'"):
+            validate("no", schema)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from openagentic_sdk.serialization import (
 SAMPLES = {
     "str": "text", "int": 3, "float": 1.5, "bool": True, "Any": {"x": [1, None]},
     "Mapping[str, Any]": {"k": "v"}, "Sequence[str]": ["a"], "Sequence[Mapping[str, Any]]": [{"k": 1}],
-    "StopReason": "end", "Outcome": "ok",
+    "StopReason": "end", "Outcome": "ok", "Mode": "plan", "Effect": "read", "QuestionKind": "permission",
 }  # fmt: skip
 
 
