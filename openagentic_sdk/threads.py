@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import inspect
+import math
 import signal
 import threading
 from collections.abc import Awaitable, Callable
@@ -91,6 +92,12 @@ async def in_daemon_thread(work: Callable[[], Any], name: str) -> Any:
         raise
 
 
+async def ask_callable(work: Callable[[], Any], name: str) -> Any:
+    """What a callable of the user's gives, be it async or plain code, which runs in a thread of its own."""
+    given = work() if inspect.iscoroutinefunction(work) else await in_daemon_thread(work, name)
+    return await given if inspect.isawaitable(given) else given
+
+
 def start_thread(work: Callable[[], Any], name: str) -> asyncio.Future[Any]:
     """Start `work` in a daemon thread; the future gets what it returns or raises, when the loop still runs."""
     loop = running_loop("this call, which waits for a thread,")
@@ -133,13 +140,25 @@ def _settle(done: asyncio.Future[Any], result: Any, failure: BaseException | Non
         done.set_exception(failure)
 
 
-async def _wait_a_moment(done: asyncio.Future[Any], moment_s: float, busy: Callable[[], bool] | None = None) -> None:
-    """Wait through any number of cancellations until it is done or the moment is over; `busy` makes the moment longer."""
+async def _wait_a_moment(
+    done: asyncio.Future[Any],
+    moment_s: float | None,
+    busy: Callable[[], bool] | None = None,
+    hurried: asyncio.Future[None] | None = None,
+) -> None:
+    """Wait through any number of cancellations until it is done or the moment is over; `busy` makes the moment longer, and
+    once `hurried` is done it is no longer than what a guest gets that is told to end.
+    """
     now = asyncio.get_running_loop().time
-    over = now() + moment_s
-    while not done.done() and (now() < over or (busy is not None and busy())):
+    over = None if moment_s is None else now() + moment_s
+    waited: set[asyncio.Future[Any]] = {done} if hurried is None else {done, hurried}
+    while not done.done() and (over is None or now() < over or (busy is not None and busy())):
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({done}, timeout=max(over - now(), 0.05))
+            left_s = None if over is None else max(over - now(), 0.05)
+            await asyncio.wait(waited, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        if hurried in waited and hurried.done():
+            waited = {done}
+            over = min(now() + GUEST_MOMENT_S, math.inf if over is None else over)
 
 
 # --- other people's coroutines ---------------------------------------------------------------------------------------
@@ -158,6 +177,7 @@ class Guest(Generic[T]):
         self.is_left = False
         self._value: T | None = None
         self._waiters: list[asyncio.Future[None]] = []
+        self._hurried: asyncio.Future[None] | None = None
         self._task = running_loop(name).create_task(self._contain(work))
 
     @property
@@ -190,17 +210,22 @@ class Guest(Generic[T]):
         self, moment_s: float | None = GUEST_MOMENT_S, busy: Callable[[], bool] | None = None
     ) -> None:
         """Wait for its end, but no longer than a moment (None: as long as it takes), and then as `end` does."""
-        if moment_s is None:
-            await self.ended()
-            return
-        await _wait_a_moment(self._task, moment_s, busy)
+        self._hurried = asyncio.get_running_loop().create_future()
+        await _wait_a_moment(self._task, moment_s, busy, self._hurried)
         if not self._task.done():
             await self.end(busy)
 
+    def hurry(self) -> None:
+        """Whoever waits a moment waits no longer than the shortest one."""
+        if self._hurried is not None and not self._hurried.done():
+            self._hurried.set_result(None)
+
     def value(self) -> T:
-        """What it returned; raises what it raised, but as a `RuntimeError` what would end the process."""
+        """What it returned; raises what it raised, but as a `RuntimeError` what would end the process or this task: nobody
+        cancelled that one.
+        """
         if self.error is not None:
-            if isinstance(self.error, Exception | asyncio.CancelledError):
+            if isinstance(self.error, Exception):
                 raise self.error
             raise RuntimeError(f"{self.name} raised {type(self.error).__name__}") from self.error
         return self._value  # type: ignore[return-value]
@@ -224,7 +249,9 @@ class Guest(Generic[T]):
 
 
 async def call_guest(work: Callable[[], Awaitable[T]], name: str) -> T:
-    """What somebody else's coroutine returns or raises. When this is cancelled, the coroutine has a moment to end."""
+    """What somebody else's coroutine returns or raises, see `Guest.value`. When this is cancelled, the coroutine has a
+    moment to end.
+    """
     guest = Guest(work, name)
     try:
         await guest.ended()
@@ -242,7 +269,9 @@ def error_words(error: BaseException) -> tuple[str, str]:
     name = type(error).__name__
     try:
         return name, str(error) or name
-    except Exception:  # noqa: BLE001 - an error of anybody's class
+    except BaseException as own:
+        if isinstance(own, KeyboardInterrupt) and is_ctrl_c(own):
+            raise
         return name, name
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import functools
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
@@ -19,7 +18,7 @@ from typing import Any
 from ..clock import Clock, SystemClock
 from ..events import HookEvent
 from ..frozen import frozen
-from ..threads import call_guest, error_words, in_daemon_thread, running_loop
+from ..threads import ask_callable, call_guest, error_words, running_loop
 from .models import HookDecision, HookMatcher
 
 Hooks = Sequence[HookMatcher]
@@ -63,6 +62,8 @@ POINTS = {
     "session_end": Point(matched="reason"),
 }
 _REPLACEMENTS = tuple(dict.fromkeys(point.replaced_by for point in POINTS.values() if point.replaced_by))
+# Stands for the answer of a hook whose `when` said no.
+_NOT_NOW = HookDecision(action="not now")
 _STRICTNESS = {None: 0, "allow": 1, "ask": 2, "deny": 3}
 
 
@@ -136,13 +137,11 @@ class HookEngine:
         events: list[HookEvent] = []
         wish: HookDecision | None = None
         for matcher in getattr(self, point):
-            given = {"hook_point": point, **left, "context": context or {}}
             if matcher.hook is None or not _concerns(matcher, left.get(known.matched)):
                 continue
-            if matcher.when is not None and not matcher.when(given):
-                continue
             event, decision = await self._run_one(point, matcher, left, context or {})
-            events.append(event)
+            if event is not None:
+                events.append(event)
             if decision is None:
                 continue
             replacement = getattr(decision, known.replaced_by) if known.replaced_by else None
@@ -201,13 +200,17 @@ class HookEngine:
 
     async def _run_one(
         self, point: str, matcher: HookMatcher, payload: Mapping[str, Any], context: Mapping[str, Any]
-    ) -> tuple[HookEvent, HookDecision | None]:
+    ) -> tuple[HookEvent | None, HookDecision | None]:
+        """What a hook did and wants; nothing at all when it does not want to run."""
         started = self.clock.monotonic()
         given = {"hook_point": point, **copy.deepcopy(dict(payload)), "context": dict(context)}
         error: Exception | None = None
         decision: HookDecision | None
         try:
-            decision, action, details = self._judge(point, await self._call(matcher, given))
+            answer = await self._call(matcher, given)
+            if answer is _NOT_NOW:
+                return None, None
+            decision, action, details = self._judge(point, answer)
         except Exception as caught:  # noqa: BLE001 - a hook is anybody's code; what it raises is logged, never lost
             error, decision, action = caught, None, "timeout" if isinstance(caught, TimeoutError) else "error"
             closes = POINTS[point].closes if matcher.fail_closed is None else matcher.fail_closed
@@ -271,10 +274,11 @@ class HookEngine:
 
 
 async def _answer(matcher: HookMatcher, payload: dict[str, Any]) -> HookDecision | None:
-    assert matcher.hook is not None
-    call = functools.partial(matcher.hook, payload)
-    answer: Any = await in_daemon_thread(call, f"openagentic-hook {matcher.name}")
-    decision: HookDecision | None = await answer if inspect.isawaitable(answer) else answer
+    def call() -> Any:
+        assert matcher.hook is not None
+        return matcher.hook(payload) if matcher.when is None or matcher.when(payload) else _NOT_NOW
+
+    decision: HookDecision | None = await ask_callable(call, f"openagentic-hook {matcher.name}")
     return decision
 
 

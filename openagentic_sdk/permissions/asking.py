@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..clock import Clock
-from ..errors import InvalidEventError, OpenAgentSdkError
+from ..errors import InvalidEventError
 from ..events import UserAnswer, UserQuestion
 from ..frozen import frozen
 from ..serialization import loads_json
 from ..text import visible
-from ..threads import call_guest, error_words, running_loop
+from ..threads import ask_callable, call_guest, error_words, in_daemon_thread, running_loop
 from .approval import ApprovalResult
 from .decide import judge_rules
 from .display import preview
@@ -69,13 +69,9 @@ async def _ask_callback(facts: Facts, result: ApprovalResult, approver: Approver
     tool = facts.subject.tool
     running_loop("an approver")
     began = clock.monotonic()
-
-    async def call() -> Any:
-        said = approver(tool, facts.subject.input, facts.context.told)
-        return await said if inspect.isawaitable(said) else said
-
+    call = partial(approver, tool, facts.subject.input, facts.context.told)
     try:
-        said = await call_guest(call, "the approver")
+        said = await call_guest(partial(ask_callable, call, "openagentic-approver"), "the approver")
     except Exception as error:  # noqa: BLE001 - a callback is anybody's code, and one that fails has not said yes
         said = ApprovalResult(False, f"the approver failed: {': '.join(error_words(error))}")
     result = replace(result, category="callback", answered_by="callback", waited_s=clock.monotonic() - began)
@@ -118,10 +114,10 @@ async def _ask_person(facts: Facts, result: ApprovalResult, people: People) -> A
         reason = f"{subject.tool} needs approval and {why}: {result.reason}. {advice(subject)}"
         return replace(result, reason=reason, category="nobody")
     result = replace(result, category="answer", answered_by=by, waited_s=waited, question=question)
-    return _answered(facts, result, answer, offers, people)
+    return await _answered(facts, result, answer, offers, people)
 
 
-def _answered(
+async def _answered(
     facts: Facts, result: ApprovalResult, answer: str, offers: Sequence[str], people: People
 ) -> ApprovalResult:
     """What an answer means: y, yes and always allow, edit replaces the input, everything else does not allow."""
@@ -134,7 +130,7 @@ def _answered(
         if offers:
             people.remember(facts.context.session_id, offers)
             details["remembered"] = list(offers)
-            details |= _saved(offers, people.save_rule if answer.lower() == "always save" else None)
+            details |= await _saved(offers, people.save_rule if answer.lower() == "always save" else None)
         return replace(result, allowed=True, reason="the person said always", details=details)
     if word == "edit" and rest:
         if facts.subject.tool == "Bash" and not rest.startswith("{"):
@@ -151,15 +147,19 @@ def _answered(
     return replace(result, reason=f"the person answered {answer!r}, which is not yes")
 
 
-def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None) -> dict[str, str]:
+async def _saved(offers: Sequence[str], save_rule: Callable[[str], None] | None) -> dict[str, str]:
     """Where rules are kept; settings that cannot be written take nothing from the answer, the log says so."""
     if save_rule is None:
         return {"remembered_in": "session"}
-    try:
+
+    def save() -> None:
         for rule in offers:
             save_rule(rule)
-    except (OpenAgentSdkError, OSError) as error:
-        return {"remembered_in": "session", "not_saved": str(error)}
+
+    try:
+        await call_guest(partial(in_daemon_thread, save, "openagentic-save-rule"), "what keeps a rule")
+    except Exception as error:  # noqa: BLE001 - a callback is anybody's code
+        return {"remembered_in": "session", "not_saved": error_words(error)[1]}
     return {"remembered_in": "settings"}
 
 

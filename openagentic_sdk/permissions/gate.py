@@ -11,6 +11,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import Any
 
 from ..checks import BOOL, PATHS, TEXT, Check, check_settings, is_a, is_callable, or_none, path
@@ -19,6 +20,7 @@ from ..errors import OptionsError
 from ..events import Event, Mode, PermissionDecision, UserAnswer, UserQuestion
 from ..frozen import mutable
 from ..sessions.request import json_sha256
+from ..threads import ask_callable
 from .approval import ApprovalResult
 from .asking import Approver, People, UserAnswerer, ask
 from .decide import judge, judge_by_rule, judge_rules
@@ -223,7 +225,8 @@ class PermissionGate:
     async def answer(self, question: UserQuestion) -> str | UserAnswer:
         """The answer to a question; empty when there is nobody to ask."""
         if self.user_answerer is not None:
-            return await self.user_answerer(question)
+            said: str | UserAnswer = await ask_callable(partial(self.user_answerer, question), "openagentic-answerer")
+            return said
         if self.interactive_approver is not None:
             return typed_here(question, await self.interactive_approver.answer(question))
         return ""

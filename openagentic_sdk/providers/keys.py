@@ -6,7 +6,6 @@ that the environment names too (`OPENAI_BASE_URL`). Anywhere else it goes only w
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ..errors import OptionsError, ProviderConnectionError, ProviderError
 from ..frozen import frozen
-from ..threads import in_daemon_thread
+from ..threads import ask_callable
 
 # A token is renewed this long before it ends: a request may wait in a queue before it is looked at.
 RENEW_BEFORE_S = 120.0
@@ -67,8 +66,7 @@ class KeySource:
 async def call(giver: Callable[[], Any], name: str) -> Any:
     """What a callable of the user's gives, be it sync or async. Its failure is a failure to reach the endpoint."""
     try:
-        given = giver() if inspect.iscoroutinefunction(giver) else await in_daemon_thread(giver, f"openagentic-{name}")
-        return await given if inspect.isawaitable(given) else given
+        return await ask_callable(giver, f"openagentic-{name}")
     except (OptionsError, ProviderError):
         raise
     except Exception as error:

@@ -36,7 +36,7 @@ from ..sessions.folds.view import SessionView
 from ..sessions.seal import Seal, Signer
 from ..skills.activation import SkillPolicy, active_skills, skill_policy
 from ..skills.text_commands import Draft
-from ..threads import call_guest
+from ..threads import GUEST_MOMENT_S, Guest, call_guest
 from ..tools.base import SubagentResult, Tool
 from ..tools.registry import ToolRegistry
 from ..tools.shell.background import command_folder
@@ -207,7 +207,8 @@ class Run:
     the subagents at work, `left` names what did not end when it was told to. `servers_seen` is what of the servers is in the
     log, `instructions` what the system prompt says of them. `own_tools` are the tools without those of servers, `facts` what
     the model has to know about tools that it is not told, by what each is about. `policy_told` is the digest of the policy
-    that this run's log told last. `inside_of` is the call whose code makes the calls of this run.
+    that this run's log told last. `inside_of` is the call whose code makes the calls of this run, `waited_for` what a run
+    that is ending waits for.
     """
 
     agent: Agent
@@ -252,6 +253,24 @@ class Run:
     kept_files: set[str] = field(default_factory=set)
     policy_told: str = ""
     inside_of: str | None = None
+    waited_for: Guest[Any] | None = None
+
+    def hurry(self) -> None:
+        """The run is told to end while it is ending: what it still waits for gets a moment only."""
+        self.is_ending = True
+        if self.waited_for is not None:
+            self.waited_for.hurry()
+
+    async def wait_at_end(
+        self, guest: Guest[Any], moment_s: float | None = None, busy: Callable[[], bool] | None = None
+    ) -> None:
+        """Wait for one of the last things that a run does: for a moment at most, for what is left of its time, and for the
+        shortest moment when the run was told to end.
+        """
+        left_s = 0.0 if self.is_ending else self.deadline.remaining_s()
+        limits = [moment_s, None if left_s is None else left_s + GUEST_MOMENT_S]
+        self.waited_for = guest
+        await guest.wait_a_moment(min((limit for limit in limits if limit is not None), default=None), busy)
 
     def patience(self) -> float | None:
         """Seconds that the store's answer is waited for; None is without a limit."""

@@ -15,7 +15,7 @@ from ..frozen import changed
 from ..sessions.folds.untrusted import is_outside, short_source
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
-from ..threads import GUEST_MOMENT_S, Guest, call_guest, collect_left, error_words, run_in_thread
+from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread
 from ..tools.base import REPEATABLE
 from ..version import __version__
 from .agent import AnswerSoFar, Run, RunStopped
@@ -306,7 +306,7 @@ async def _close(run: Run, ending: RunStopped) -> Result:
 
     A caller may stop listening at the result and resume at once, so the lock must be free by then.
     """
-    closing, cancelled = await settled(_record_ending(run, ending))
+    closing, cancelled = await settled(_record_ending(run, ending), run.hurry)
     result: Result = closing.result()
     if cancelled is not None:
         raise cancelled
@@ -343,9 +343,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
         if isinstance(resource, Closable):
             name = key if isinstance(key, str) else type(resource).__name__
             closing = Guest(partial(run_in_thread, resource.close, name=f"openagentic-close {name}"), f"closing {name}")
-            left_s = 0.0 if run.is_ending else run.deadline.remaining_s()
-            moment_s = RESOURCE_MOMENT_S if left_s is None else min(RESOURCE_MOMENT_S, left_s + GUEST_MOMENT_S)
-            await closing.wait_a_moment(moment_s, lambda: run.children > 0)
+            await run.wait_at_end(closing, RESOURCE_MOMENT_S, lambda: run.children > 0)
             if closing.error is not None:
                 problem = f"{name} could not be closed: {': '.join(error_words(closing.error))}"
                 await run.record(SystemNotice("resource.close", problem))
@@ -369,8 +367,7 @@ async def _last_events(run: Run, ending: RunStopped) -> RunStopped:
     if run.request.part == "whole":
         context = run.hook_context(stop_reason=ending.reason)
         hooks = Guest(lambda: run.agent.hooks.run_session_end(context=context), "the hooks of session_end")
-        # A run that is over its time, or was told to end, gives them only a moment.
-        await hooks.wait_a_moment(GUEST_MOMENT_S if run.is_ending else None)
+        await run.wait_at_end(hooks)
         if not hooks.is_left and hooks.error is None:
             await run.record(*hooks.value()[0])
     left = [

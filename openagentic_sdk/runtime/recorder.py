@@ -7,6 +7,7 @@ and says so, as the options want. A store that does not answer at all is left be
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -22,6 +23,8 @@ from .channel import EventChannel
 from .limits import STORE_MOMENT_S
 
 _PACKAGE = __name__.partition(".")[0]
+# How often a store that takes long is asked whether the run still has the time.
+_LOOK_AGAIN_S = 0.5
 
 # Seconds that a store's answer is waited for; None is without a limit.
 Patience = Callable[[], float | None]
@@ -199,15 +202,16 @@ async def ask_store(
                 too_late()
 
     done, now = start_thread(work, "openagentic-store"), asyncio.get_running_loop().time
-    limit_s, cancelled = patience(), None
-    give_up_at = None if limit_s is None else now() + limit_s
+    give_up_at, cancelled = math.inf, None
     while not done.done():
+        limit_s = patience()  # a run that is told to end meanwhile has less of it
+        give_up_at = min(give_up_at, math.inf if limit_s is None else now() + limit_s)
         try:
-            await asyncio.wait({done}, timeout=None if give_up_at is None else max(0.0, give_up_at - now()))
+            await asyncio.wait({done}, timeout=min(max(0.0, give_up_at - now()), _LOOK_AGAIN_S))
         except asyncio.CancelledError as error:
             cancelled = error
-            give_up_at = min(give_up_at or now() + STORE_MOMENT_S, now() + STORE_MOMENT_S)
-        if give_up_at is not None and now() >= give_up_at and not done.done():
+            give_up_at = min(give_up_at, now() + STORE_MOMENT_S)
+        if now() >= give_up_at and not done.done():
             gave_up = True
             note_left("thread openagentic-store")
             raise StorageTimeoutError(
@@ -240,8 +244,13 @@ async def off_loop(in_thread: bool, call: Callable[..., Any], *args: Any) -> Any
     return answer
 
 
-async def settled(work: Coroutine[Any, Any, Any]) -> tuple[asyncio.Task[Any], asyncio.CancelledError | None]:
-    """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised."""
+async def settled(
+    work: Coroutine[Any, Any, Any], told: Callable[[], None] = lambda: None
+) -> tuple[asyncio.Task[Any], asyncio.CancelledError | None]:
+    """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised.
+
+    `told` is called at each of them.
+    """
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -249,4 +258,5 @@ async def settled(work: Coroutine[Any, Any, Any]) -> tuple[asyncio.Task[Any], as
             await asyncio.wait({task})
         except asyncio.CancelledError as error:
             cancelled = error
+            told()
     return task, cancelled

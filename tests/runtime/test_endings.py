@@ -15,6 +15,7 @@ from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookMatcher
+from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta
 from openagentic_sdk.sessions.base import SessionStore, SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
@@ -99,6 +100,13 @@ class Model:
 
 
 CALL = {"tool_calls": [{"name": "made"}]}
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise KeyboardInterrupt
+
+
 KINDS = [
     SystemExit(3),
     KeyboardInterrupt(),
@@ -106,7 +114,9 @@ KINDS = [
     RecursionError("deep"),
     BaseException("odd"),
     MemoryError(),
+    Wordless(),
 ]
+CANCELLED = asyncio.CancelledError("by itself")  # nobody cancels the run
 
 
 class ForeignStore(SessionStore):
@@ -198,18 +208,34 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
 
     async def check_hooks(self):
         points = ["session_start", "user_prompt_submit", "before_model_call", "pre_tool_use", "post_tool_use", "stop"]
-        points.append("session_end")
 
         async def check(point, hook):
             hooks = HookEngine(**{point: [HookMatcher("hung", hook=hook)]})
             options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks, timeout_s=LIMIT_S)
             result = await self.ended_in_time(options)
             with self.subTest(point):
-                # A run that is over only waits a moment for its last hooks.
+                # A run that is over waits for its last hooks as long as it had the time, and a moment.
                 self.assertEqual(result.stop_reason, "end" if point == "session_end" else "timeout")
 
-        cases = [(point, hook) for point in points[:-1] for hook in (stubborn_hook, blocking)]
-        await asyncio.gather(*(check(*case) for case in cases))
+        async def check_cancelled():
+            """A run that is told to end while its last hooks run gives them a moment."""
+            began = asyncio.Event()
+
+            async def last(payload):
+                began.set()
+                await stubborn()
+
+            hooks = HookEngine(session_end=[HookMatcher("hung", hook=last, timeout_s=3600)])
+            options = options_for(["done"], hooks=hooks)
+            running = asyncio.create_task(run(prompt="go", options=options))
+            await began.wait()
+            running.cancel()
+            await asyncio.wait({running}, timeout=60)
+            self.assertTrue(running.cancelled())
+            assert_closed(self, options.session_store, options.session_store.list_sessions()[0])
+
+        cases = [(point, hook) for point in (*points, "session_end") for hook in (stubborn_hook, blocking)]
+        await asyncio.gather(check_cancelled(), *(check(*case) for case in cases))
 
     async def check_prompts(self):
         async def prompts():
@@ -291,17 +317,33 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                     self.assertEqual((failed.error_type, result.stop_reason), (type(kind).__name__, "end"))
 
     async def test_what_would_end_the_process_is_an_error_of_a_hook(self):
-        for kind in KINDS:
-            for hook in (raising(kind), later(raising(kind))):
-                hooks = HookEngine(post_tool_use=[HookMatcher("exits", hook=hook)])
+        for kind in (*KINDS, CANCELLED):
+            for matcher in (
+                HookMatcher("exits", hook=raising(kind)),
+                HookMatcher("exits", hook=later(raising(kind))),
+                HookMatcher("exits", hook=print, when=raising(kind)),
+            ):
+                hooks = HookEngine(post_tool_use=[matcher])
                 options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], hooks=hooks)
                 result = await run(prompt="go", options=options)
                 said = next(event for event in result.events if event.type == "hook.event")
                 with self.subTest(repr(kind)):
                     self.assertEqual((said.error_type, result.stop_reason), (type(kind).__name__, "end"))
 
+    async def test_what_would_end_the_process_denies_in_place_of_an_approver_and_keeps_no_rule(self):
+        for kind in (*KINDS, CANCELLED):
+            for work in (raising(kind), later(raising(kind))):
+                refusing = PermissionGate(permission_mode="callback", approver=work)
+                asked = PermissionGate(user_answerer=lambda question: "always save", save_rule=raising(kind))
+                for gate, outcome in ((refusing, "denied"), (asked, "ok")):
+                    options = options_for([CALL, "done"], tools=[Made(lambda input: "ok")], permission_gate=gate)
+                    result = await run(prompt="go", options=options)
+                    with self.subTest(repr(kind), outcome=outcome):
+                        outcomes = [event.outcome for event in result.events if event.type == "tool.result"]
+                        self.assertEqual((outcomes, result.stop_reason), ([outcome], "end"))
+
     async def test_what_would_end_the_process_is_an_error_of_a_provider_and_of_a_source_of_prompts(self):
-        for kind in KINDS:
+        for kind in (*KINDS, CANCELLED):
 
             async def exiting(kind=kind, **_):
                 raise kind
