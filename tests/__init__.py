@@ -7,10 +7,11 @@ import unittest
 from typing import Any
 
 from .parallel import spread
-from .size import LARGE
+from .size import LARGE, write_in_memory
 
 # Tests start some hundred Pythons; told to write no bytecode, each of them would compile the whole package.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+write_in_memory()
 
 
 def load_tests(loader: unittest.TestLoader, tests: unittest.TestSuite, pattern: str | None) -> unittest.TestSuite:

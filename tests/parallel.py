@@ -197,5 +197,5 @@ def spread(found: unittest.TestSuite) -> unittest.TestSuite:
     """The modules that were found, on all cores where that can be."""
     modules = [part for part in found if part.countTestCases()]
     cores = os.cpu_count() or 1
-    # Two for each core: a test that waits for a process or a clock leaves its core to another.
-    return Spread(modules, 2 * cores) if cores > 1 and hasattr(os, "fork") else unittest.TestSuite(modules)
+    # Three for each core: a test that waits for a process or a clock leaves its core to another.
+    return Spread(modules, 3 * cores) if cores > 1 and hasattr(os, "fork") else unittest.TestSuite(modules)

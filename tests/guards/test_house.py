@@ -203,9 +203,9 @@ class Errors(unittest.TestCase):
     def _exceptions_elsewhere(self) -> Iterator[tuple[Module, str]]:
         known = {name for space in (builtins, errors) for name, value in vars(space).items() if _is_exception(value)}
         for module in package_modules().values():
-            for node in nodes_of(module):
-                bases = node.bases if isinstance(node, ast.ClassDef) and module.name != errors.__name__ else []
-                if known & {ast.unparse(base).rpartition(".")[2] for base in bases}:
+            for node in nodes_of(module) if module.name != errors.__name__ else ():
+                bases = node.bases if isinstance(node, ast.ClassDef) else ()
+                if bases and known & {ast.unparse(base).rpartition(".")[2] for base in bases}:
                     yield module, node.name
 
 

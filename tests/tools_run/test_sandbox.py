@@ -488,8 +488,10 @@ class AsAnOrdinaryUser(unittest.TestCase):
         with tempfile.TemporaryDirectory(prefix="openagentic-nobody-") as folder:
             os.chmod(folder, 0o777)
             root = Path(__file__).parents[2]
-            for name in ("openagentic_sdk", "tests", "fixtures/tools_run"):
+            for name in ("openagentic_sdk", "tests/tools_run", "fixtures/tools_run"):
                 shutil.copytree(root / name, Path(folder) / name)  # with bytecode: nobody may write it there
+            for path in (root / "tests").glob("*.py"):
+                shutil.copy(path, Path(folder) / "tests")
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
             temp = Path(folder) / "tmp"
             temp.mkdir()
