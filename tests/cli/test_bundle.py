@@ -9,7 +9,7 @@ import unittest
 import zipfile
 from pathlib import Path
 
-from openagentic_sdk.cli.bundle import write_bundle
+from openagentic_sdk.cli.commands.bundle import write_bundle
 from tests.size import LARGE
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,7 @@ import io
 import shlex
 import unittest
 
-from openagentic_sdk.cli.completion import _walk, _whole_parser
+from openagentic_sdk.cli.commands.completion import _walk, _whole_parser
 from openagentic_sdk.cli.examples import EXAMPLES
 from openagentic_sdk.cli.main import COMMANDS, main
 

@@ -7,7 +7,7 @@ import io
 import unittest
 from collections.abc import Sequence
 
-from openagentic_sdk.cli.chat import _LiveChat
+from openagentic_sdk.cli.commands.chat import _LiveChat
 from openagentic_sdk.cli.screen.boxes import ChoiceBox, PermissionBox, box_for
 from openagentic_sdk.cli.screen.diffs import diff_rows
 from openagentic_sdk.cli.screen.editor import LineEditor

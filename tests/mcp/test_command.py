@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from openagentic_sdk.cli.commands.trust import ask_about_servers
 from openagentic_sdk.cli.exits import FAILED, OK, USAGE
 from openagentic_sdk.cli.screen.terminal import Screen
-from openagentic_sdk.cli.trust import ask_about_servers
 from openagentic_sdk.options import OpenAgenticOptions
 from tests.cli.test_main import ROOT, CommandCase
 from tests.mcp.oauth.support import Place, reply

@@ -11,9 +11,9 @@ import tempfile
 import zipapp
 from pathlib import Path
 
-from ..errors import OptionsError
-from .exits import OK
-from .screen.terminal import Screen
+from ...errors import OptionsError
+from ..exits import OK
+from ..screen.terminal import Screen
 
 _MAIN = "openagentic_sdk.cli.main:main"
 _SHIPPED = (".py", ".json", ".typed", ".html", ".css", ".js")
@@ -36,7 +36,7 @@ def write_bundle(target: Path) -> int:
 
     It holds no docstrings, a fifth of its size; lines keep their numbers, so tracebacks name the right ones.
     """
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     if not package.is_dir():
         raise OptionsError("a bundle cannot bundle itself: copy the file")
     with tempfile.TemporaryDirectory() as folder:

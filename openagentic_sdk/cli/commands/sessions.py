@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..runtime.masking import shown
-from ..serialization import dumps_event
-from ..sessions.base import SessionStore
-from ..sessions.folds.summary import SessionSummary, summary_to_dict
-from ..text import on_one_line
-from .exits import FAILED, OK
-from .screen.render import EventPrinter
-from .screen.terminal import Screen
-from .stored import change, check, compare, files, keeping, record
-from .stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
+from ...runtime.masking import shown
+from ...serialization import dumps_event
+from ...sessions.base import SessionStore
+from ...sessions.folds.summary import SessionSummary, summary_to_dict
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.render import EventPrinter
+from ..screen.terminal import Screen
+from ..stored import change, check, compare, files, keeping, record
+from ..stored.stores import NEWEST, ActionList, add_id, find_session, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ..sessions.stores.locate import open_store
-from ..text import on_one_line
-from .exits import OK
-from .screen.terminal import Screen
+from ...sessions.stores.locate import open_store
+from ...text import on_one_line
+from ..exits import OK
+from ..screen.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

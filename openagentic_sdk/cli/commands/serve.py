@@ -10,16 +10,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..agents import load_agents
-from ..errors import OptionsError
-from ..server.asgi import app
-from ..server.guard import TOKEN_VARIABLE, Principal, is_loopback, token_path
-from ..server.listen import SmallServer
-from ..sessions.seal import read_key
-from .exits import OK
-from .flags import add_agents_flag, tcp_port
-from .screen.terminal import Screen
-from .stored.stores import add_store_flag, open_session_store
+from ...agents import load_agents
+from ...errors import OptionsError
+from ...server.asgi import app
+from ...server.guard import TOKEN_VARIABLE, Principal, is_loopback, token_path
+from ...server.listen import SmallServer
+from ...sessions.seal import read_key
+from ..exits import OK
+from ..flags import add_agents_flag, tcp_port
+from ..screen.terminal import Screen
+from ..stored.stores import add_store_flag, open_session_store
 
 DEFAULT_PORT = 8321
 

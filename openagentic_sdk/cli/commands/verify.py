@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from .stored.check import add_verify_flags, verify_sessions
-from .stored.stores import add_store_flag, open_session_store
+from ..stored.check import add_verify_flags, verify_sessions
+from ..stored.stores import add_store_flag, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -6,16 +6,16 @@ import argparse
 import os
 import sys
 
-from ..assemble import open_project, plugin_registry
-from ..mcp.configured.consent import definition_of, describe
-from ..mcp.configured.read import plugin_entries
-from ..options import SETTING_SOURCES, OpenAgenticOptions
-from ..project.plugins import Plugin, load_plugin
-from ..skills.frontmatter import Diagnostic
-from ..skills.lint import check_path
-from ..text import on_one_line
-from .exits import FAILED, OK
-from .screen.terminal import Screen
+from ...assemble import open_project, plugin_registry
+from ...mcp.configured.consent import definition_of, describe
+from ...mcp.configured.read import plugin_entries
+from ...options import SETTING_SOURCES, OpenAgenticOptions
+from ...project.plugins import Plugin, load_plugin
+from ...skills.frontmatter import Diagnostic
+from ...skills.lint import check_path
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

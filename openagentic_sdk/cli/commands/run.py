@@ -6,14 +6,14 @@ import argparse
 import asyncio
 import sys
 
-from ..errors import OptionsError
-from ..options import OpenAgenticOptions
-from .flags import add_agent_flags, add_session_flags, build_options, with_files
-from .screen.live import LivePrinter
-from .screen.questions import Asker, build_gate, somebody_is_there
-from .screen.render import EventPrinter
-from .screen.terminal import Screen
-from .screen.turn import Countdown, JsonPrinter, Turn
+from ...errors import OptionsError
+from ...options import OpenAgenticOptions
+from ..flags import add_agent_flags, add_session_flags, build_options, with_files
+from ..screen.live import LivePrinter
+from ..screen.questions import Asker, build_gate, somebody_is_there
+from ..screen.render import EventPrinter
+from ..screen.terminal import Screen
+from ..screen.turn import Countdown, JsonPrinter, Turn
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 

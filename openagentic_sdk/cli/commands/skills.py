@@ -9,18 +9,18 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..assemble import open_project, project_findings
-from ..options import SETTING_SOURCES, OpenAgenticOptions
-from ..project.project import Project
-from ..skills.files import list_resources
-from ..skills.frontmatter import Diagnostic
-from ..skills.index import SkillInfo, load_skill
-from ..skills.lint import check_path
-from ..skills.names import name_key
-from ..skills.parse import SkillDoc
-from ..text import on_one_line, printable
-from .exits import FAILED, OK
-from .screen.terminal import Screen
+from ...assemble import open_project, project_findings
+from ...options import SETTING_SOURCES, OpenAgenticOptions
+from ...project.project import Project
+from ...skills.files import list_resources
+from ...skills.frontmatter import Diagnostic
+from ...skills.index import SkillInfo, load_skill
+from ...skills.lint import check_path
+from ...skills.names import name_key
+from ...skills.parse import SkillDoc
+from ...text import on_one_line, printable
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
 
 _Action = Callable[[argparse.Namespace, Screen], int]
 

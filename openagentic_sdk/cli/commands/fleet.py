@@ -12,18 +12,18 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from ..agents import load_agents
-from ..errors import FleetError
-from ..fleet.fleet import Fleet
-from ..fleet.record import MAX_ATTEMPTS, STATES, FleetRun
-from ..fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
-from ..serialization import dumps_json
-from ..text import on_one_line
-from .exits import OK
-from .flags import add_agents_flag
-from .fleet_rules import add_rules
-from .screen.terminal import Screen
-from .stored.stores import add_store_flag, open_session_store
+from ...agents import load_agents
+from ...errors import FleetError
+from ...fleet.fleet import Fleet
+from ...fleet.record import MAX_ATTEMPTS, STATES, FleetRun
+from ...fleet.worker import GRACE_S, LEASE_S, SLOTS, Worker
+from ...serialization import dumps_json
+from ...text import on_one_line
+from ..exits import OK
+from ..flags import add_agents_flag
+from ..fleet_rules import add_rules
+from ..screen.terminal import Screen
+from ..stored.stores import add_store_flag, open_session_store
 
 Action = Callable[[Fleet, argparse.Namespace], Coroutine[Any, Any, int]]
 

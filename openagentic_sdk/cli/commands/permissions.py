@@ -10,21 +10,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidEventError, SessionError
-from ..events import PermissionDecision, SessionForked
-from ..permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
-from ..permissions.hindsight.suggest import Suggestion, suggest
-from ..permissions.layers import SettingsRules, rules_of_settings
-from ..project.settings import Settings, read_settings_file
-from ..runtime.masking import known_here, mask_value
-from ..sessions.authority import Authority
-from ..sessions.base import SessionStore
-from ..sessions.seal import Seal
-from ..text import on_one_line, printable
-from .exits import FAILED, OK
-from .keep_rule import keep_in_project
-from .screen.terminal import Screen
-from .stored.stores import ID_HELP, ActionList, find_session, moment, open_session_store
+from ...errors import InvalidEventError, SessionError
+from ...events import PermissionDecision, SessionForked
+from ...permissions.hindsight.calls import Backtest, Change, RecordedCall, backtest, recorded_calls
+from ...permissions.hindsight.suggest import Suggestion, suggest
+from ...permissions.layers import SettingsRules, rules_of_settings
+from ...project.settings import Settings, read_settings_file
+from ...runtime.masking import known_here, mask_value
+from ...sessions.authority import Authority
+from ...sessions.base import SessionStore
+from ...sessions.seal import Seal
+from ...text import on_one_line, printable
+from ..exits import FAILED, OK
+from ..keep_rule import keep_in_project
+from ..screen.terminal import Screen
+from ..stored.stores import ID_HELP, ActionList, find_session, moment, open_session_store
 
 _MAX_SHOWN_CHARS = 120
 # What of an input says by itself what a call is about.

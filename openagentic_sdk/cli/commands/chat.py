@@ -21,24 +21,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..assemble import open_project
-from ..disk import has_home, write_for_one
-from ..options import OpenAgenticOptions
-from ..sessions.seal import sdk_home
-from ..text import printable
-from .conversation import Conversation
-from .exits import OK
-from .flags import add_agent_flags, add_session_flags, build_options, with_files
-from .screen.console import Console
-from .screen.editor import LineEditor
-from .screen.live import CallOutputs, LivePrinter
-from .screen.piped import piped_stdin
-from .screen.questions import Asker, build_gate, somebody_is_there
-from .screen.render import EventPrinter
-from .screen.terminal import Screen
-from .screen.turn import Countdown, Stopped, Turn, on_stop_signals
-from .screen.widths import wrapped
-from .slash import Leave, SlashCommands, completions
+from ...assemble import open_project
+from ...disk import has_home, write_for_one
+from ...options import OpenAgenticOptions
+from ...sessions.seal import sdk_home
+from ...text import printable
+from ..conversation import Conversation
+from ..exits import OK
+from ..flags import add_agent_flags, add_session_flags, build_options, with_files
+from ..screen.console import Console
+from ..screen.editor import LineEditor
+from ..screen.live import CallOutputs, LivePrinter
+from ..screen.piped import piped_stdin
+from ..screen.questions import Asker, build_gate, somebody_is_there
+from ..screen.render import EventPrinter
+from ..screen.terminal import Screen
+from ..screen.turn import Countdown, Stopped, Turn, on_stop_signals
+from ..screen.widths import wrapped
+from ..slash import Leave, SlashCommands, completions
 from .trust import ask_about_servers, ask_for_trust, check_mode, check_prompt
 
 _HELP = "/help lists commands, Ctrl-C stops the turn, Ctrl-D or /quit ends the chat; a line that ends with \\ goes on"

@@ -8,19 +8,19 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from ..assemble import open_memory
-from ..errors import OpenAgentSdkError, OptionsError, ToolError
-from ..events import Event, ToolUse, UserMessage
-from ..options import OpenAgenticOptions
-from ..runtime.masking import known_here, mask_value
-from ..sessions.base import SessionStore
-from ..sessions.folds.summary import TENANT_KEY
-from ..text import on_one_line, printable
-from ..tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
-from .exits import FAILED, OK
-from .screen.terminal import Screen
+from ...assemble import open_memory
+from ...errors import OpenAgentSdkError, OptionsError, ToolError
+from ...events import Event, ToolUse, UserMessage
+from ...options import OpenAgenticOptions
+from ...runtime.masking import known_here, mask_value
+from ...sessions.base import SessionStore
+from ...sessions.folds.summary import TENANT_KEY
+from ...text import on_one_line, printable
+from ...tools.memory.store import ROOT, TRUST, Entry, MemoryFolder, Write, checked_text, split_path
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from ..stored.stores import add_store_flag, open_session_store
 from .sessions import age
-from .stored.stores import add_store_flag, open_session_store
 
 _Action = Callable[[argparse.Namespace, Screen], int]
 _MAX_PROMPT_CHARS = 200

@@ -6,16 +6,16 @@ import argparse
 import os
 import sys
 
-from ..assemble import configured_servers, open_project, trust_store
-from ..errors import OptionsError
-from ..options import SETTING_SOURCES, OpenAgenticOptions
-from ..project.commands import unknown_name
-from ..project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
-from ..skills.index import SkillIndex
-from ..text import on_one_line
-from .exits import FAILED, OK
-from .screen.questions import ask_yes_or_no
-from .screen.terminal import Screen
+from ...assemble import configured_servers, open_project, trust_store
+from ...errors import OptionsError
+from ...options import SETTING_SOURCES, OpenAgenticOptions
+from ...project.commands import unknown_name
+from ...project.trust import TRUST_VARIABLE, TrustAnswer, project_digest, requests_of
+from ...skills.index import SkillIndex
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.questions import ask_yes_or_no
+from ..screen.terminal import Screen
 
 _BYPASS = ("bypass", "bypassPermissions")
 
@@ -99,7 +99,7 @@ def ask_for_trust(options: OpenAgenticOptions, screen: Screen) -> None:
 def ask_about_servers(options: OpenAgenticOptions, screen: Screen) -> None:
     """The same for the MCP servers that the project's files name; a run without any loads nothing of them."""
     if configured_servers(open_project(options)) is not None:
-        from .servers.agree import ask_for_servers
+        from ..servers.agree import ask_for_servers
 
         ask_for_servers(options, screen)
 

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..assemble import mcp_home, open_project
-from ..options import SETTING_SOURCES, OpenAgenticOptions
-from .screen.terminal import Screen
-from .servers import agree, entries, login, reach, serve
-from .servers.here import Here
+from ...assemble import mcp_home, open_project
+from ...options import SETTING_SOURCES, OpenAgenticOptions
+from ..screen.terminal import Screen
+from ..servers import agree, entries, login, reach, serve
+from ..servers.here import Here
 
 _ADD_EXAMPLES = """examples:
   openagentic-sdk mcp add files -- npx -y @modelcontextprotocol/server-filesystem .

@@ -14,22 +14,22 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ..assemble import configured_servers, mcp_home
-from ..errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
-from ..frozen import frozen
-from ..project.project import Project
-from ..providers.base import Done, ModelOutput, TextDelta
-from ..providers.openai_compatible import OpenAICompatibleProvider
-from ..providers.wire.http import HttpTransport
-from ..providers.wire.timeouts import Timeouts
-from ..sessions.stores.locate import ENVIRONMENT_NAME
-from ..text import on_one_line
-from . import doctor_machine
-from .exits import FAILED, OK
-from .screen.terminal import Screen
-from .servers.here import Here
-from .servers.reach import look_at
-from .stored.stores import add_store_flag, open_session_store
+from ...assemble import configured_servers, mcp_home
+from ...errors import OpenAgentSdkError, OptionsError, ProviderError, ProviderHTTPError, ProviderResponseError
+from ...frozen import frozen
+from ...project.project import Project
+from ...providers.base import Done, ModelOutput, TextDelta
+from ...providers.openai_compatible import OpenAICompatibleProvider
+from ...providers.wire.http import HttpTransport
+from ...providers.wire.timeouts import Timeouts
+from ...sessions.stores.locate import ENVIRONMENT_NAME
+from ...text import on_one_line
+from .. import doctor_machine
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from ..servers.here import Here
+from ..servers.reach import look_at
+from ..stored.stores import add_store_flag, open_session_store
 
 _ADD = {
     "type": "function",

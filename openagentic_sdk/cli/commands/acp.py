@@ -6,13 +6,13 @@ import argparse
 import asyncio
 import sys
 
-from ..acp.stdio import serve
-from ..options import OpenAgenticOptions
-from ..stdio import take_stdio
-from .exits import OK
-from .flags import add_agent_flags, build_options
-from .screen.questions import build_gate
-from .stored.stores import open_session_store
+from ...acp.stdio import serve
+from ...options import OpenAgenticOptions
+from ...stdio import take_stdio
+from ..exits import OK
+from ..flags import add_agent_flags, build_options
+from ..screen.questions import build_gate
+from ..stored.stores import open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from ..disk import write_for_one
-from ..server.asgi import app
-from ..server.guard import Principal
-from ..server.listen import SmallServer
-from ..sessions.base import SessionStore
-from ..sessions.folds.summary import TENANT_KEY
-from ..text import on_one_line
-from ..viewer.page import build_page
-from .exits import OK
-from .flags import tcp_port
-from .screen.terminal import Screen
-from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from ...disk import write_for_one
+from ...server.asgi import app
+from ...server.guard import Principal
+from ...server.listen import SmallServer
+from ...sessions.base import SessionStore
+from ...sessions.folds.summary import TENANT_KEY
+from ...text import on_one_line
+from ...viewer.page import build_page
+from ..exits import OK
+from ..flags import tcp_port
+from ..screen.terminal import Screen
+from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

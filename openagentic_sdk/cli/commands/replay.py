@@ -10,14 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ..events import Event
-from ..runs.replay import replay_events
-from ..testing.emit import emit_test
-from ..text import printable
-from ..tools.defaults import default_tools
-from .exits import FAILED, OK
-from .screen.terminal import Screen
-from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from ...events import Event
+from ...runs.replay import replay_events
+from ...testing.emit import emit_test
+from ...text import printable
+from ...tools.defaults import default_tools
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -68,7 +68,7 @@ def _emit(events: list[Event], session_id: str, args: argparse.Namespace) -> int
     screen = Screen(sys.stdout)
     screen.line(f"wrote {test} and {log}; to run it: python3 -m unittest {test}")
     # The test finds the package that runs here.
-    here = str(Path(__file__).resolve().parents[2])
+    here = str(Path(__file__).resolve().parents[3])
     done = subprocess.run(
         [sys.executable, str(test)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])},

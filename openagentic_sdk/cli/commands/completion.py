@@ -9,8 +9,8 @@ import argparse
 import shlex
 from collections.abc import Iterator
 
-from .commands import COMMANDS, load_command
-from .exits import OK
+from ..commands import COMMANDS, load_command
+from ..exits import OK
 
 _BASH = """_openagentic_sdk() {{
   local path="" word

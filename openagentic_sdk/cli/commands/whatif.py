@@ -9,21 +9,21 @@ from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import OptionsError
-from ..events import Result
-from ..options import OpenAgenticOptions
-from ..runs.whatif import what_if
-from ..runtime.masking import shown
-from ..sessions.base import SessionStore
-from ..sessions.folds.compare import compare_sessions
-from .exits import FAILED, OK
-from .flags import add_agent_flags, add_session_flags, build_options
-from .screen.questions import Asker, build_gate, somebody_is_there
-from .screen.render import EventPrinter
-from .screen.terminal import Screen
-from .screen.turn import JsonPrinter
-from .stored.compare import comparison_lines
-from .stored.stores import add_id, find_session
+from ...errors import OptionsError
+from ...events import Result
+from ...options import OpenAgenticOptions
+from ...runs.whatif import what_if
+from ...runtime.masking import shown
+from ...sessions.base import SessionStore
+from ...sessions.folds.compare import compare_sessions
+from ..exits import FAILED, OK
+from ..flags import add_agent_flags, add_session_flags, build_options
+from ..screen.questions import Asker, build_gate, somebody_is_there
+from ..screen.render import EventPrinter
+from ..screen.terminal import Screen
+from ..screen.turn import JsonPrinter
+from ..stored.compare import comparison_lines
+from ..stored.stores import add_id, find_session
 from .trust import check_mode
 
 

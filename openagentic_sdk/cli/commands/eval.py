@@ -10,20 +10,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..disk import write_for_one
-from ..errors import OptionsError
-from ..evals.compare import Comparison, Difference, compare_reports
-from ..evals.plan import EVAL_KEY, Job
-from ..evals.report import EvalReport, Row, to_junit
-from ..evals.run import run_suite
-from ..evals.suite import load_suite
-from ..events import EvalFinished, EvalStarted
-from ..sessions.base import SessionStore
-from ..text import on_one_line
-from ..viewer.evals import build_eval_page
-from .exits import FAILED, INTERRUPTED, OK
-from .screen.terminal import Screen
-from .stored.stores import NEWEST, add_store_flag, find_session, open_session_store
+from ...disk import write_for_one
+from ...errors import OptionsError
+from ...evals.compare import Comparison, Difference, compare_reports
+from ...evals.plan import EVAL_KEY, Job
+from ...evals.report import EvalReport, Row, to_junit
+from ...evals.run import run_suite
+from ...evals.suite import load_suite
+from ...events import EvalFinished, EvalStarted
+from ...sessions.base import SessionStore
+from ...text import on_one_line
+from ...viewer.evals import build_eval_page
+from ..exits import FAILED, INTERRUPTED, OK
+from ..screen.terminal import Screen
+from ..stored.stores import NEWEST, add_store_flag, find_session, open_session_store
 
 _MAX_CHANGED = 50
 

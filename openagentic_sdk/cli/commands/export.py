@@ -10,16 +10,16 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..disk import write_for_one
-from ..errors import OptionsError
-from ..events import Event
-from ..patterns import regex
-from ..permissions.redact import Redactor
-from ..sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
-from ..text import printable
-from ..viewer.record import build_record_page
-from .exits import OK
-from .stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
+from ...disk import write_for_one
+from ...errors import OptionsError
+from ...events import Event
+from ...patterns import regex
+from ...permissions.redact import Redactor
+from ...sessions.folds.export import to_json, to_markdown, to_messages, to_otlp
+from ...text import printable
+from ...viewer.record import build_record_page
+from ..exits import OK
+from ..stored.stores import NEWEST, add_id, add_store_flag, find_session, open_session_store
 
 FORMATS = ("markdown", "json", "messages", "otlp", "record")
 _EMAIL = regex(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}")

@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..errors import OpenAgentSdkError, OptionsError, SessionExistsError
-from ..sessions.importers import import_claude_transcript
-from ..text import on_one_line
-from .exits import FAILED, OK
-from .screen.terminal import Screen
-from .stored.stores import add_store_flag, open_session_store
+from ...errors import OpenAgentSdkError, OptionsError, SessionExistsError
+from ...sessions.importers import import_claude_transcript
+from ...text import on_one_line
+from ..exits import FAILED, OK
+from ..screen.terminal import Screen
+from ..stored.stores import add_store_flag, open_session_store
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
