@@ -6,7 +6,6 @@ Everything that is looked up in the environment, the home folder or the project 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +71,7 @@ TASK = "Task"
 MEMORY = "memory"
 _GENERAL = AgentDefinition("", DEFAULT_BASE)
 
+_ANY_LETTER = str.maketrans(dict.fromkeys("*?[]{}()\\!\r\n", "?"))
 _USUAL_WINDOW_TOKENS = 200_000
 
 
@@ -573,7 +573,7 @@ def _secret_rules(key_file: str | None, kept: Sequence[str] = ()) -> list[str]:
 
     def places(path: str) -> set[str]:
         # What has a meaning in a rule's pattern stands for any letter.
-        return {re.sub(r"[*?\[\]{}()\\!\r\n]", "?", place) for place in (path, os.path.realpath(path))}
+        return {place.translate(_ANY_LETTER) for place in (path, os.path.realpath(path))}
 
     secret = sorted({place + below for path, below in paths for place in places(path)})
     rules = [f"{tool}(/{place})" for place in secret for tool in ("Read", "Edit")]

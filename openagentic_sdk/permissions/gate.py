@@ -7,7 +7,9 @@ question. Nobody to ask means no. Authority only shrinks on the way down: a narr
 from __future__ import annotations
 
 import copy
+import functools
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
@@ -337,7 +339,11 @@ class PermissionGate:
             return None
         workspace = self._workspace(CallContext(cwd=cwd, workspace_roots=roots))
         bases = {workspace.base, workspace.cwd, *workspace.roots}
-        patterns = [compile_pattern(rule.pattern, b, rule.root or b, wide=True) for rule in rules for b in bases]
+
+        @functools.cache  # for the first path: few runs search for any
+        def patterns() -> list[re.Pattern[str]]:
+            return [compile_pattern(rule.pattern, b, rule.root or b, wide=True) for rule in rules for b in bases]
+
         folders: dict[str, str] = {}
 
         def permits(path: str) -> bool:
@@ -347,7 +353,7 @@ class PermissionGate:
                 folders[folder] = os.path.realpath(folder or "/")
             real = f"{folders[folder].rstrip('/')}/{name}"
             names = [whole, real, os.path.realpath(real)] if os.path.islink(real) else [whole, real]
-            return not any(matches_any(pattern, names) for pattern in patterns)
+            return not any(matches_any(pattern, names) for pattern in patterns())
 
         return permits
 

@@ -211,7 +211,7 @@ def pattern_problem(pattern: str) -> str | None:
         return "a pattern that takes others back with '!' is not supported: list what is meant"
     if "\0" in pattern or "\n" in pattern:
         return "it holds a NUL or a line break"
-    if ".." in re.sub(r"^(?:\./)?(?:\.\./)*(?:\.\.$)?", "", pattern).split("/"):
+    if ".." in pattern and ".." in re.sub(r"^(?:\./)?(?:\.\./)*(?:\.\.$)?", "", pattern).split("/"):
         return "'..' counts only at the start of a pattern"
     if "{" in pattern:
         return "braces are not part of gitignore patterns: write one rule for each"

@@ -29,7 +29,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ),
     ("Anthropic key", "sk-ant-", r"\bsk-ant-[A-Za-z0-9_-]{16,}"),
     ("OpenAI key", "sk-", r"\bsk-(?:proj-|svcacct-|admin-|or-v1-)?[A-Za-z0-9_-]{20,}"),
-    ("GitHub token", "gh", r"\bgh[pousr]_[A-Za-z0-9]{30,}"),
+    *(("GitHub token", f"gh{kind}_", rf"\bgh{kind}_[A-Za-z0-9]{{30,}}") for kind in "pousr"),
     ("GitHub token", "github_pat_", r"\bgithub_pat_[A-Za-z0-9_]{40,}"),
     ("GitLab token", "glpat-", r"\bglpat-[A-Za-z0-9_-]{20,}"),
     ("AWS key id", "AKIA", r"\bAKIA[A-Z0-9]{16}\b"),
@@ -123,7 +123,7 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that hold secrets: by their names, and passwords inside addresses."""
     found: dict[str, str] = {}
     for name, value in environment.items():
-        password = PASSWORD_IN_URL.search(value)
+        password = PASSWORD_IN_URL.search(value) if "@" in value else None
         if password:
             found[name] = password[1]
         elif is_secret_name(name) and not value.startswith("/") and not value.isdigit():  # no path, no limit of tokens

@@ -136,7 +136,8 @@ def expand_prompt(
     Skills that are `hidden` behind another one answer to their ids. `trusts` says in whose text commands are to run; None
     runs none. A file that `may_read` says no to is not attached.
     """
-    match = _PROMPT.match(prompt.strip())
+    asked = prompt.strip()
+    match = _PROMPT.match(asked) if asked.startswith("/") else None
     if match is None:
         attached = _attachments(prompt, folders, may_read) if folders.reads_project or folders.user_dir else []
         return Expansion("\n\n".join([prompt, *attached]))

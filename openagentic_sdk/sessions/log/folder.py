@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +15,6 @@ from zlib import crc32
 from ...disk import BINARY, NO_FOLLOW, Disk, remove_tree, write_new_file
 from ...errors import InvalidEventError, OptionsError, SessionExistsError, StorageError
 from ...frozen import frozen
-from ...patterns import regex
 from ...serialization import dumps_json, loads_json
 from ..folds.summary import LAST_TIME, SessionSummary
 from .lock import share_lock, try_lock, wait_for_lock
@@ -29,9 +27,11 @@ SUMMARY_NAME = "summary.json"
 BLOBS_NAME = "blobs"
 UNFINISHED = ".new-"
 MAX_CACHE_BYTES = 1 << 24
-_ID = regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ID_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 # Windows opens a device for these names, whatever stands behind their first dot.
-_DEVICE = regex(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|\Z)", re.IGNORECASE)
+_DEVICES = frozenset(
+    {"con", "prn", "aux", "nul", *(f"{kind}{number}" for kind in ("com", "lpt") for number in range(10))}
+)
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 
@@ -39,7 +39,10 @@ def is_session_id(text: str) -> bool:
     """Whether the text can name a session: 1 to 128 letters, digits, `.`, `_` and `-`, the first a letter or digit."""
     if not isinstance(text, str):
         return False
-    return bool(_ID.fullmatch(text)) and not text.endswith(".") and not _DEVICE.match(text)
+    is_spelled_so = (
+        0 < len(text) <= 128 and text[0] not in "._-" and not text.endswith(".") and not text.strip(_ID_LETTERS)
+    )
+    return is_spelled_so and text.partition(".")[0].lower() not in _DEVICES
 
 
 def is_session_folder(folder: Path) -> bool:
@@ -103,8 +106,9 @@ def sweep_unfinished(parent: Path) -> None:
     fd = os.open(parent, os.O_RDONLY)
     try:
         if try_lock(fd):
-            for path in parent.glob(f"{UNFINISHED}*"):
-                remove_tree(path)
+            for name in os.listdir(parent):
+                if name.startswith(UNFINISHED):
+                    remove_tree(parent / name)
     finally:
         os.close(fd)
 
