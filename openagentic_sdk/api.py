@@ -43,11 +43,12 @@ class RunResult:
     cached_share: float | None = None
 
     def __repr__(self) -> str:
-        """One short line per field: long texts are cut, events are counted."""
+        """One short text for each field, whatever it holds: long ones are cut, events are counted."""
         short = Repr()
-        short.maxstring, short.maxother, short.maxdict = 300, 300, 8
+        short.maxstring, short.maxother, short.maxdict = 280, 280, 8
         values = {known.name: short.repr(getattr(self, known.name)) for known in fields(self)}
         values |= {"events": f"<{len(self.events)} events>", "metrics": repr(self.metrics)}
+        values = {name: value if len(value) <= 280 else f"{value[:277]}..." for name, value in values.items()}
         return f"RunResult({', '.join(f'{name}={value}' for name, value in values.items())})"
 
     @property

@@ -22,6 +22,7 @@ from openagentic_sdk import (
     OpenAgenticOptions,
     OpenAICompatibleProvider,
     PermissionGate,
+    RunMetrics,
     RunResult,
     StopReason,
     ToolContext,
@@ -211,6 +212,10 @@ class FrontDoorTest(unittest.TestCase):
         self.assertIsInstance(result, RunResult)
         self.assertLess(len(repr(result)), 24 * 80)
         self.assertIn(f"events=<{len(result.events)} events>", repr(result))
+        much = {str(number): ["y" * 1000] * 50 for number in range(50)}
+        texts = dict.fromkeys(("final_text", "error_message", "session_id"), "x" * 5000)
+        result = replace(result, **texts, usage=much, structured_output=much, metrics=RunMetrics(usage=much))
+        self.assertLess(len(repr(result)), 24 * 80)
 
     def test_the_figures_of_a_run_stand_in_its_result(self):
         turns = [{"tool_calls": [{"name": "fail"}, {"name": "echo", "arguments": {"text": "x"}}]}, "done"]
