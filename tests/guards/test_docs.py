@@ -12,6 +12,7 @@ from pathlib import Path
 
 from . import events_page
 from .source import ROOT
+from .test_house import LAYERS
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -64,6 +65,11 @@ class Docs(unittest.TestCase):
                 self.assertEqual(printed, text)
                 printed = ""
         self.assertEqual(printed, "")
+
+    def test_the_rooms_stand_in_the_architecture_as_in_the_list_that_holds_them_apart(self) -> None:
+        rows = re.findall(r"^\| ((?:`\w+` ?)+)\|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
+        drawn = [set(re.findall(r"\w+", row)) for row in rows]
+        self.assertEqual(drawn, [set(rooms) for rooms in LAYERS if rooms != ("__main__",)])
 
     def test_every_link_leads_to_a_file(self) -> None:
         for page in [*PAGES, *ROOT.glob("*.md")]:
