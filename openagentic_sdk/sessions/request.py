@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 from ..serialization import json_encoder
@@ -56,8 +57,8 @@ class RunningDigest:
 
     def copy(self) -> RunningDigest:
         """Another one at the same place, to go on from there in two ways."""
-        other = object.__new__(RunningDigest)
-        other.__dict__.update(self.__dict__, _lines=self._lines.copy())
+        other = copy(self)
+        other._lines = self._lines.copy()
         return other
 
     def hexdigest(self, tools: Sequence[Mapping[str, Any]] | None = None) -> str:

@@ -27,7 +27,7 @@ from ...events import (
     UserMessage,
     UserQuestion,
 )
-from ...frozen import frozen
+from ...frozen import changed, frozen
 from ...text import is_plain, shortened
 from .spent import name_of, spends, spent_after
 from .usage import normalize_usage
@@ -113,9 +113,8 @@ def start_summary(session_id: str, created_at: float, metadata: Mapping[str, Any
 
 def fold_session_summary(previous: SessionSummary | None, events: Iterable[Event]) -> SessionSummary:
     """The summary after these events; `previous` is the one before them, None at the start of a log. Pure."""
-    summary = object.__new__(SessionSummary)
+    summary = changed(previous or SessionSummary())
     state = summary.__dict__
-    state.update((previous or SessionSummary()).__dict__)
     if not state["events"]:
         # Times of events alone count from here on, so that a copy of a log folds to the same as the log.
         state["updated"] = 0.0
@@ -189,9 +188,7 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
             values[name] = plain_line(text)
     for name in ("tags", "open_questions", "subagents"):
         values[name] = tuple(map(str, values[name]))
-    summary = object.__new__(SessionSummary)
-    summary.__dict__.update(values)
-    return summary
+    return changed(_EMPTY, **values)
 
 
 def failed_summary(session_id: str, error: Exception) -> SessionSummary:
@@ -355,5 +352,6 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "tuple[str, ...]": (list, tuple),
     "Mapping[str, Any]": (dict,),
 }
+_EMPTY = SessionSummary()
 _ACCEPTED: Mapping[str, tuple[type, ...]] = {field.name: _KINDS[str(field.type)] for field in fields(SessionSummary)}
 SUMMARY_FIELDS = tuple(_ACCEPTED)
