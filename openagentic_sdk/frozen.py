@@ -74,7 +74,7 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
 
 def changed(value: T, **changes: Any) -> T:
     """What `dataclasses.replace` gives, at a tenth of its price, for a value without a `__post_init__`."""
-    if hasattr(value.__class__, "__slots__"):
+    if _has_slots(value.__class__):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
     other = object.__new__(value.__class__)
     other.__dict__.update(value.__dict__, **changes)
@@ -83,10 +83,15 @@ def changed(value: T, **changes: Any) -> T:
 
 def values_of(value: Any) -> dict[str, Any]:
     """The fields of a value by name: its `__dict__`, unless somebody extended its class with slots."""
-    if not hasattr(value.__class__, "__slots__"):
+    if not _has_slots(value.__class__):
         held: dict[str, Any] = value.__dict__
         return held
     return {known.name: getattr(value, known.name) for known in fields(value)}
+
+
+@cache
+def _has_slots(cls: type) -> bool:
+    return hasattr(cls, "__slots__")
 
 
 class _AtFirstUse:

@@ -188,7 +188,10 @@ def summary_from_dict(data: Any) -> SessionSummary | None:
             values[name] = plain_line(text)
     for name in ("tags", "open_questions", "subagents"):
         values[name] = tuple(map(str, values[name]))
-    return changed(_EMPTY, **values)
+    # What `changed` does, for each row of a list of thousands.
+    summary = object.__new__(SessionSummary)
+    summary.__dict__.update(values)
+    return summary
 
 
 def failed_summary(session_id: str, error: Exception) -> SessionSummary:
@@ -352,6 +355,5 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "tuple[str, ...]": (list, tuple),
     "Mapping[str, Any]": (dict,),
 }
-_EMPTY = SessionSummary()
 _ACCEPTED: Mapping[str, tuple[type, ...]] = {field.name: _KINDS[str(field.type)] for field in fields(SessionSummary)}
 SUMMARY_FIELDS = tuple(_ACCEPTED)
