@@ -74,9 +74,10 @@ def _decorator(is_frozen: bool, kw_only: bool, standard: dict[str, bool]) -> Cal
 
 def changed(value: T, **changes: Any) -> T:
     """What `dataclasses.replace` gives, at a tenth of its price, for a value without a `__post_init__`."""
-    if _has_slots(value.__class__):
+    cls: Any = value.__class__
+    if _has_slots(cls):
         return dataclasses.replace(value, **changes)  # type: ignore[type-var]
-    other = object.__new__(value.__class__)
+    other: T = object.__new__(cls)
     other.__dict__.update(value.__dict__, **changes)
     return other
 
