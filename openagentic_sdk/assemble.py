@@ -16,7 +16,6 @@ from .disk import has_home
 from .errors import OptionsError, SessionNotFoundError, StorageError, ToolInputError
 from .events import CODE_CALLER, Event, SystemNotice
 from .hooks.claude_input import ALSO
-from .hooks.command import with_command_hooks
 from .hooks.engine import HookEngine
 from .options import AgentDefinition, OpenAgenticOptions, check_options
 from .permissions.decide import fits_rule
@@ -30,10 +29,9 @@ from .project.granting import files_named
 from .project.plugins import PluginRegistry
 from .project.project import Project, read_project
 from .project.prompt import DEFAULT_BASE
-from .project.settings import Settings
+from .project.settings import CommandHook, Settings
 from .project.trust import TRUST_VARIABLE, TrustAnswer, TrustStore, trust_from_variable
 from .providers.base import HostedProvider, Provider
-from .providers.guarded import guarded, unstreamed
 from .runtime.agent import Agent, FinalAnswer, RunRequest, ToolServers
 from .runtime.day_limits import DayLimits, read_day_limits
 from .runtime.final_answer import FinalAnswerTool, ask_for_final_answer, final_answer_prompt
@@ -167,13 +165,31 @@ def open_project(options: OpenAgenticOptions) -> Project:
 
 def project_findings(project: Project) -> tuple[Diagnostic, ...]:
     """What a run says of a project at its start: what was left out, hidden, withheld or not understood."""
-    _, hook_problems = with_command_hooks(HookEngine(), project.settings.hooks, project_dir=project.root)
+    _, hook_problems = _with_command_hooks(HookEngine(), project.settings.hooks, project)
     configured = configured_servers(project)
     return (
         *project.findings(),
         *rules_of_settings(project.settings, project.root).diagnostics,
         *(Diagnostic("hook", text, is_error=True) for text in hook_problems),
         *(configured.diagnostics if configured is not None else ()),
+    )
+
+
+def _with_command_hooks(
+    engine: HookEngine, described: Sequence[CommandHook], project: Project, mode: str = "default"
+) -> tuple[HookEngine, tuple[str, ...]]:
+    """See `hooks.command`. The door to that room."""
+    if not described:
+        return engine, ()
+    from .hooks.command import with_command_hooks
+
+    return with_command_hooks(
+        engine,
+        described,
+        project_dir=project.root,
+        permission_mode=mode,
+        env=project.settings.env,
+        fits=lambda rule, tool, input: fits_rule(rule, tool, input, project.cwd),
     )
 
 
@@ -244,14 +260,9 @@ class _Assembly:
         self._prices = _prices(options.prices)
         files = {file.name: _definition(file) for file in project.agents.agents}
         self._agents = {**files, **options.agents}
-        self._hooks, hook_problems = with_command_hooks(
-            options.hooks or HookEngine(clock=self._clock),
-            (*project.settings.hooks, *project.skill_hooks()),
-            project_dir=project.root,
-            permission_mode=gate.mode,
-            env=project.settings.env,
-            fits=lambda rule, tool, input: fits_rule(rule, tool, input, project.cwd),
-        )
+        engine = options.hooks or HookEngine(clock=self._clock)
+        described = (*project.settings.hooks, *project.skill_hooks())
+        self._hooks, hook_problems = _with_command_hooks(engine, described, project, gate.mode)
         self._notes = [
             *(
                 SystemNotice(f"settings.{note.code}", note.located)
@@ -476,11 +487,14 @@ def guarded_provider(options: OpenAgenticOptions, clock: Clock) -> Provider:
     """The provider with retries, breaker and fallbacks: an endpoint always, any other when the options ask for it."""
     provider = options.provider
     assert provider is not None, "build_agent has checked it"
+    is_bare = options.retry is None and not options.fallback and not isinstance(provider, HostedProvider)
+    if is_bare and options.stream:
+        return provider
+    from .providers.guarded import guarded, unstreamed  # not for a provider that plays a script
+
     if not options.stream:
         provider = unstreamed(provider)
-    if options.retry is None and not options.fallback and not isinstance(provider, HostedProvider):
-        return provider
-    return guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
+    return provider if is_bare else guarded(provider, retry=options.retry, fallback=options.fallback, clock=clock)
 
 
 def _limits_path(options: OpenAgenticOptions) -> Path | None:

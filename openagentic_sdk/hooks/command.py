@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import IO, Any
@@ -179,8 +180,6 @@ class ShellHook:
 
     async def _run(self, data: bytes) -> tuple[int, str, str]:
         # Files, not pipes: a process that the hook left behind cannot make us wait for the end of its output.
-        import tempfile
-
         bash = find_program("bash", (self.project_dir,))
         shell = (bash, "--noprofile", "--norc", "-c") if bash else ("/bin/sh", "-c")
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
