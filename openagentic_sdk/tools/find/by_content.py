@@ -1,0 +1,195 @@
+"""What Grep does: the lines of a tree's files that match a regular expression.
+
+The answer is always found by `search.py`, whether a pattern runs here or in a worker process that can be killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
+from typing import Any
+
+from ...clock import Clock
+from ...errors import ToolError, ToolInputError
+from ...files import open_file
+from ...frozen import mutable
+from ..base import ToolContext
+from ..files.window import plural
+from ..files.workspace import ResolvedPath, missing_file, shown_path
+from .pattern import GlobPattern, type_suffixes
+from .search import Hit
+from .search_files import FileSearch, ListedFile, SearchStopped
+from .tree import WalkOptions, walk
+
+MAX_CONTEXT_LINES = 50
+MODES = {"content": "content", "files": "files", "files_with_matches": "files", "count": "count"}
+
+
+@mutable
+class _Findings:
+    """What a search has found so far. `counts` holds the matching lines of each file, in the order of the walk."""
+
+    matches: list[dict[str, Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    passed_over: dict[str, int] = field(default_factory=dict)
+    searched: int = 0
+    chars: int = 0
+    is_full: bool = False
+    stopped: str = ""
+
+    def take(self, path: str, count: int, hits: list[Hit], mode: str, limit: int, max_output_chars: int) -> None:
+        """Add what one file gave."""
+        self.counts[path] = count
+        if mode != "content":
+            self.is_full = len(self.counts) > limit
+            return
+        for match in _matches(path, hits):
+            if self.chars > max_output_chars:
+                break
+            self.matches.append(match)
+            self.chars += len(json.dumps(match))
+        self.is_full = len(self.matches) > limit or self.chars > max_output_chars
+
+
+def search_contents(
+    root: ResolvedPath,
+    input: Mapping[str, Any],
+    ctx: ToolContext,
+    permits: Callable[[str], bool] | None,
+    *,
+    max_matches: int,
+    max_line_chars: int,
+    max_output_chars: int,
+    timeout_s: float,
+    clock: Clock,
+) -> dict[str, Any]:
+    """What Grep answers; files that `permits` says no to are passed over. Raises `ToolError`."""
+    shown_root = shown_path(root.lexical, ctx.cwd)
+    limit = int(input.get("head_limit") or max_matches)
+    around = int(input.get("-C") or 0)
+    query = {
+        "pattern": input["query"],
+        "ignore_case": input.get("case_sensitive") is False,
+        "multiline": bool(input.get("multiline")),
+        "mode": MODES[input.get("mode") or "content"],
+        "before": min(int(input.get("-B") or around), MAX_CONTEXT_LINES),
+        "after": min(int(input.get("-A") or around), MAX_CONTEXT_LINES),
+        "max_hits": limit + 1,
+        "max_line_chars": max_line_chars,
+    }
+    findings = _Findings()
+    try:
+        search = FileSearch(query, timeout_s, ctx, clock)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise ToolInputError(
+            f"{query['pattern']!r} is no regular expression: {error}; put a backslash before characters that are meant "
+            "as they are",
+            path="query",
+        ) from None
+    try:
+        for file, (status, count, hits) in search.answers(_files(root, input, ctx)):
+            findings.searched += 1
+            if status != "ok":
+                findings.passed_over[status] = findings.passed_over.get(status, 0) + 1
+            elif count and (permits is None or permits(_lexical(root, file))):
+                path = shown_path(_lexical(root, file), ctx.cwd)
+                findings.take(path, count, hits, query["mode"], limit, max_output_chars)
+                if findings.is_full:
+                    break
+    except SearchStopped as stopped:
+        findings.stopped = str(stopped)
+    finally:
+        search.close()
+    return _output(findings, input, shown_root, query["mode"], limit)
+
+
+def _lexical(root: ResolvedPath, file: ListedFile) -> str:
+    return os.path.join(root.lexical, file.path) if file.path else root.lexical
+
+
+def _files(root: ResolvedPath, input: Mapping[str, Any], ctx: ToolContext) -> Iterator[ListedFile]:
+    """The files to search: the root itself when it is one."""
+    if not os.path.isdir(root.real):
+        try:
+            with open_file(root.real) as fd:
+                yield ListedFile("", root.real, os.fstat(fd).st_ino)
+        except FileNotFoundError:
+            raise missing_file(root, ctx.cwd, "file or folder") from None
+        return
+    glob = _file_pattern(input.get("file_glob"))
+    suffixes = type_suffixes(input["type"]) if input.get("type") else ("",)
+    options = WalkOptions(bool(input.get("include_ignored")), input.get("include_hidden", True))
+    for folder in walk(root, options, ctx):
+        pick = glob.in_folder(folder.prefix)
+        if pick is None:
+            continue
+        base = folder.path if folder.path.endswith("/") else folder.path + "/"
+        inodes = {entry.name: entry.inode() for entry in folder.entries if not entry.is_symlink()}
+        for name in sorted(pick(folder.names)):
+            if name in inodes and name.endswith(suffixes):
+                yield ListedFile(folder.prefix + name, base + name, inodes[name])
+
+
+def _file_pattern(glob: str | None) -> GlobPattern:
+    if glob is None:
+        return GlobPattern("**")
+    return GlobPattern(glob.removeprefix("./") if "/" in glob else f"**/{glob}")
+
+
+def _matches(path: str, hits: list[Hit]) -> Iterator[dict[str, Any]]:
+    """The hits of one file as the model reads them; lines around them are shown once, with the first hit they belong to."""
+    shown_up_to = 0
+    for number, (line, text, before, after) in enumerate(hits):
+        match: dict[str, Any] = {"file_path": path, "line": line, "text": text}
+        following = hits[number + 1][0] if number + 1 < len(hits) else None
+        before = before[max(0, len(before) - (line - 1 - shown_up_to)) :] if shown_up_to else before
+        after = after[: following - line - 1] if following else after
+        shown_up_to = line + len(after)
+        if before:
+            match["before"] = before
+        if after:
+            match["after"] = after
+        yield match
+
+
+def _output(findings: _Findings, input: Mapping[str, Any], root: str, mode: str, limit: int) -> dict[str, Any]:
+    output: dict[str, Any] = {"root": root, "query": input["query"], "mode": mode}
+    if findings.stopped and not findings.counts:
+        raise ToolError(f"{findings.stopped} and nothing was found so far: use a simpler pattern or a narrower root")
+    if mode == "content":
+        output["matches"] = findings.matches[:limit]
+        output["total"] = len(output["matches"])
+    elif mode == "files":
+        output["files"] = list(findings.counts)[:limit]
+        output["total"] = len(output["files"])
+    else:
+        output["counts"] = dict(list(findings.counts.items())[:limit])
+        output["total"] = sum(output["counts"].values())
+    output["truncated"] = findings.is_full or bool(findings.stopped)
+    output["note"] = _note(findings, input, output["total"])
+    return output
+
+
+_REASONS = {"binary": "binary", "large": "too large", "unreadable": "could not be read"}
+
+
+def _note(findings: _Findings, input: Mapping[str, Any], total: int) -> str:
+    notes = [f"{plural(findings.searched, 'file')} searched"]
+    if findings.is_full:
+        notes = ["there is more: use a narrower query, root or file_glob, or a higher head_limit"]
+    if findings.stopped:
+        notes.append(f"{findings.stopped}: what follows was not searched; use a simpler pattern or a narrower root")
+    passed = [
+        f"{count:,} {_REASONS.get(kind, kind)}"
+        for kind, count in findings.passed_over.items()
+        # In a tree binary files go without saying.
+        if kind != "binary" or findings.searched == 1
+    ]
+    if passed:
+        notes.append(f"passed over: {', '.join(passed)}")
+    if not total and not input.get("include_ignored"):
+        notes.append("files that .gitignore leaves out were not searched (include_ignored)")
+    return "; ".join(notes)
