@@ -87,6 +87,11 @@ def shortened(text: str, max_chars: int, mark: str = "...") -> str:
     return text if len(text) <= max_chars else text[: max(max_chars - len(mark), 0)].rstrip() + mark
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 line`, `2 lines`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def without_hidden(text: str) -> str:
     """The text without hidden letters; every end of line becomes a line feed, two halves of a letter become the letter."""
     if text.isascii() and len(text.encode().translate(None, _HIDDEN_ASCII)) == len(text):

@@ -109,6 +109,24 @@ def start_thread(work: Callable[[], Any], name: str) -> asyncio.Future[Any]:
     return done
 
 
+async def settled(
+    work: Awaitable[T], told: Callable[[], None] = lambda: None
+) -> tuple[asyncio.Future[T], asyncio.CancelledError | None]:
+    """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised.
+
+    `told` is called at each of them.
+    """
+    done = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not done.done():
+        try:
+            await asyncio.wait({done})
+        except asyncio.CancelledError as error:
+            cancelled = error
+            told()
+    return done, cancelled
+
+
 def _carry(work: Callable[[], Any], loop: asyncio.AbstractEventLoop, done: asyncio.Future[Any]) -> None:
     """The body of a thread: do the work and hand its outcome over."""
     result: Any = None

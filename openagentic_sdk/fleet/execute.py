@@ -20,13 +20,13 @@ from ..errors import (
 )
 from ..options import OpenAgenticOptions
 from ..runs.background import BackgroundRun, submit
-from ..runtime.recorder import off_loop, settled
+from ..runtime.recorder import off_loop
 from ..runtime.settle import end_session
 from ..sessions.base import SessionStore
 from ..sessions.folds.summary import TENANT_KEY
 from ..sessions.seal import Seal
 from ..text import on_one_line
-from ..threads import error_words
+from ..threads import error_words, settled
 from .fleet import Fleet
 from .lease import Lease
 from .prepare import rated_options, within_budget, workspace_of

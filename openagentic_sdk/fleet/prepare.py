@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..options import OpenAgenticOptions
-from ..runtime.recorder import off_loop, settled
+from ..runtime.recorder import off_loop
+from ..threads import settled
 from .fleet import Fleet
 from .lease import Lease
 from .rates import rated

@@ -15,8 +15,8 @@ from functools import partial
 from ..errors import McpError, ToolError
 from ..jsonrpc import Lines, Peer
 from ..text import one_line, without_hidden
-from ..threads import start_thread
-from ..tools.shell.process import HelperHold, RunningCommand, ServerSpec
+from ..threads import settled, start_thread
+from ..tools.shell.process import CommandReport, HelperHold, RunningCommand, ServerSpec
 from .server_config import McpServer, mask_told
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -85,17 +85,13 @@ class StdioWire:
         (in_r, in_w), (out_r, out_w), (err_r, err_w) = self._pipes()
         self._fds = {"in": in_w, "out": out_r, "err": err_r}
         spec = ServerSpec(argv=(program, *settings.args), env=environment, cwd=folder, grace_s=TERM_S)
-        starting = start_thread(partial(self._hold.start, spec, (in_r, out_w, err_w)), "openagentic-mcp-start")
-        cancelled: asyncio.CancelledError | None = None
-        while not starting.done():
-            try:
-                await asyncio.wait({starting})
-            except asyncio.CancelledError as error:  # a start takes moments, and what it started must not be lost
-                cancelled = error
+        start = start_thread(partial(self._hold.start, spec, (in_r, out_w, err_w)), "openagentic-mcp-start")
+        # A start takes moments, and what it started must not be lost.
+        started, cancelled = await settled(start)
         for fd in (in_r, out_w, err_w):
             os.close(fd)
         try:
-            self._command = starting.result()
+            self._command = started.result()
         except (ToolError, ValueError) as error:
             self._let_go()
             raise McpError(f"the server {self.name} cannot be started: {error}", server=self.name) from None
@@ -103,7 +99,7 @@ class StdioWire:
             os.set_blocking(fd, False)
         self._loop.add_reader(out_r, self._read_output)
         self._loop.add_reader(err_r, self._read_stderr)
-        self._loop.add_reader(self._command.fileno(), self._read_end)
+        self._command.watch(self._take_end)
         if cancelled is not None:
             raise cancelled
 
@@ -202,20 +198,11 @@ class StdioWire:
             self._loop.remove_reader(self._fds[stream])
         return data
 
-    def _read_end(self) -> None:
-        """Something is known about the end of the process."""
-        command = self._command
-        assert command is not None, "it was started"
-        watched = command.fileno()
-        try:
-            if not command.wait(0):
-                return
-            report = command.report
-            assert report is not None, "it has ended"
-            how = f"was ended by signal {report.signal}" if report.signal else f"exited with code {report.exit_code}"
-        except ToolError:
+    def _take_end(self, end: CommandReport | ToolError) -> None:
+        if isinstance(end, ToolError):
             how = "was lost: its supervisor was killed"
-        self._loop.remove_reader(watched)
+        else:
+            how = f"was ended by signal {end.signal}" if end.signal else f"exited with code {end.exit_code}"
         self._ended.set()
         while self.lost is None and "out" in self._fds and self._read_output():
             continue  # what it said before it ended

@@ -15,7 +15,7 @@ from ..frozen import changed
 from ..sessions.folds.untrusted import is_outside, short_source
 from ..sessions.folds.usage import cached_share
 from ..sessions.folds.view import CallRecord
-from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread
+from ..threads import Guest, call_guest, collect_left, error_words, run_in_thread, settled
 from ..tools.base import REPEATABLE
 from ..version import __version__
 from .agent import AnswerSoFar, Run, RunStopped
@@ -24,7 +24,6 @@ from .final_answer import accept_final_text
 from .guidance import Expanded
 from .model_step import Reply, ask_model
 from .prompt import Prompts, Said, read_prompt, store_message
-from .recorder import settled
 from .session_hooks import run_session_start_hooks
 from .settle import settle_open_calls
 from .text_commands import fill_prompt

@@ -30,13 +30,12 @@ from ..sessions.folds.compaction import BYTES_PER_TOKEN
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
 from ..sessions.request import request_sha256
-from ..threads import Guest, call_guest, error_words, run_in_thread
+from ..threads import Guest, call_guest, error_words, run_in_thread, settled
 from .agent import Run, RunStopped
 from .channel import EventChannel
 from .context import update_context
 from .masking import mask_messages
 from .prompt import with_data
-from .recorder import settled
 from .tool_output import plain_value
 
 

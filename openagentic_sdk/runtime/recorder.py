@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from ..frozen import changed
 from ..sessions.base import SessionStore, SessionWriter
 from ..sessions.folds.view import SessionView
 from ..sessions.seal import Signer
-from ..threads import error_words, note_left, run_in_thread, start_thread
+from ..threads import error_words, note_left, run_in_thread, settled, start_thread
 from .channel import EventChannel
 from .limits import STORE_MOMENT_S
 
@@ -224,14 +224,14 @@ async def ask_store(
     raise StorageError(f"the session store failed: {': '.join(error_words(failure))}") from failure
 
 
-def _is_ours(writer: SessionWriter) -> bool:
-    """Whether a writer comes with this package: those say by themselves when they would keep an event loop waiting."""
-    return type(writer).__module__.partition(".")[0] == _PACKAGE
+def _is_ours(value: SessionStore | SessionWriter) -> bool:
+    """Whether it comes with this package: our writers say by themselves when they would keep an event loop waiting."""
+    return type(value).__module__.partition(".")[0] == _PACKAGE
 
 
 def may_block(store: SessionStore) -> bool:
     """Whether calling this store could hold the event loop: over a network, and whenever it is somebody else's."""
-    return store.is_remote or type(store).__module__.partition(".")[0] != _PACKAGE
+    return store.is_remote or not _is_ours(store)
 
 
 async def off_loop(in_thread: bool, call: Callable[..., Any], *args: Any) -> Any:
@@ -242,21 +242,3 @@ async def off_loop(in_thread: bool, call: Callable[..., Any], *args: Any) -> Any
     if cancelled is not None:
         raise cancelled
     return answer
-
-
-async def settled(
-    work: Coroutine[Any, Any, Any], told: Callable[[], None] = lambda: None
-) -> tuple[asyncio.Task[Any], asyncio.CancelledError | None]:
-    """Wait for work to its end through any number of cancellations; the last of them is given back, to be raised.
-
-    `told` is called at each of them.
-    """
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-            told()
-    return task, cancelled

@@ -10,12 +10,12 @@ from typing import Any
 from ..errors import ToolError
 from ..events import Event, StopReason, SubagentFinished, SubagentStarted, UserAnswer, UserMessage, UserQuestion
 from ..sessions.folds.summary import TENANT_KEY
+from ..threads import settled
 from ..tools.base import SubagentResult
 from .agent import Run, RunRequest, RunStopped, within_allowlists
 from .loop import end_unbegun, run_session
 from .opening import open_run
 from .prompt import Said
-from .recorder import settled
 
 
 async def run_subagent(

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterable, Coroutine
 from typing import Any
 
 from ..events import Event, Result
-from ..threads import running_loop
+from ..threads import running_loop, settled
 from .agent import Agent, Run, RunRequest
 from .channel import EventChannel
 from .loop import run_session
 from .opening import open_run
 from .prompt import Prompt, Prompts, Said, read_prompt
-from .recorder import settled
 from .subagent import run_subagent
 
 

@@ -17,9 +17,9 @@ from ..permissions.gate import ApprovalResult
 from ..sessions.request import json_sha256
 from ..skills.text_commands import Draft
 from ..text import without_hidden
+from ..threads import settled
 from .agent import Run
 from .guidance import Expanded
-from .recorder import settled
 from .tool_call import Permitted, decision_event, propose
 from .tool_step import after_hooks, execute, masked
 

@@ -18,12 +18,11 @@ from typing import Any
 from ..errors import StorageError, ToolError, UnknownOutcomeError
 from ..events import CODE_CALLER, Event, HookEvent, ToolResult, ToolUse, UserAnswer, UserMessage
 from ..frozen import changed
-from ..threads import Guest, collect_left
+from ..threads import Guest, collect_left, settled
 from ..tools.base import REPEATABLE, Tool, ToolOutput, may_call
 from ..tools.registry import ToolRegistry
 from .agent import Run, RunStopped, Stopping
 from .masking import mask_event
-from .recorder import settled
 from .tool_call import Permitted, error_result, prepare
 from .tool_context import tool_context
 from .tool_output import plain_value, shrink_output, store_pictures

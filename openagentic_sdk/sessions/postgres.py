@@ -24,7 +24,7 @@ from .base import check_copied_part, check_sequence, check_session_id, stamp_eve
 from .folds.search import SearchHit, search_words
 from .folds.summary import SessionSummary, start_summary
 from .inbox import MAX_WAITING, InboxMessage, dumps_message, full_inbox, is_sendable, loads_message
-from .stores.database import Position
+from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
 from .stores.postgres_link import SERVERS, PostgresServer, driver
@@ -176,9 +176,7 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
         command = "SELECT data FROM openagentic_blobs WHERE session = %s AND sha256 = %s"
         key = self._position(session_id).key
         row = self._call(session_id, lambda db: db.execute(command, (key, sha256)).fetchone())
-        if row is None or hashlib.sha256(row[0]).hexdigest() != sha256:
-            raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
-        return bytes(row[0])
+        return intact_blob(session_id, sha256, row and row[0])
 
     def delete_blobs(self, session_id: str, digests: Collection[str]) -> None:
         command = "DELETE FROM openagentic_blobs WHERE session = %s AND sha256 = ANY(%s)"
@@ -217,7 +215,7 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
 
     def list_children(self, session_id: str) -> list[str]:
         command = "SELECT id FROM openagentic_sessions WHERE parent = %s AND is_child ORDER BY key"
-        return self._call(session_id, lambda db: [row[0] for row in db.execute(command, (_text_key(session_id),))])
+        return self._call(session_id, lambda db: [row[0] for row in db.execute(command, (text_key(session_id),))])
 
     def search(self, query: str, *, limit: int = 50, tenant: str | None = None) -> list[SearchHit]:
         """Events that hold every word of `query`, newest session first, of one tenant as in lists.
@@ -226,7 +224,7 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
         pg_trgm is not to be had, and on a standby, every log is read.
         """
         words = search_words(query)
-        key = tenant and _text_key(tenant)
+        key = tenant and text_key(tenant)
         found = search_index(self, self._call, words, limit, key) if words else []
         return super().search(query, limit=limit, tenant=tenant) if found is None else found
 
@@ -328,11 +326,11 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
     ) -> Iterator[Position]:
         conditions = [] if include_children else ["NOT is_child"]
         conditions += [] if cwd is None else ["cwd = %s"]
-        values: list[Any] = [] if cwd is None else [_text_key(cwd)]
+        values: list[Any] = [] if cwd is None else [text_key(cwd)]
         if tenant is not None:
             # The index is of those that have one, which the server must be told.
             conditions.append("tenant = %s AND tenant <> ''" if tenant else "tenant = %s")
-            values.append(_text_key(tenant) if tenant else "")
+            values.append(text_key(tenant) if tenant else "")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         found = f"FROM openagentic_sessions{where} ORDER BY touched DESC"
         if offset:
@@ -409,10 +407,6 @@ class PostgresSessionStore(RemoteStore[PostgresServer], TableStore):
         return batch.head
 
 
-def _text_key(text: str | None) -> str:
-    return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
-
-
 def _position(key: int, epoch: int, revision: int, holder: str, lease_left_s: float, *head: Any) -> Position:
     _, created_at, metadata, *_ = head
     return Position(key, epoch, created_at, metadata, read_head(*head), revision, holder, lease_left_s)
@@ -421,8 +415,8 @@ def _position(key: int, epoch: int, revision: int, holder: str, lease_left_s: fl
 def _columns(head: Head) -> tuple[Any, ...]:
     """What of a head stands in columns of its own."""
     summary = head.summary
-    tenant = _text_key(summary.tenant) if summary.tenant else ""
-    parts = (_text_key(summary.cwd), _text_key(summary.parent), tenant, summary.is_child, head.to_json())
+    tenant = text_key(summary.tenant) if summary.tenant else ""
+    parts = (text_key(summary.cwd), text_key(summary.parent), tenant, summary.is_child, head.to_json())
     return (head.last_seq, summary.updated, *parts)
 
 

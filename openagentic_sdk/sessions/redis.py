@@ -44,7 +44,7 @@ from .base import (
     stamp_events,
 )
 from .folds.summary import SessionSummary, start_summary
-from .stores.database import Position
+from .stores.database import Position, intact_blob, text_key
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import PerProcess
 from .stores.redis_link import SERVERS, driver, run, without_prefix
@@ -157,9 +157,7 @@ class RedisSessionStore(RewritingRedis):
 
     def _blob(self, session_id: str, sha256: str) -> bytes:
         data = self._call(session_id, lambda client: client.hget(self._key("blobs", session_id), sha256))
-        if data is None or hashlib.sha256(data).hexdigest() != sha256:
-            raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
-        return bytes(data)
+        return intact_blob(session_id, sha256, data)
 
     # --- what the server does better ---------------------------------------------------------------------------------
 
@@ -221,7 +219,7 @@ class RedisSessionStore(RewritingRedis):
         return Remains(metadata, events, tuple(sorted(name.decode("ascii") for name in names)), read_blob, tuple(holes))
 
     def list_children(self, session_id: str) -> list[str]:
-        return list(reversed(self._ids(f"parent:{_digest(session_id)}", 0, None)))
+        return list(reversed(self._ids(f"parent:{text_key(session_id)}", 0, None)))
 
     def import_session(
         self,
@@ -287,9 +285,9 @@ class RedisSessionStore(RewritingRedis):
         summary = head.summary
         names = ["all"] if summary.is_child else ["all", "top"]
         if summary.cwd is not None:
-            names += [f"{name}:{_digest(summary.cwd)}" for name in names]
+            names += [f"{name}:{text_key(summary.cwd)}" for name in names]
         if summary.is_child and summary.parent is not None:
-            names.append(f"parent:{_digest(summary.parent)}")
+            names.append(f"parent:{text_key(summary.parent)}")
         return [self._key("by", name) for name in names]
 
     def _ids(self, index: str, offset: int, limit: int | None) -> list[str]:
@@ -327,7 +325,7 @@ class RedisSessionStore(RewritingRedis):
             wanted = (at for at in page if (at.head.summary.tenant or "") == tenant)
             yield from islice(wanted, offset, None if limit is None else offset + limit)
             return
-        ids = self._ids(index if cwd is None else f"{index}:{_digest(cwd)}", offset, limit)
+        ids = self._ids(index if cwd is None else f"{index}:{text_key(cwd)}", offset, limit)
         for start in range(0, len(ids), PAGE_ROWS):
             yield from self._positions_of(ids[start : start + PAGE_ROWS])
 
@@ -428,7 +426,3 @@ def _stage_blob(name: str, digest: str, data: bytes, client: Any) -> None:
         pipe.hset(name, digest, data)
         pipe.expire(name, STAGED_S)
         pipe.execute()
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()

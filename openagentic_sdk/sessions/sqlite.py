@@ -43,7 +43,7 @@ from .folds.summary import SessionSummary, moves_summary, start_summary, time_af
 from .folds.view import KeptView
 from .log.line import is_barrier
 from .log.lock import LeaseFile, living_holder
-from .stores.database import Position, changed_metadata
+from .stores.database import Position, changed_metadata, intact_blob
 from .stores.log_state import Head, copied_head, read_head
 from .stores.per_process import check_open, check_own
 from .stores.sqlite_file import MEMORY, SqliteFile
@@ -155,9 +155,7 @@ class SqliteSessionStore(RewritingSqlite, TableStore):
         with self._file.reading(session_id) as db:
             key = self._position_in(db, session_id).key
             row = db.execute("SELECT data FROM blobs WHERE session = ? AND sha256 = ?", (key, sha256)).fetchone()
-        if row is None or hashlib.sha256(row[0]).hexdigest() != sha256:
-            raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
-        return bytes(row[0])
+        return intact_blob(session_id, sha256, row and row[0])
 
     def keep_checkpoint(self, session_id: str, data: bytes) -> None:
         with self._file.transaction(session_id) as db:

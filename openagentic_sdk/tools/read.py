@@ -18,6 +18,7 @@ from ..files import CHUNK_BYTES, iter_bytes, open_file, read_at_most
 from ..frozen import frozen
 from ..media import MAX_BYTES, media_type_of, part_type_of, pixels_of, why_refused
 from ..patterns import regex
+from ..text import plural
 from ..threads import run_in_thread
 from .base import Tool, ToolContext, ToolOutput
 from .files.encoding import (
@@ -31,7 +32,7 @@ from .files.encoding import (
 )
 from .files.notebook import notebook_lines
 from .files.readable import permitted_path
-from .files.window import LineWindow, number_lines, plural
+from .files.window import LineWindow, number_lines
 from .files.workspace import ResolvedPath, check_cancelled, missing_file, shown_path
 
 _BLOB = regex(r"blob:([0-9a-f]{64})\Z")

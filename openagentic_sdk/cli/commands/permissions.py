@@ -20,9 +20,10 @@ from ...runtime.masking import known_here, mask_value
 from ...sessions.authority import Authority
 from ...sessions.base import SessionStore
 from ...sessions.seal import Seal
-from ...text import on_one_line, printable
+from ...text import on_one_line, plural, printable
 from ..exits import FAILED, OK
 from ..keep_rule import keep_in_project
+from ..screen.questions import agrees
 from ..screen.terminal import Screen
 from ..stored.stores import ID_HELP, ActionList, find_session, moment, open_session_store
 
@@ -133,30 +134,21 @@ def _suggest(store: SessionStore, args: argparse.Namespace) -> int:
         screen.line(json.dumps({"suggestions": [_suggestion_json(each) for each in found], "notes": notes}))
         return OK
     for each in found:
-        saved, where = len(each.saved), on_one_line(each.project_dir)
-        lines = [f"{on_one_line(each.rule)}: saves {saved} question{'s' if saved != 1 else ''} in {where}"]
+        saved, where = plural(len(each.saved), "question"), on_one_line(each.project_dir)
+        lines = [f"{on_one_line(each.rule)}: saves {saved} in {where}"]
         for call in each.also_runs:
             lines.append(
                 f"  would also have let run: {call_text(call)} ({on_one_line(call.session_id)} event {call.seq})"
             )
         for line in lines:
             screen.line(line)
-        if args.add and _is_wanted(each):
+        if args.add and agrees(f"keep {printable(each.rule)} in {printable(each.project_dir)}?"):
             screen.line(keep_in_project(each.project_dir, each.rule))
     if not found:
         screen.line("no rule would have saved a question that people always answered with yes")
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
     return OK
-
-
-def _is_wanted(suggestion: Suggestion) -> bool:
-    """Whether the person at the terminal wants the rule kept; nobody there means no."""
-    try:
-        said = input(f"keep {printable(suggestion.rule)} in {printable(suggestion.project_dir)}? [y/N] ")
-    except EOFError:
-        return False
-    return said.strip().lower() in ("y", "yes")
 
 
 def _suggestion_json(suggestion: Suggestion) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ...skills.index import SkillInfo, load_skill
 from ...skills.lint import check_path
 from ...skills.names import name_key
 from ...skills.parse import SkillDoc
-from ...text import on_one_line, printable
+from ...text import on_one_line, plural, printable
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
 
@@ -117,7 +117,7 @@ def _show(args: argparse.Namespace, screen: Screen) -> int:
         ("allowed-tools", ", ".join(doc.allowed_tools)),
         ("disallowed   ", ", ".join(doc.disallowed_tools)),
         ("license      ", doc.license),
-        ("checklist    ", _counted(len(doc.checklist), "item") if doc.checklist else ""),
+        ("checklist    ", plural(len(doc.checklist), "item") if doc.checklist else ""),
         ("files        ", ", ".join(files) + (f" and {more} more" if more else "")),
         *[("note         ", _finding(note)) for note in skill.diagnostics],
     ]:
@@ -195,8 +195,8 @@ def _check(args: argparse.Namespace, screen: Screen) -> int:
         style = "red" if note.is_error else "yellow"
         screen.line(json.dumps(_as_finding(note)) if args.json else screen.styled(_finding(note), style))
     if not args.json:
-        warnings = _counted(len(findings) - errors, "warning")
-        screen.line(f"{_counted(count, 'skill')}: {_counted(errors, 'error')}, {warnings}")
+        warnings = plural(len(findings) - errors, "warning")
+        screen.line(f"{plural(count, 'skill')}: {plural(errors, 'error')}, {warnings}")
     return FAILED if errors or (args.strict and findings) else OK
 
 
@@ -208,10 +208,6 @@ def _as_finding(note: Diagnostic) -> dict[str, object]:
         "message": note.message,
         "is_error": note.is_error,
     }
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _finding(note: Diagnostic) -> str:

@@ -61,6 +61,14 @@ def ask_yes_or_no(question: str, screen: Screen) -> bool | None:
     return answer in ("y", "yes")
 
 
+def agrees(question: str) -> bool:
+    """Whether the person at the terminal says yes; a bare Enter, and the end of input, say no."""
+    try:
+        return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
 def show_question(question: UserQuestion) -> str:
     """What is asked, with numbered choices, safe to print."""
     choices = [f"\n    {number} {on_one_line(text)}" for number, text in enumerate(question.choices, 1)]

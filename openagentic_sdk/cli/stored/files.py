@@ -19,6 +19,7 @@ from ...sessions.undo import ChangedFile, RestorePlan, file_changes, plan_restor
 from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.diffs import shown_diff
+from ..screen.questions import agrees
 from ..screen.terminal import Screen
 from .stores import ActionList, add_id, find_session
 
@@ -113,10 +114,7 @@ def _agrees() -> bool:
     if not sys.stdin.isatty():
         sys.stderr.write("nobody can be asked here: look at it with --dry-run, then say --yes\n")
         return False
-    try:
-        return input("put these files back? [y/N] ").strip().lower() in ("y", "yes")
-    except EOFError:
-        return False
+    return agrees("put these files back?")
 
 
 def plan_lines(plan: RestorePlan) -> list[str]:

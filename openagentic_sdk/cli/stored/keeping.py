@@ -14,17 +14,14 @@ from typing import Any
 
 from ...disk import user_name
 from ...errors import OptionsError
-from ...patterns import regex
 from ...sessions.base import SessionStore
 from ...sessions.record.erase import erase, finish_erasures
 from ...sessions.record.keep import hold_session, purge_sessions, retain_session
 from ...text import on_one_line
 from ..exits import FAILED, OK
 from ..screen.terminal import Screen
-from .stores import ActionList, add_id, find_session
+from .stores import ActionList, add_id, find_session, span_s
 
-_SPAN = regex(r"(\d{1,6})([hdwmy])")
-_UNIT_S: Mapping[str, int] = {"h": 3600, "d": 86_400, "w": 604_800, "m": 2_629_800, "y": 31_557_600}
 _SPAN_HELP = "for instance 12h, 90d, 6m, 10y"
 
 
@@ -153,10 +150,10 @@ def _retain(store: SessionStore, args: argparse.Namespace) -> int:
 
 
 def _span_s(text: str) -> float:
-    span = _SPAN.fullmatch(text)
+    span = span_s(text)
     if span is None:
         raise OptionsError(f"{text!r} is no time: give a number and a unit, {_SPAN_HELP}")
-    return float(int(span[1]) * _UNIT_S[span[2]])
+    return span
 
 
 def _purge(store: SessionStore, args: argparse.Namespace) -> int:

@@ -20,8 +20,8 @@ ID_HELP = f"a session's id or the start of it; {NEWEST} is the one last written 
 
 # A scheme has two letters at least; one alone is a drive of Windows.
 _ADDRESS = regex(r"[A-Za-z][A-Za-z0-9+]+:")
-_AGO = regex(r"(\d{1,6})\s*(min|h|d|w)")
-_SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_SPAN = regex(r"(\d{1,6})\s*(min|[hdwmy])")
+_SECONDS = {"min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "m": 2_629_800.0, "y": 31_557_600.0}
 
 
 def add_store_flag(parser: argparse._ActionsContainer) -> None:
@@ -85,11 +85,17 @@ def _newest(store: SessionStore) -> str:
     raise OptionsError('there is no session in this store yet: `openagentic-sdk run "..."` makes one')
 
 
+def span_s(text: str) -> float | None:
+    """The seconds of `30min`, `36h`, `7d`, `2w`, `6m` (months) or `10y`; None for another text."""
+    span = _SPAN.fullmatch(text.strip())
+    return None if span is None else int(span[1]) * _SECONDS[span[2]]
+
+
 def moment(text: str) -> float:
     """Epoch seconds of a date or date and time (UTC unless it says otherwise), or of how long ago: `36h`, `7d`."""
-    ago = _AGO.fullmatch(text.strip())
-    if ago is not None:
-        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    ago_s = span_s(text)
+    if ago_s is not None:
+        return time.time() - ago_s
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:

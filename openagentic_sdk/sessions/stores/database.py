@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,14 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ...clock import Clock
-from ...errors import InvalidEventError, LogCorruptError, SessionError, SessionLockedError, SessionNotFoundError
+from ...errors import (
+    InvalidEventError,
+    LogCorruptError,
+    SessionError,
+    SessionLockedError,
+    SessionNotFoundError,
+    StorageError,
+)
 from ...events import Event
 from ...frozen import frozen
 from ...serialization import dumps_json, loads_json
@@ -159,6 +167,18 @@ class DatabaseStore(SessionStore):
             return None
         except (SessionError, InvalidEventError) as error:
             return failed_summary(at.id, error)
+
+
+def intact_blob(session_id: str, sha256: str, data: bytes | None) -> bytes:
+    """The blob of that digest, as it was found. Raises `StorageError` when it is not there or another one."""
+    if data is None or hashlib.sha256(data).hexdigest() != sha256:
+        raise StorageError(f"session {session_id!r} has no intact blob {sha256}", session_id=session_id)
+    return bytes(data)
+
+
+def text_key(text: str | None) -> str:
+    """A text of any length and letters as a name that a server finds it by."""
+    return hashlib.sha256(dumps_json(text).encode("ascii")).hexdigest()
 
 
 def changed_metadata(metadata: str, changes: Mapping[str, Any]) -> str:

@@ -22,9 +22,9 @@ from ...events import ToolResult
 from ...frozen import mutable
 from ...serialization import dumps_json, loads_json
 from ...sessions.rebuild import result_text
-from ...threads import run_in_thread, start_thread
+from ...threads import run_in_thread, settled, start_thread
 from ..base import Tool
-from ..shell.process import HelperHold, RunningCommand, ServerSpec
+from ..shell.process import CommandReport, HelperHold, RunningCommand, ServerSpec
 from .place import CodeLimits, code_place
 
 MAX_FRAME_BYTES = 4 << 20
@@ -91,33 +91,26 @@ class _Program:
         self._over = asyncio.Event()  # it has ended, or is to be ended
         self._failure: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._at_work = (
-            0  # calls of tools, whose time is not the code's: in all `_worked_s`, and since the first of these
-        )
+        # Calls of tools, whose time is not the code's: in all `_worked_s`, and since the first of these.
+        self._at_work = 0
         self._working_since = self._worked_s = 0.0
 
     async def start(self, spec: ServerSpec, first_frame: bytes) -> None:
         ours, theirs = socket.socketpair()
         self._out_r, out_w = os.pipe()
         with theirs:
-            starting = start_thread(
-                partial(self._hold.start, spec, (theirs.fileno(), out_w, out_w)), "openagentic-code-start"
-            )
-            cancelled: asyncio.CancelledError | None = None
-            while not starting.done():
-                try:
-                    await asyncio.wait({starting})
-                except asyncio.CancelledError as error:  # a start takes moments, and what it started must not be lost
-                    cancelled = error
+            start = partial(self._hold.start, spec, (theirs.fileno(), out_w, out_w))
+            # A start takes moments, and what it started must not be lost.
+            started, cancelled = await settled(start_thread(start, "openagentic-code-start"))
         os.close(out_w)
         try:
-            self._command = starting.result()
+            self._command = started.result()
         except BaseException:
             ours.close()
             raise
         os.set_blocking(self._out_r, False)
         self._loop.add_reader(self._out_r, self._read_output)
-        self._loop.add_reader(self._command.fileno(), self._read_end)
+        self._command.watch(self._take_end)
         self._channel = ours
         ours.setblocking(False)
         self._loop.add_reader(ours, self._read_calls)
@@ -171,25 +164,14 @@ class _Program:
             self._hold.release(at_once=False)
             self.ended.output = bytes(self._output)
 
-    def _read_end(self) -> None:
-        """Something is known about the end of the process."""
-        command = self._command
-        assert command is not None, "it was started"
-        watched = command.fileno()
-        try:
-            if not command.wait(0):
-                return
-        except ToolError as error:
-            self._loop.remove_reader(watched)
-            self._stop(str(error))
+    def _take_end(self, end: CommandReport | ToolError) -> None:
+        if isinstance(end, ToolError):
+            self._stop(str(end))
             return
-        self._loop.remove_reader(watched)
         self._over.set()
-        report = command.report
-        assert report is not None, "it has ended"
-        self.ended.exit_code = report.exit_code
-        if report.signal or report.exit_code > 128:
-            number = report.signal or report.exit_code - 128
+        self.ended.exit_code = end.exit_code
+        if end.signal or end.exit_code > 128:
+            number = end.signal or end.exit_code - 128
             self.ended.reason = (
                 f"the code was ended by signal {number}: it used more time or memory than it may, or crashed"
             )

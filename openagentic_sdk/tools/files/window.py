@@ -110,8 +110,3 @@ def cut_line(head: str, length: int, max_chars: int) -> str:
 def number_lines(lines: list[str], first: int) -> str:
     """The lines with their numbers in front, a tab between, as `cat -n` writes them."""
     return "\n".join(f"{number:>6}\t{line}" for number, line in enumerate(lines, first))
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 line`, `2 lines`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -6,6 +6,7 @@ once, after a forgotten one a few seconds later. Nothing here forks.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import marshal
@@ -127,6 +128,22 @@ class RunningCommand:
                 return False
             self._receive()
         return True
+
+    def watch(self, take_end: Callable[[CommandReport | ToolError], None]) -> None:
+        """Have the running event loop hand over the report when it has ended, or the error when its supervisor is lost."""
+        loop, watched = asyncio.get_running_loop(), self.fileno()
+
+        def look() -> None:
+            end: CommandReport | ToolError | None
+            try:
+                end = self.report if self.wait(0) else None
+            except ToolError as error:
+                end = error
+            if end is not None:
+                loop.remove_reader(watched)
+                take_end(end)
+
+        loop.add_reader(watched, look)
 
     def order(self, letter: bytes) -> None:
         """Send `T` (time is up: ask, then kill) or `K` (kill now)."""
