@@ -107,6 +107,11 @@ class SystemDisk:
             os.close(fd)
 
 
+def is_within(path: str, folder: str) -> bool:
+    """Whether a path is a folder or lies below it, compared name by name; both are absolute and resolved."""
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
 def write_durably(disk: Disk, path: Path, data: bytes, *, sync: bool = True, mode: int = 0o600) -> None:
     """Write a whole file so that after a crash it is there complete or not at all. Raises `OSError`.
 

@@ -56,7 +56,7 @@ class Worker:
             raise OptionsError(
                 f"slots must be at least 1, lease_s above 0 and grace_s at least 0, not {slots}, {lease_s} and {grace_s}"
             )
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self.name = _worker_name()
         self._fleet = fleet
         self._slots = slots
         self._grace_s = grace_s
@@ -170,13 +170,17 @@ def _words(outcome: Outcome | None) -> str:
     return f"{state}: {outcome.error}" if outcome.error else state
 
 
+def _worker_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+
+
 async def execute_run(fleet: Fleet, run_id: int, *, lease_s: float = LEASE_S, grace_s: float = 0.0) -> FleetRun:
     """Go on with one run until it is over or parked, whoever goes on with it; returns how it stands then.
 
     For other schedulers, which may call it as often as they like and at the same time: the run is done once. When it is
     cancelled, it hands the run back first. Raises `RunNotFoundError`, `AgentNotFoundError` and `FleetError`.
     """
-    who = Claimer(f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}", lease_s, tuple(fleet.agents))
+    who = Claimer(_worker_name(), lease_s, tuple(fleet.agents))
     heart = Heart(fleet.queue, lease_s)
     while True:
         run = await fleet.status(run_id)

@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from ..disk import user_home
+from ..disk import is_within, user_home
 from ..frozen import frozen
 from ..globs import path_regex
 from ..patterns import regex
@@ -164,7 +164,7 @@ _OF_REPOSITORIES = frozenset({"head", "config", "config.worktree", "commondir", 
 
 def is_inside(path: str, roots: Iterable[str]) -> bool:
     """Whether a resolved path is one of the folders or below one, compared name by name."""
-    return any(path == root or path.startswith(root if root.endswith("/") else root + "/") for root in roots)
+    return any(is_within(path, root) for root in roots)
 
 
 def is_protected(places: Places, protected: Iterable[str] = ()) -> bool:

@@ -11,12 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
+from ..disk import is_within
 from ..events import CommandExpanded
 from ..frozen import frozen
 from ..patterns import regex
 from ..skills.activation import grantable, skill_request
 from ..skills.fields import Fields, served_model
-from ..skills.files import is_within, read_text
+from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.index import SkillInfo, find_skill
 from ..skills.names import name_key

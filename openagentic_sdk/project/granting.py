@@ -15,9 +15,10 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..disk import is_within
 from ..errors import FileRefusedError
 from ..frozen import frozen
-from ..skills.files import is_within, read_bytes
+from ..skills.files import read_bytes
 from ..skills.render import fill_variables, split_words
 
 # What can bring hooks, env, allow rules, grants or instructions with grants.

@@ -11,11 +11,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
+from ..disk import is_within
 from ..frozen import frozen, mutable
 from ..globs import compile_glob
 from ..patterns import regex
 from ..skills.fields import Fields
-from ..skills.files import is_within, read_text
+from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
 from ..skills.index import claude_home, folders_up
 from ..text import without_hidden

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..disk import is_within
 from ..errors import OptionsError, StorageError
 from ..frozen import frozen
-from ..skills.files import is_within, read_bytes, tree_sha256
+from ..skills.files import read_bytes, tree_sha256
 from ..skills.frontmatter import Diagnostic
 from ..skills.index import SkillRoot
 from .claude import MarkdownFile, markdown_below

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..disk import SystemDisk, write_durably
+from ..disk import SystemDisk, is_within, write_durably
 from ..errors import OptionsError
-from ..skills.files import is_within, read_bytes
+from ..skills.files import read_bytes
 from .settings import MAX_SETTINGS_BYTES
 
 LOCAL_SETTINGS = os.path.join(".claude", "settings.local.json")

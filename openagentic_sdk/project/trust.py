@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Protocol
 
+from ..disk import is_within
 from ..errors import StorageError
 from ..frozen import frozen
 from ..skills.activation import grantable
-from ..skills.files import is_within
 from ..skills.index import SkillInfo, load_skill
 from ..skills.text_commands import draft_of
 from ..text import without_hidden

@@ -100,7 +100,10 @@ def read_day_limits(path: Path) -> DayLimits | None:
 
     try:
         with open(path, "rb") as file:
-            data = tomllib.loads(file.read(_MAX_BYTES).decode("utf-8-sig"))
+            text = file.read(_MAX_BYTES + 1)
+        if len(text) > _MAX_BYTES:
+            raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+        data = tomllib.loads(text.decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise OptionsError(f"the limits in {str(path)!r} cannot be read: {error}") from error
     unknown = data.keys() - {"day", "tag"}

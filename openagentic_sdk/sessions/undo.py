@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal
 
+from ..disk import is_within
 from ..errors import FilesChangedError, SessionError, StorageError, ToolError
 from ..events import (
     Event,
@@ -166,7 +167,7 @@ class _Fold:
         problem = event.problem
         if not is_ours:
             problem = "it was kept by another installation, or the log was changed since"
-        elif not any(os.path.commonpath((root, event.path)) == root for root in self._roots):
+        elif not any(is_within(event.path, root) for root in self._roots):
             problem = "it lies outside of the workspace"
         self._problems[event.path] = problem
         if not counts:

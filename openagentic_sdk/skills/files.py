@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..clock import Clock, SystemClock
+from ..disk import is_within
 from ..errors import FileRefusedError
 from ..frozen import frozen
 
@@ -24,11 +25,6 @@ def bytecode_folder(of: str) -> str:
     """
     home = os.environ.get("OPENAGENTIC_SDK_HOME") or os.path.expanduser("~/.openagentic-sdk")
     return os.path.join(os.path.abspath(home), "bytecode", of)
-
-
-def is_within(path: str, folder: str) -> bool:
-    """Whether a real path is a real folder or lies below it."""
-    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def read_bytes(path: str, *, boundary: str | None, max_bytes: int) -> bytes:

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..disk import user_home
+from ..disk import is_within, user_home
 from ..errors import FileRefusedError, SkillNotFoundError
 from ..frozen import frozen
 from ..text import one_line
-from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, is_within, read_text, walk_files
+from .files import SAME_TICK_S, Bounds, FolderListings, FoundFile, read_text, walk_files
 from .frontmatter import Diagnostic
 from .names import name_key
 from .parse import SkillDoc, parse_skill_markdown

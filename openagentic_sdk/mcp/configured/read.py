@@ -17,13 +17,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...disk import is_within
 from ...errors import FileRefusedError, StorageError
 from ...frozen import frozen
 from ...project.claude import claude_json
 from ...project.plugins import MANIFEST, Plugin
 from ...project.private_json import KeptFile
 from ...project.project import Project
-from ...skills.files import is_within, read_bytes
+from ...skills.files import read_bytes
 from ...skills.frontmatter import Diagnostic
 from ...text import visible
 

@@ -23,7 +23,6 @@ import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from ...disk import SystemDisk, write_durably
 from ...errors import InvalidEventError, OptionsError, ProviderError, SessionError, SessionNotFoundError
 from ...events import Event, Result
 from ...frozen import mutable
+from ...providers.retry import retry_after_s
 from ...providers.wire.http import HttpTransport
 from ...providers.wire.timeouts import Timeouts
 from ...threads import error_words
@@ -286,7 +286,8 @@ class Exporter:
             return None
         if answer.status in _RETRIED:
             health.problem = f"the collector answers {answer.status}"
-            return _retry_after_s(answer.headers.get("retry-after"))
+            asked_s = retry_after_s(answer.headers, time.time())
+            return 0.0 if asked_s is None else min(max(asked_s, 0.001), _LONGEST_RETRY_AFTER_S)
         if not 200 <= answer.status < 300:
             health.problem = f"the collector refuses spans with {answer.status}"
             health.dropped += len(spans)
@@ -296,17 +297,6 @@ class Exporter:
         health.sent += max(len(spans) - rejected, 0)
         health.problem = message
         return None
-
-
-def _retry_after_s(value: str | None) -> float:
-    """What a `Retry-After` header asks for, in seconds or as a date; 0.0 when it says nothing that can be read."""
-    if not value:
-        return 0.0
-    with contextlib.suppress(ValueError):
-        return min(max(float(value), 0.001), _LONGEST_RETRY_AFTER_S)
-    with contextlib.suppress(ValueError, TypeError, IndexError):
-        return min(max(parsedate_to_datetime(value).timestamp() - time.time(), 0.001), _LONGEST_RETRY_AFTER_S)
-    return 0.0
 
 
 def _partial(said: bytes) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from ...disk import user_home
+from ...disk import is_within, user_home
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen
 from ...sessions.seal import key_path
@@ -162,7 +162,7 @@ def sandbox_plan(
     covered = control_sockets() if hidden is None else list(hidden)
     with suppress(OptionsError):
         key = os.path.realpath(key_path())
-        if os.path.isfile(key) and not any(is_below(key, folder) for folder in covered):
+        if os.path.isfile(key) and not any(is_within(key, folder) for folder in covered):
             covered.append(key)
     plan = {
         "level": level,
@@ -227,17 +227,12 @@ def sockets_outside(needed: Sequence[str]) -> list[str]:
     named = {row[7].rstrip("\n") for row in rows if len(row) == 8 and row[7].startswith("/")}
     hidden = set()
     for path in {os.path.realpath(path) for path in (*named, *control_sockets()) if os.path.exists(path)}:
-        if any(is_below(path, folder) for folder in needed):
+        if any(is_within(path, folder) for folder in needed):
             continue
         folder = os.path.dirname(path)
-        is_shared = folder.count("/") < 2 or any(is_below(keep, folder) for keep in (*needed, user_home()))
+        is_shared = folder.count("/") < 2 or any(is_within(keep, folder) for keep in (*needed, user_home()))
         hidden.add(path if is_shared else folder)
-    return sorted(path for path in hidden if not any(is_below(path, other) for other in hidden if other != path))
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it; both are absolute and resolved."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    return sorted(path for path in hidden if not any(is_within(path, other) for other in hidden if other != path))
 
 
 @contextmanager

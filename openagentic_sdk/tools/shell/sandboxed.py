@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from typing import Any, Literal
 
-from ...disk import remove_tree
+from ...disk import is_within, remove_tree
 from ...errors import OptionsError, ToolError
 from ...frozen import frozen, mutable
 from .overlay import Effect, apply_effects, read_effects, touched_files
@@ -107,7 +107,7 @@ class BashSandbox:
             # The folders that lie in no other of them.
             outermost: list[str] = []
             for root in sorted({os.path.realpath(root) for root in roots if os.path.isdir(root)}):
-                if not any(os.path.commonpath((root, outer)) == outer for outer in outermost):
+                if not any(is_within(root, outer) for outer in outermost):
                     outermost.append(root)
             kept = (*self.protected, *_existing([session_dir] if session_dir else []))
             if self.effects is not None and report.overlay:
