@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 from ..frozen import frozen
 from ..skills.fields import Fields
-from ..skills.files import read_text
 from ..skills.frontmatter import Diagnostic, read_frontmatter
-from ..skills.names import name_key
 from ..skills.render import fill_variables
 from ..text import one_line, without_hidden
-from .claude import ClaudeFolders, MarkdownFile, markdown_files
+from .claude import ClaudeFolders, MarkdownFile, read_named
 
 _FIELDS = {"name", "description", "tools", "disallowedTools", "model", "skills", "maxTurns", "permissionMode"}
 _FIELDS |= {"isolation", "color"}
@@ -49,21 +47,7 @@ def read_agents(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> Ag
 
     A file without a name is documentation and no subagent.
     """
-    problems: list[Diagnostic] = []
-    found: dict[str, AgentFile] = {}
-    for file in (*markdown_files(folders, "agents", problems), *more):
-        try:
-            text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_AGENT_BYTES)
-        except OSError as error:
-            problems.append(Diagnostic("agent-left-out", str(error), path=file.path, is_error=True))
-            continue
-        agent, notes = parse_agent(text, file)
-        problems.extend(notes)
-        winner = found.setdefault(name_key(agent.name), agent) if agent is not None else None
-        if agent is not None and winner is not None and winner is not agent:
-            hidden = f"the agent {agent.name} is hidden behind {winner.path}"
-            problems.append(Diagnostic("agent-shadowed", hidden, path=agent.path))
-    return AgentSet(tuple(sorted(found.values(), key=lambda agent: agent.name)), tuple(problems))
+    return AgentSet(*read_named(folders, "agents", more, MAX_AGENT_BYTES, parse_agent))
 
 
 def parse_agent(text: str, file: MarkdownFile) -> tuple[AgentFile | None, list[Diagnostic]]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
 
 from ..frozen import frozen
-from ..skills.files import Bounds, walk_files
+from ..skills.files import Bounds, read_text, walk_files
 from ..skills.frontmatter import Diagnostic
 from ..skills.index import claude_home, folders_up
+from ..skills.names import name_key
 
 MANAGED_DIR = "/etc/claude-code"
 
@@ -87,6 +89,47 @@ def markdown_files(folders: ClaudeFolders, kind: str, problems: list[Diagnostic]
     if folders.user_dir is not None:
         boundary = user_boundary(folders.user_dir)
         yield from markdown_below(os.path.join(folders.user_dir, kind), "user", boundary, problems)
+
+
+class Named(Protocol):
+    """What a Markdown file describes under a name."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    @property
+    def path(self) -> str:
+        """The file."""
+
+
+N = TypeVar("N", bound=Named)
+
+
+def read_named(
+    folders: ClaudeFolders,
+    kind: str,
+    more: Iterable[MarkdownFile],
+    max_bytes: int,
+    parse: Callable[[str, MarkdownFile], tuple[N | None, list[Diagnostic]]],
+) -> tuple[tuple[N, ...], tuple[Diagnostic, ...]]:
+    """What the files of `.claude/<kind>` and `more` describe, the first of each name, and what is wrong with them."""
+    problems: list[Diagnostic] = []
+    found: dict[str, N] = {}
+    one = kind.removesuffix("s")
+    for file in (*markdown_files(folders, kind, problems), *more):
+        try:
+            text = read_text(file.path, boundary=file.boundary, max_bytes=max_bytes)
+        except OSError as error:
+            problems.append(Diagnostic(f"{one}-left-out", str(error), path=file.path, is_error=True))
+            continue
+        named, notes = parse(text, file)
+        problems.extend(notes)
+        winner = found.setdefault(name_key(named.name), named) if named is not None else None
+        if named is not None and winner is not None and winner is not named:
+            hidden = f"the {one} {named.name} is hidden behind {winner.path}"
+            problems.append(Diagnostic(f"{one}-shadowed", hidden, path=named.path))
+    return tuple(sorted(found.values(), key=lambda each: each.name)), tuple(problems)
 
 
 def user_boundary(user_dir: str) -> str:

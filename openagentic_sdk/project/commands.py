@@ -25,7 +25,7 @@ from ..skills.outline import read_outline
 from ..skills.render import fill_arguments, fill_variables, first_number
 from ..skills.text_commands import Draft, draft_of
 from ..text import one_line, without_hidden
-from .claude import ClaudeFolders, MarkdownFile, markdown_files
+from .claude import ClaudeFolders, MarkdownFile, read_named
 from .memory import import_targets
 
 _FIELDS = {"description", "argument-hint", "arguments", "allowed-tools", "model", "disable-model-invocation"}
@@ -84,21 +84,7 @@ class Expansion:
 
 def read_commands(folders: ClaudeFolders, more: Iterable[MarkdownFile] = ()) -> CommandSet:
     """The commands of the project and its user, the project's first where both have one name, and `more` behind them."""
-    problems: list[Diagnostic] = []
-    found: dict[str, Command] = {}
-    for file in (*markdown_files(folders, "commands", problems), *more):
-        try:
-            text = read_text(file.path, boundary=file.boundary, max_bytes=MAX_COMMAND_BYTES)
-        except OSError as error:
-            problems.append(Diagnostic("command-left-out", str(error), path=file.path, is_error=True))
-            continue
-        command, notes = parse_command(text, file)
-        problems.extend(notes)
-        winner = found.setdefault(name_key(command.name), command)
-        if winner is not command:
-            hidden = f"/{command.name} is hidden behind {winner.path}"
-            problems.append(Diagnostic("command-shadowed", hidden, path=command.path))
-    return CommandSet(tuple(sorted(found.values(), key=lambda command: command.name)), tuple(problems))
+    return CommandSet(*read_named(folders, "commands", more, MAX_COMMAND_BYTES, parse_command))
 
 
 def parse_command(text: str, file: MarkdownFile) -> tuple[Command, list[Diagnostic]]:

@@ -23,7 +23,7 @@ from ..patterns import regex
 from ..runtime.masking import shown
 from ..serialization import event_to_dict
 from ..sessions.folds.summary import SessionSummary
-from ..text import on_one_line
+from ..text import on_one_line, plural
 
 # Pictures of one page, before they are written as text.
 MAX_PICTURES_BYTES = 8 << 20
@@ -56,13 +56,13 @@ def build_page(
         "events": rows,
         "pictures": pictures,
     }
-    script = _asset("reader.js") + _asset("page.js")
+    script = asset("reader.js") + asset("page.js")
     return fill_scripted_page("page.html", on_one_line(title), script, data, ("img-src data:", connect))
 
 
 def fill_scripted_page(name: str, title: str, script: str, data: object, rules: Iterable[str]) -> str:
     """A page with this script and data: it may run nothing else, and load what `rules` of its policy say."""
-    style = _asset("page.css")
+    style = asset("page.css")
     parts = {
         "POLICY": "; ".join([_policy(style, "form-action 'none'"), f"script-src '{_digest(script)}'", *rules]),
         "TITLE": html.escape(title),
@@ -117,8 +117,9 @@ def build_list(rows: Iterable[SessionSummary], *, address: str, query: str = "")
         told = "".join(f'<td class="{name}">{html.escape(text)}</td>' for name, text in cells)
         lines.append(f"<tr><td>{link}{error}</td>{told}</tr>")
         spent += row.cost_usd or 0.0
-    count = f"{len(lines):,} {'session' if len(lines) == 1 else 'sessions'}"
+    count = plural(len(lines), "session")
     parts = {
+        "TITLE": "Sessions",
         "ROWS": "\n".join(lines) or '<tr><td colspan="8" class="hint">No session is like that.</td></tr>',
         "SUM": f"{count}, ${spent:.4f}" if spent else count,
         "QUERY": html.escape(query),
@@ -128,7 +129,7 @@ def build_list(rows: Iterable[SessionSummary], *, address: str, query: str = "")
 
 def fill_page(name: str, parts: Mapping[str, str], forms: str) -> str:
     """A page without a script: its template with these parts, which are markup, and the house's style."""
-    style = _asset("page.css")
+    style = asset("page.css")
     return _fill(name, {"POLICY": _policy(style, forms), "STYLE": style, **parts})
 
 
@@ -137,8 +138,8 @@ def _policy(style: str, forms: str) -> str:
 
 
 def _fill(name: str, parts: Mapping[str, str]) -> str:
-    head, *rest = _asset(name).split("@@")
-    return "".join([head, *(parts.get(piece, piece) for piece in rest)])
+    first, *rest = (asset("head.html") + asset(name)).split("@@")
+    return "".join([first, *(parts.get(piece, piece) for piece in rest)])
 
 
 def dump_for_script(value: object) -> str:
@@ -153,7 +154,8 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of this room, as text."""
     data = pkgutil.get_data(__package__, name)  # also inside of a zip
     assert data is not None, f"{name} is part of the package"
     return data.decode("utf-8")
