@@ -16,8 +16,8 @@ from ...clock import Clock
 from ...errors import ToolError, ToolInputError
 from ...files import open_file
 from ...frozen import mutable
+from ...text import plural
 from ..base import ToolContext
-from ..files.window import plural
 from ..files.workspace import ResolvedPath, missing_file, shown_path
 from .pattern import GlobPattern, type_suffixes
 from .search import Hit

@@ -8,8 +8,8 @@ from typing import Any
 
 from ...errors import ToolError
 from ...globs import static_folder
+from ...text import plural
 from ..base import ToolContext
-from ..files.window import plural
 from ..files.workspace import ResolvedPath, check_folder, shown_path
 from .pattern import GlobPattern, expand_braces, type_suffixes
 from .tree import WalkOptions, walk
