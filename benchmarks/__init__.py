@@ -18,7 +18,8 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": 
 class Row:
     """One figure. `ratio` is `value` divided by the floor's value, `floor` says in words what the floor is.
 
-    `bar` is what the figure must meet, `"value <= 1000"` or `"ratio <= 1.5"`; empty when there is no promise.
+    `bar` is what the figure must meet, `"ratio <= 1.5"` or, where a number itself is promised, `"value <= 20"`; empty when
+    there is no promise. What something costs is never held to a time of its own: machines differ.
     """
 
     name: str

@@ -97,8 +97,9 @@ async def _cpu_s(call: Callable[[], Awaitable[None]]) -> float:
 
 async def _start_row() -> Row:
     one, many = await _ready_s(1), await _ready_s(SERVERS)
-    name = f"{SERVERS} servers that sleep {SLEEP_S} s, ready after one of them"
-    return Row(name, many - one, "s", bar="value <= 2")
+    return Row(
+        f"{SERVERS} servers that sleep {SLEEP_S} s are ready", many, "s", many / one, "one of them", "ratio <= 2"
+    )
 
 
 async def _ready_s(count: int) -> float:

@@ -8,10 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from openagentic_sdk.hooks.engine import HookEngine
-from openagentic_sdk.hooks.models import HookMatcher
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.permissions.shell import parse_command
 from openagentic_sdk.sessions.request import json_sha256
 
 from . import Row, best_cpu_s
@@ -30,23 +27,23 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "src").mkdir()
         Path(folder, "src", "a.py").write_text("x\n")
-        return [*_decisions(folder), *_parts()]
+        return _decisions(folder)
 
 
 def _decisions(folder: str) -> list[Row]:
     plain, ruled = PermissionGate(cwd=folder), PermissionGate(cwd=folder, **_rules())
     line = {"command": _LINE}
     return [
-        _decision("a decision about a plain tool", plain, "TodoWrite", {"todos": []}, folder, "value <= 50"),
-        _decision("a decision about reading a file", plain, "Read", {"file_path": "src/a.py"}, folder, "value <= 50"),
-        _decision("the same with 200 rules", ruled, "Read", {"file_path": "src/a.py"}, folder, ""),
+        _decision("a decision about a plain tool", plain, "TodoWrite", {"todos": []}, folder, "ratio <= 20"),
+        _decision("a decision about reading a file", plain, "Read", {"file_path": "src/a.py"}, folder, "ratio <= 40"),
+        _decision("the same with 200 rules", ruled, "Read", {"file_path": "src/a.py"}, folder, "ratio <= 55"),
         _decision(
             f"a decision about a command of {len(_LINE)} characters, 200 rules",
             ruled,
             "Bash",
             line,
             folder,
-            "value <= 300",
+            "ratio <= 250",
         ),
     ]
 
@@ -78,18 +75,3 @@ def _decision(name: str, gate: PermissionGate, tool: str, input: Mapping[str, An
 
 def _numbered(value: Any, number: int) -> Any:
     return value.replace("unit", f"u{number % 1000:03}").replace("words", f"w{number:04}") if value is _LINE else value
-
-
-def _parts() -> list[Row]:
-    parse = best_cpu_s(lambda: [parse_command(_LINE) for _ in range(_CALLS)]) / _CALLS * 1e6
-    engine = HookEngine(pre_tool_use=(HookMatcher("none", "Edit", lambda payload: None),))
-
-    async def pass_by() -> None:
-        for _ in range(_CALLS):
-            await engine.run_pre_tool_use(tool_name="Read", tool_input={}, context={})
-
-    hooks = best_cpu_s(lambda: asyncio.run(pass_by())) / _CALLS * 1e6
-    return [
-        Row("reading that command line", parse, "us"),
-        Row("a point whose hooks do not fit", hooks, "us"),
-    ]

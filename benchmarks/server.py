@@ -138,7 +138,7 @@ async def measure_broadcast(server: Server) -> list[Row]:
     size = watchers[0].got - before - 20  # the text of a time may be shorter
     bare = await watch(server.ports["bare"], [b"hello"] * BROADCAST, 0)
     took: dict[str, list[float]] = {"tell": [], "broadcast": []}
-    last: list[float] = []
+    each: dict[str, list[float]] = {"tell": [], "broadcast": []}
     for _ in range(ROUNDS):
         for do, all_of_them, more in (("tell", watchers, {"session_id": name}), ("broadcast", bare, {"size": size})):
             for watcher in all_of_them:
@@ -147,18 +147,17 @@ async def measure_broadcast(server: Server) -> list[Row]:
             server.send(do, **more)
             await asyncio.gather(*(watcher.done for watcher in all_of_them))
             took[do].append(max(watcher.at for watcher in all_of_them) - began)
-            if do == "tell":
-                last += [watcher.at - began for watcher in all_of_them]
+            each[do] += [watcher.at - began for watcher in all_of_them]
             server.read()
             await asyncio.sleep(0.02)
     for watcher in (*watchers, *bare):
         watcher.transport.close()
     ours, floor = statistics.median(took["tell"]), statistics.median(took["broadcast"])
-    p99 = statistics.quantiles(last, n=100)[98] * 1000
+    p99, floor_p99 = (statistics.quantiles(each[do], n=100)[98] for do in ("tell", "broadcast"))
     name = f"an event of {size} bytes to {BROADCAST} watchers"
     return [
         Row(f"{name}: the last has it after, median", ours * 1000, "ms", ours / floor, "bare asyncio", "ratio <= 2"),
-        Row(f"{name}: p99", p99, "ms", bar="value <= 100"),
+        Row(f"{name}: p99", p99 * 1000, "ms", p99 / floor_p99, "bare asyncio", "ratio <= 3"),
     ]
 
 
