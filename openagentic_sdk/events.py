@@ -29,6 +29,12 @@ StopReason = Literal[
     "blocked:after_model_call",
     "blocked:pre_tool_use",
     "blocked:post_tool_use",
+    "blocked:permission_request",
+    "blocked:notification",
+    "blocked:subagent_start",
+    "blocked:subagent_stop",
+    "blocked:pre_compact",
+    "blocked:post_compact",
 ]
 Outcome = Literal["ok", "error", "denied", "cancelled", "unknown"]
 Effect = Literal["read", "idempotent", "unsafe"]

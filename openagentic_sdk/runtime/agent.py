@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from ..clock import Clock
 from ..errors import ScriptMismatchError
@@ -25,6 +25,7 @@ from ..events import (
 )
 from ..frozen import changed, frozen, mutable
 from ..hooks.engine import HookEngine
+from ..hooks.models import HookDecision
 from ..permissions.facts import CallContext
 from ..permissions.gate import PermissionGate
 from ..project.prompt import SystemPrompt
@@ -438,9 +439,19 @@ class Run:
 
     async def _notify(self, question: UserQuestion) -> None:
         payload = {"message": question.prompt, "kind": question.kind}
-        context = self.hook_context(tool_use_id=question.tool_use_id)
-        _, events, _ = await self.agent.hooks.run("notification", payload, context)
+        await self.run_hooks("notification", payload, tool_use_id=question.tool_use_id)
+
+    async def run_hooks(
+        self, point: str, payload: Mapping[str, Any], **context: Any
+    ) -> tuple[list[HookEvent], HookDecision | None]:
+        """Run the hooks of a point that is about no input or output, and record them. One that stops the run ends it before
+        its next step."""
+        _, events, decision = await self.agent.hooks.run(point, payload, self.hook_context(**context))
         await self.record(*events)
+        if decision is not None and decision.stops:
+            reason = cast(StopReason, f"blocked:{point}")
+            self.stopped_by_hook = self.stopped_by_hook or RunStopped(reason, decision.block_reason or "")
+        return events, decision
 
 
 def within_allowlists(gate: PermissionGate, policy: SkillPolicy) -> PermissionGate:

@@ -88,9 +88,9 @@ async def compact(run: Run, trigger: str) -> bool:
     plan = await run_in_thread(planning) if old is None else None
     if plan is None and old is None:
         return False
-    _, events, decision = await run.agent.hooks.run("pre_compact", {"trigger": trigger}, run.hook_context())
-    await run.record(*events)
-    if decision is not None and decision.block:
+    _, decision = await run.run_hooks("pre_compact", {"trigger": trigger})
+    _raise_if_stopped(run, trigger)
+    if decision is not None and (decision.block or decision.stops):
         return False
     if old is not None:
         await _clear(run, old, weight)
@@ -100,13 +100,18 @@ async def compact(run: Run, trigger: str) -> bool:
     summary = await run_in_thread(lambda: finish_summary(plan, text or ""))
     method = "fallback" if text is None else "model"
     await run.record(compacted_event(plan, summary, trigger=trigger, method=method, bytes_per_token=weight))
-    payload = {"trigger": trigger, "summary": summary}
-    _, events, _ = await run.agent.hooks.run("post_compact", payload, run.hook_context())
-    await run.record(*events)
+    await run.run_hooks("post_compact", {"trigger": trigger, "summary": summary})
+    _raise_if_stopped(run, trigger)
     await run_session_start_hooks(run, "compact")
     if trigger != "manual":
         await update_tools(run)  # what was found in messages that are gone is told with the others now
     return True
+
+
+def _raise_if_stopped(run: Run, trigger: str) -> None:
+    """End a run whose hooks stop it here: the model is about to be asked. What a person asked for is no run."""
+    if run.stopped_by_hook is not None and trigger != "manual":
+        raise run.stopped_by_hook
 
 
 async def _clear(run: Run, plan: ClearingPlan, bytes_per_token: float) -> None:

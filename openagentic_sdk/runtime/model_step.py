@@ -63,7 +63,7 @@ async def ask_model(run: Run) -> Reply:
     calls = await answer.record(output)
     _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hook_context())
     await run.record(*events)
-    if decision is not None and decision.block:
+    if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:after_model_call", decision.block_reason or "")
     return Reply(output.assistant_text or "", calls, output)
 
@@ -88,7 +88,7 @@ async def _record_request(run: Run) -> _Request:
     messages: Sequence[Mapping[str, Any]] = [*system_messages(context.system_prompt), *conversation.messages()]
     sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hook_context())
     await run.record(*events)
-    if decision is not None and decision.block:
+    if decision is not None and (decision.block or decision.stops):
         raise RunStopped("blocked:before_model_call", decision.block_reason or "")
     is_own = sent is messages
     if not is_own:

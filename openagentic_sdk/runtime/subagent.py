@@ -110,8 +110,7 @@ async def _park(run: Run, child: Run, tool_use_id: str) -> None:
 
 async def _run_hooks(run: Run, point: str, payload: Mapping[str, Any]) -> str | None:
     """What the hooks want the subagent to know. Raises `ToolError` when one blocks it."""
-    _, events, decision = await run.agent.hooks.run(point, payload, run.hook_context())
-    await run.record(*events)
-    if decision is not None and decision.block:
+    _, decision = await run.run_hooks(point, payload)
+    if decision is not None and (decision.block or (decision.stops and point == "subagent_start")):
         raise ToolError(decision.block_reason or "a hook blocked this subagent")
     return decision.additional_context if decision is not None else None

@@ -206,13 +206,12 @@ async def _permit(run: Run, call: Proposed) -> Permitted | ToolResult:
 
 async def _ask_hooks(run: Run, use: ToolUse, name: str, input: Mapping[str, Any]) -> ApprovalResult | None:
     """What hooks say in the place of the person who would be asked; None when they leave it to the person."""
-    _, events, decision = await run.agent.hooks.run(
-        "permission_request", {"tool_name": name, "tool_input": input}, run.hook_context(tool_use_id=use.tool_use_id)
-    )
-    await run.record(*events)
-    if decision is None or (decision.permission not in ("allow", "deny") and not decision.block):
+    payload = {"tool_name": name, "tool_input": input}
+    events, decision = await run.run_hooks("permission_request", payload, tool_use_id=use.tool_use_id)
+    forbids = decision is not None and (decision.block or decision.stops)
+    if decision is None or (decision.permission not in ("allow", "deny") and not forbids):
         return None
-    allowed = decision.permission == "allow" and not decision.block
+    allowed = decision.permission == "allow" and not forbids
     hook = next((event.name for event in events if event.action not in (None, "none")), None)
     reason = decision.block_reason or f"a hook {'allowed' if allowed else 'denied'} this call"
     return ApprovalResult(allowed, reason, hook=hook, updated_input=decision.override_tool_input)

@@ -89,6 +89,15 @@ class CompactTest(unittest.IsolatedAsyncioTestCase):
         events = await events_of(prompts, options)
         self.assertNotIn("session.compacted", [event.type for event in events])
 
+    async def test_a_hook_that_stops_the_run_there_ends_it_before_the_model_is_asked_again(self):
+        for point in ("pre_compact", "post_compact"):
+            with self.subTest(point):
+                stop = HookMatcher("stop", hook=lambda payload: HookDecision(stops=True, block_reason="enough"))
+                turns = ScriptedProvider([LONG, LONG, *(["SUMMARY"] if point == "post_compact" else [])])
+                options, prompts = talk(turns, max_context_tokens=2200, hooks=HookEngine(**{point: [stop]}))
+                result = result_of(await events_of(prompts, options))
+                self.assertEqual((result.stop_reason, result.error_message), (f"blocked:{point}", "enough"))
+
     async def test_a_resumed_session_sees_the_summary_and_the_log_keeps_everything(self):
         provider = ScriptedProvider([LONG, LONG, "SUMMARY of it", "short answer"])
         options, prompts = talk(provider, max_context_tokens=2200)

@@ -14,7 +14,8 @@ from pathlib import Path
 from openagentic_sdk.api import query, run
 from openagentic_sdk.errors import StorageError
 from openagentic_sdk.hooks.engine import HookEngine
-from openagentic_sdk.hooks.models import HookMatcher
+from openagentic_sdk.hooks.models import HookDecision, HookMatcher
+from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
 from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta
 from openagentic_sdk.sessions.base import SessionStore, SessionWriter
@@ -164,6 +165,35 @@ class ForeignWriter(SessionWriter):
 
 
 class HangingTest(unittest.IsolatedAsyncioTestCase):
+    async def test_a_hook_that_stops_the_run_ends_it_at_any_point(self):
+        def stop(payload):
+            return HookDecision(stops=True, block_reason="enough")
+
+        async def yes(question):
+            return "yes"
+
+        echo, task = (
+            {"name": "echo", "arguments": {"text": "x"}},
+            {"name": "Task", "arguments": {"agent": "a", "prompt": "p"}},
+        )
+        asks = {"permission_gate": PermissionGate(permission_mode="prompt", user_answerer=yes)}
+        helper = {"agents": {"a": AgentDefinition("helps", "You help")}}
+        for point, reason, calls, changes in (
+            ("before_model_call", "before_model_call", [], {}),
+            ("after_model_call", "after_model_call", [echo], {}),
+            ("post_tool_use_failure", "post_tool_use", [{"name": "fail"}], {}),
+            ("permission_request", "permission_request", [echo], asks),
+            ("notification", "notification", [echo], asks),
+            ("subagent_start", "subagent_start", [task], helper),
+            ("subagent_stop", "subagent_stop", [task], helper),
+        ):
+            with self.subTest(point):
+                turns = [] if point == "before_model_call" else [{"tool_calls": calls}]
+                turns += ["Helped."] if point == "subagent_stop" else []
+                hooks = HookEngine(**{point: [HookMatcher("stop", hook=stop)]})
+                result = await run(prompt="go", options=options_for(turns, hooks=hooks, **changes))
+                self.assertEqual((result.stop_reason, result.error_message), (f"blocked:{reason}", "enough"))
+
     async def asyncSetUp(self):
         OVER.clear()
 
