@@ -10,6 +10,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from openagentic_sdk.project.settings import _KEYS, _MANAGED_KEYS, _OWN_KEYS, _PERMISSION_KEYS
+
 from . import events_page
 from .source import ROOT
 from .test_house import LAYERS
@@ -70,6 +72,11 @@ class Docs(unittest.TestCase):
         rows = re.findall(r"^\| ((?:`\w+` ?)+)\|", (DOCS / "architecture.md").read_text(encoding="utf-8"), re.MULTILINE)
         drawn = [set(re.findall(r"\w+", row)) for row in rows]
         self.assertEqual(drawn, [set(rooms) for rooms in LAYERS if rooms != ("__main__",)])
+
+    def test_every_setting_that_is_read_stands_in_the_table(self) -> None:
+        page = (DOCS / "claude.md").read_text(encoding="utf-8")
+        keys = _KEYS | _PERMISSION_KEYS | {*_MANAGED_KEYS} | {*_OWN_KEYS}
+        self.assertEqual([key for key in sorted(keys) if key not in page], ["$schema"])
 
     def test_every_link_leads_to_a_file(self) -> None:
         for page in [*PAGES, *ROOT.glob("*.md")]:
