@@ -206,6 +206,8 @@ class Guest(Generic[T]):
     async def ended(self) -> None:
         """Wait for its end. A cancellation ends this wait only."""
         if not self._task.done():
+            await asyncio.sleep(0)  # one that began just now is mostly done by then
+        if not self._task.done():
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter

@@ -420,12 +420,14 @@ class PermissionGate:
     def _workspace(self, context: CallContext) -> Workspace:
         real, follower = self._memory.real_root, Follower()
         cwd = os.path.abspath(context.cwd or self.cwd or os.getcwd())
-        base = os.path.abspath(context.project_dir or self.cwd or cwd)
+        named = context.project_dir or self.cwd or cwd
+        base = cwd if named == context.cwd else os.path.abspath(named)
         roots = context.workspace_roots or self.workspace_roots or (base, cwd)
         protected = (*self.protected_paths, *context.protected_paths)
         moved_from = None
-        if context.session_cwd is not None and os.path.abspath(context.session_cwd) != cwd:
-            began = real(context.session_cwd)
+        started = context.session_cwd
+        if started is not None and started != context.cwd and os.path.abspath(started) != cwd:
+            began = real(started)
             moved_from = None if began == cwd else began
         return Workspace(
             cwd=cwd,
