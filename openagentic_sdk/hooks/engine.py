@@ -124,8 +124,8 @@ class HookEngine:
 
     @functools.cached_property
     def are_any(self) -> bool:
-        """Whether there is a hook at any point."""
-        return any(getattr(self, point) for point in POINTS)
+        """Whether there is a hook at any point; an engine of somebody's own class may always have some."""
+        return type(self) is not HookEngine or any(getattr(self, point) for point in POINTS)
 
     async def run(self, point: str, payload: Mapping[str, Any], context: Mapping[str, Any] | None = None) -> Outcome:
         """Run the hooks of a point one after the other."""

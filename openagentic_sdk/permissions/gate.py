@@ -442,7 +442,7 @@ class PermissionGate:
         )
 
     def _digest(self, layers: Sequence[Policy]) -> str:
-        key = tuple(layer.text for layer in layers)
+        key = tuple([layer.text for layer in layers])
         digests = self._memory.digests
         if key not in digests:
             if len(digests) > _REMEMBERED_CALLS:

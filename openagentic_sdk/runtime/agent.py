@@ -371,7 +371,7 @@ class Run:
             disallowed_tools=policy.disallowed_tools,
             names_of=self.agent.guidance.skill_names,
             ask=self.ask if self.can_ask else None,
-            told={**self.whereabouts(tool_use_id=tool_use_id), "cwd": folder, "effect": effect},
+            told=self.whereabouts(tool_use_id=tool_use_id, cwd=folder, effect=effect),
             **more,
         )
 

@@ -28,7 +28,7 @@ async def update_context(run: Run) -> ModelContext:
     agent, known = run.agent, run.view.context
     fresh = agent.guidance.system_prompt(run.instructions or ())
     facts = (run.model, fresh, agent.tools.specs(), known)
-    if run.asked is None or any(old is not new for old, new in zip(run.asked[0], facts, strict=True)):
+    if run.asked is None or not all(map(is_, run.asked[0], facts)):
         prompt = _prompt_of(known)
         prompt = prompt if prompt.begins_like(fresh) else fresh
         parts = [vars(part) for part in prompt.parts]

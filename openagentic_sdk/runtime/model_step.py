@@ -61,10 +61,11 @@ async def ask_model(run: Run) -> Reply:
         await answer.record_failure(error)
         raise
     calls = await answer.record(output)
-    _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hook_context())
-    await run.record(*events)
-    if decision is not None and (decision.block or decision.stops):
-        raise RunStopped("blocked:after_model_call", decision.block_reason or "")
+    if run.agent.hooks.are_any:
+        _, events, decision = await run.agent.hooks.run_after_model_call(output=output, context=run.hook_context())
+        await run.record(*events)
+        if decision is not None and (decision.block or decision.stops):
+            raise RunStopped("blocked:after_model_call", decision.block_reason or "")
     return Reply(output.assistant_text or "", calls, output)
 
 
@@ -85,11 +86,13 @@ async def _record_request(run: Run) -> _Request:
     context = await update_context(run)
     if conversation.unsettled > MANY_BLOCKS:
         await run_in_thread(conversation.messages)
-    messages: Sequence[Mapping[str, Any]] = [*system_messages(context.system_prompt), *conversation.messages()]
-    sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hook_context())
-    await run.record(*events)
-    if decision is not None and (decision.block or decision.stops):
-        raise RunStopped("blocked:before_model_call", decision.block_reason or "")
+    messages: Sequence[Mapping[str, Any]] = conversation.messages(system_messages(context.system_prompt))
+    sent = messages
+    if agent.hooks.are_any:
+        sent, events, decision = await agent.hooks.run_before_model_call(messages=messages, context=run.hook_context())
+        await run.record(*events)
+        if decision is not None and (decision.block or decision.stops):
+            raise RunStopped("blocked:before_model_call", decision.block_reason or "")
     is_own = sent is messages
     if not is_own:
         if agent.redact is not None:

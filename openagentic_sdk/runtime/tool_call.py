@@ -113,6 +113,8 @@ async def propose(run: Run, use: ToolUse) -> Proposed:
     if not may_call(tool, CALLER_WORDS.get(caller, caller)):
         raise ToolError(f"{use.name} may not be called by {caller} (its allowed_callers say so)")
     validate(use.input, tool.input_schema, use.name)
+    if not run.agent.hooks.are_any:
+        return Proposed(use, tool, use.input)
     hooked, events, decision = await run.agent.hooks.run_pre_tool_use(
         tool_name=use.name, tool_input=use.input, context=run.hook_context(tool_use_id=use.tool_use_id)
     )

@@ -61,7 +61,7 @@ async def shrink_output(run: Run, result: ToolResult) -> ToolResult:
 async def store_pictures(run: Run, result: ToolResult) -> ToolResult:
     """The result with the digests of its pictures, documents and sounds in their place; their bytes go beside the log."""
     output, attachments = result.output, [await _beside_the_log(run, part) for part in result.attachments]
-    if isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
+    if not isinstance(output, str) and isinstance(output, Mapping) and output.get("type") in MEDIA_KINDS:
         output = _as_taken(run, await _beside_the_log(run, output))
     if attachments:
         given, attachments = attachments, [_as_taken(run, part) for part in attachments]

@@ -157,7 +157,10 @@ async def _finish(run: Run, item: Job | ToolResult) -> ToolResult:
         await run.record(item)
         return masked(run, item)
     await item.guest.ended()
-    events, result = await after_hooks(run, item.call, await store_pictures(run, item.result()))
+    events: Sequence[HookEvent] = ()
+    result = await store_pictures(run, item.result())
+    if run.agent.hooks.are_any:
+        events, result = await after_hooks(run, item.call, result)
     _note_rules(run, item.call.input, result)
     result = masked(run, result)
     await run.record(*events, await shrink_output(run, result))

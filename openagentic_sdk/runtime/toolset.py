@@ -42,11 +42,11 @@ async def update_tools(run: Run) -> None:
     if agent.servers is None and agent.defer_bytes is None:
         return
     run.own_tools = tuple(agent.tools) if run.own_tools is None else run.own_tools
+    is_plain = agent.servers is None and not run.view.loaded_tools
+    if is_plain and sum([tool.name not in _ALWAYS_TOLD for tool in run.own_tools]) < _LEAST_DEFERRED:
+        return
     served = await _served_tools(run)
     tools = (*run.own_tools, *served.values())
-    is_plain = agent.servers is None and not run.view.loaded_tools
-    if is_plain and sum(tool.name not in _ALWAYS_TOLD for tool in tools) < _LEAST_DEFERRED:
-        return
     state = (run.model, len(run.view.loaded_tools), run.view.conversation.shown)
     seen = run.tools_seen
     if seen is None or seen[1] != state or len(seen[0]) != len(tools) or not all(map(is_, seen[0], tools)):

@@ -40,6 +40,7 @@ from ..events import (
 from ..frozen import frozen, mutable
 from ..media import describe_attachment
 from ..providers.reasoning import is_bound, without_reasoning
+from ..serialization import json_encoder
 from ..text import sendable
 from ..untracked import untrack
 from .request import RunningDigest, canonical_json
@@ -48,7 +49,7 @@ Message = dict[str, Any]
 _FREED_AT_ONCE = 200
 # Rendering that many blocks at once, after a resume or for another model, is work for a thread of its own.
 MANY_BLOCKS = 250
-_as_json = json.JSONEncoder(ensure_ascii=False).encode
+_as_json = json_encoder(ensure_ascii=False)
 
 NO_RESULT = "No result of this call was recorded: it may or may not have run. Check before repeating it."
 SUMMARY_INTRO = "The conversation so far was summarised to save space. Summary:\n\n"
@@ -144,9 +145,8 @@ class _Block:
     @property
     def pictures(self) -> list[Message]:
         """What of the results text cannot say, as parts of the message behind them."""
-        shown = [
-            self.results[call_id] for call_id in self.calls if call_id in self.results.keys() - self.cleared.keys()
-        ]
+        results, cleared = self.results, self.cleared
+        shown = [results[call_id] for call_id in self.calls if call_id in results and call_id not in cleared]
         return [part for result in shown for part in _pictures(result)]
 
     def is_empty_for(self, provider: str | None) -> bool:
@@ -286,10 +286,11 @@ class Conversation:
             [*([block.answers.seq] if block.answers else ()), *block.seqs, *block.cleared_at] for block in self._view
         ]
 
-    def messages(self) -> list[Message]:
-        """The messages as they would be sent now, in a new list; calls without a result get one that says so."""
+    def messages(self, before: Iterable[Message] = ()) -> list[Message]:
+        """The messages as they would be sent now, in a new list behind those of `before`; calls without a result get one
+        that says so."""
         rest, _ = self._settle()
-        return [*self._settled, *rest]
+        return [*before, *self._settled, *rest]
 
     def request_sha256(self, appended: Sequence[Mapping[str, Any]] = ()) -> str:
         """The digest of the request that would be sent now: of the system prompt, `messages()` and what is appended to them,
@@ -615,7 +616,7 @@ def result_text(result: ToolResult | None) -> str:
 
 def _is_picture(output: Any) -> bool:
     """Whether a tool gave something that text cannot say: a picture, a document or a sound."""
-    if not isinstance(output, Mapping):
+    if isinstance(output, str) or not isinstance(output, Mapping):
         return False
     kind, held = output.get("type"), [output.get("data"), output.get("sha256")]
     return kind in ("image", "file", "audio") and any(isinstance(value, str) for value in held)

@@ -13,8 +13,9 @@ from typing import Any
 
 from ..errors import ToolInputError
 
+_OBJECT = (dict, Mapping)  # most are dicts, and those are told at once
 _TYPES: Mapping[str, Callable[[Any], bool]] = {
-    "object": lambda value: isinstance(value, Mapping),
+    "object": lambda value: isinstance(value, _OBJECT),
     "array": lambda value: isinstance(value, list | tuple),
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
@@ -67,13 +68,13 @@ class _Check:
             return
         if schema is False:
             self.fail(path, "is not allowed here")
-        assert isinstance(schema, Mapping)
+        assert isinstance(schema, _OBJECT)
         if depth > MAX_DEPTH:
             self.fail(path, f"is nested deeper than {MAX_DEPTH} levels")
         schema = self.resolve(schema)
         self.kind(value, schema, path)
         self.choices(value, schema, path, depth)
-        if isinstance(value, Mapping):
+        if isinstance(value, _OBJECT):
             self.object(value, schema, path, depth)
         elif isinstance(value, list | tuple):
             self.array(value, schema, path, depth)

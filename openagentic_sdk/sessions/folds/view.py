@@ -381,8 +381,8 @@ class SessionView:
             source = untrusted_source(record.use.name, input, event, cwd, roots)
             if source is not None:
                 self._distrust(event, source)
-        files = (event.meta or {}).get("files")
-        if isinstance(files, Mapping):
+        files = event.meta and event.meta.get("files")
+        if files and isinstance(files, Mapping):
             self.observed_files.update({str(path): str(digest) for path, digest in files.items()})
 
     def _restored(self, event: FilesRestored) -> None:
