@@ -7,12 +7,13 @@ summary, hooks are heard, and the event is recorded. A model that fails is no de
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-from ..errors import BudgetError, ContextLengthError, ProviderError, ToolError
+from ..errors import BudgetError, ContextLengthError, ProviderError, StorageError, ToolError
 from ..events import ContextCleared, Event, ModelRequest, ModelResponse, ModelRetry, SystemNotice
 from ..providers.base import Retrying, StreamEvent
 from ..providers.wrap import ask, fold
@@ -33,11 +34,12 @@ from ..sessions.folds.compaction import (
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import size_of, system_messages
 from ..sessions.request import canonical_json, request_sha256
-from ..threads import run_in_thread
+from ..threads import call_guest, error_words, run_in_thread
 from ..tools.base import SubagentResult
-from .agent import Agent, Run, RunRequest
+from .agent import Agent, Run, RunRequest, RunStopped
 from .channel import EventChannel
 from .context import update_context
+from .model_step import AnswerRoom
 from .opening import open_run
 from .prompt import with_data
 from .session_hooks import run_session_start_hooks
@@ -135,6 +137,8 @@ async def compact_closed_session(agent: Agent, request: RunRequest) -> bool:
         if complaint is not None:
             raise BudgetError(complaint)
         return await compact(run, "manual")
+    except RunStopped as stopped:
+        raise BudgetError(stopped.message) from stopped
     finally:
         await run.recorder.close()
 
@@ -209,19 +213,34 @@ async def _ask(
     began = agent.clock.monotonic()
     provider = agent.summary_provider or agent.provider
     answer = ask(provider, model=run.model, messages=messages, tools=tools, api_key=agent.api_key)
+    room = AnswerRoom(run, run.model)
     try:
-        output = await fold(_recorded(run, answer))
-    except ProviderError as error:
-        await run.record(_response(run, None, began, error))
+        output = await call_guest(lambda: fold(_recorded(run, answer, room)), f"provider {provider.name}")
+        room.let_go()
+        _, stopped = room.take_output(output)
+        if stopped is not None:
+            raise RunStopped("budget", stopped)
+    except StorageError:
         raise
-    await run.record(_response(run, output.usage, began))
+    except Exception as error:
+        await run.record(_response(run, None, began, room, error))
+        raise
+    await run.record(_response(run, output.usage, began, room))
     return None if output.tool_calls else output.assistant_text
 
 
-async def _recorded(run: Run, events: AsyncGenerator[StreamEvent, None]) -> AsyncGenerator[StreamEvent, None]:
-    """The events; how requests have to be written from now on is in the log by then."""
+async def _recorded(
+    run: Run, events: AsyncGenerator[StreamEvent, None], room: AnswerRoom
+) -> AsyncGenerator[StreamEvent, None]:
+    """The events, as long as there is time and room; how requests have to be written from now on is in the log by then."""
     async with aclosing(events):
         async for event in events:
+            await asyncio.sleep(0)  # a stream without an end must not hold the event loop
+            stopped = room.take_event(event)
+            if stopped is not None:
+                raise RunStopped("budget", stopped)
+            if run.deadline.remaining_s() == 0:
+                raise RunStopped("timeout", "timeout_s is over")
             if isinstance(event, Retrying) and event.control is not None:
                 retry = ModelRetry(run.view.steps, event.attempt, event.reason, event.delay_s, control=event.control)
                 await run.record(retry)
@@ -229,12 +248,12 @@ async def _recorded(run: Run, events: AsyncGenerator[StreamEvent, None]) -> Asyn
 
 
 def _response(
-    run: Run, usage: Mapping[str, Any] | None, began: float, error: ProviderError | None = None
+    run: Run, usage: Mapping[str, Any] | None, began: float, room: AnswerRoom, error: Exception | None = None
 ) -> ModelResponse:
     normal = normalize_usage(usage)
     cost = run.agent.cost(normal, run.model)
-    if error is None:
-        run.budget.charge(normal, cost)
+    if error is None or room.size_bytes:
+        room.charge(normal, cost if error is None else 0.0)
     return ModelResponse(
         run.view.steps,
         1,
@@ -244,6 +263,6 @@ def _response(
         total_s=round(run.agent.clock.monotonic() - began, 6),
         model=run.model,
         provider=run.agent.provider.name,
-        error_type=None if error is None else type(error).__name__,
-        error_message=None if error is None else str(error),
+        error_type=None if error is None else error_words(error)[0],
+        error_message=None if error is None else error_words(error)[1],
     )

@@ -27,6 +27,8 @@ class Budget:
     """What a session and all of its subagents may spend together; None is no limit.
 
     `cost_usd` becomes None for good when a call had no known price. `rooms` are what limits of the day leave.
+    `is_estimated` says that some of `tokens` were not counted by the endpoint, `coming_bytes` is what the answers that are
+    on their way weigh so far.
     """
 
     max_tokens: int | None = None
@@ -34,11 +36,15 @@ class Budget:
     tokens: int = 0
     cost_usd: float | None = 0.0
     rooms: tuple[Room, ...] = ()
+    is_estimated: bool = False
+    coming_bytes: int = 0
 
-    def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
-        """Take one call's usage into account."""
+    def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None, estimated_tokens: int = 0) -> None:
+        """Take one call's usage into account; the estimate counts when the endpoint says nothing."""
         usage = usage or {}
         tokens = int(usage.get("input_tokens") or 0) + int(usage.get("output_tokens") or 0)
+        if not tokens and estimated_tokens:
+            tokens, self.is_estimated = estimated_tokens, True
         self.tokens += tokens
         for room in self.rooms:
             room.tokens_left = None if room.tokens_left is None else room.tokens_left - tokens
@@ -51,7 +57,8 @@ class Budget:
         if full is not None:
             return full
         if self.max_tokens is not None and self.tokens >= self.max_tokens:
-            return f"{self.tokens} tokens are spent, max_tokens is {self.max_tokens}"
+            about = "about " if self.is_estimated else ""
+            return f"{about}{self.tokens} tokens are spent, max_tokens is {self.max_tokens}"
         if self.max_cost_usd is None:
             return None
         if self.cost_usd is None:

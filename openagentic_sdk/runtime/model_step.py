@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from functools import partial
 from typing import Any
 
 from ..errors import IncompleteResponseError
@@ -26,7 +27,7 @@ from ..providers import base as wire
 from ..providers.calls import without_unfinished_calls
 from ..providers.wrap import ask, streams, whole
 from ..serialization import dumps_json
-from ..sessions.folds.compaction import BYTES_PER_TOKEN
+from ..sessions.folds.compaction import BYTES_PER_TOKEN, estimate_tokens
 from ..sessions.folds.usage import normalize_usage
 from ..sessions.rebuild import MANY_BLOCKS, fit_rewritten, system_messages
 from ..sessions.request import request_sha256
@@ -34,6 +35,7 @@ from ..threads import Guest, call_guest, error_words, run_in_thread, settled
 from .agent import Run, RunStopped
 from .channel import EventChannel
 from .context import update_context
+from .limits import Room
 from .masking import mask_messages
 from .prompt import with_data
 from .tool_output import plain_value
@@ -117,45 +119,88 @@ class AnswerRoom:
     """
 
     def __init__(self, run: Run, model: str) -> None:
-        self._bytes = 0
-        limit = run.agent.max_answer_bytes
-        self._limits = [(limit, f"the model's answer is longer than max_answer_bytes, {limit} bytes")]
-        budget = run.budget
-        if budget.max_tokens is not None:
-            bytes_left = int(max(0, budget.max_tokens - budget.tokens) * BYTES_PER_TOKEN)
-            why = f"with the answer that was coming about {budget.max_tokens} tokens are spent, which is max_tokens"
-            self._limits.append((bytes_left, why))
+        self._run = run
+        self.size_bytes = 0
+        budget, limit = run.budget, run.agent.max_answer_bytes
+        self._own = (limit, f"the model's answer is longer than max_answer_bytes, {limit} bytes")
+        # How many bytes all answers that are coming may have together, now; and which limit that is.
+        self._shared: list[tuple[Callable[[], float], str]] = []
+
+        def add_tokens(left: Callable[[], float], limit: str) -> None:
+            self._shared.append((lambda: left() * BYTES_PER_TOKEN, f"with the answer that was coming {limit}"))
+
+        if (most := budget.max_tokens) is not None:
+            add_tokens(lambda: most - budget.tokens, f"about {most} tokens are spent, which is max_tokens")
         for room in budget.rooms:
             if room.tokens_left is not None:
-                why = f"with the answer that was coming nothing is left of max_tokens in {room.name}"
-                self._limits.append((int(max(0, room.tokens_left) * BYTES_PER_TOKEN), why))
-        dollars = [
-            (room.usd_left, f"with the answer that was coming nothing is left of max_cost_usd in {room.name}")
-            for room in budget.rooms
-            if room.usd_left is not None
-        ]
-        if budget.max_cost_usd is not None and budget.cost_usd is not None:
-            why = f"with the answer that was coming about {budget.max_cost_usd} USD are spent, which is max_cost_usd"
-            dollars.append((budget.max_cost_usd - budget.cost_usd, why))
+                add_tokens(partial(_tokens_left, room), f"nothing is left of max_tokens in {room.name}")
+        dollars: list[tuple[Callable[[], float], str]] = []
+        for room in budget.rooms:
+            if room.usd_left is not None:
+                dollars.append((partial(_usd_left, room), f"nothing is left of max_cost_usd in {room.name}"))
+        if (usd := budget.max_cost_usd) is not None and budget.cost_usd is not None:
+            why = f"about {usd} USD are spent, which is max_cost_usd"
+            dollars.append((lambda: usd - (budget.cost_usd or 0.0), why))
         # The price of a million tokens: one alone may be too little for a price to tell.
         price = run.agent.cost({"input_tokens": 0, "output_tokens": 1_000_000}, model) if dollars else None
         for left, why in dollars if price else ():
-            tokens_left = max(0.0, left) / (price or 1.0) * 1_000_000
-            self._limits.append((int(tokens_left * BYTES_PER_TOKEN), why))
+            add_tokens(partial(_tokens_for, left, price or 1.0), why)
 
     def take(self, piece: str) -> tuple[str, str | None]:
         """What of a piece there is room for, and why the answer ends here, None when it may go on."""
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
-        limit, why = min(self._limits)
-        left, self._bytes = limit - self._bytes, self._bytes + size
+        left, why = self._own[0] - self.size_bytes, self._own[1]
+        coming = self._run.budget.coming_bytes
+        for bytes_left, shared_why in self._shared:
+            left, why = min((left, why), (int(max(0.0, bytes_left())) - coming, shared_why))
+        self.size_bytes += size
+        self._run.budget.coming_bytes += size
         if size <= left:
             return piece, None
         return piece.encode("utf-8", "surrogatepass")[: max(0, left)].decode("utf-8", "ignore"), why
 
+    def take_event(self, event: wire.StreamEvent) -> str | None:
+        """Why the answer ends with this event, None when there is room for it."""
+        if isinstance(event, wire.TextDelta | wire.ReasoningDelta):
+            return self.take(event.delta)[1]
+        if isinstance(event, wire.ToolCallReady):
+            call = event.tool_call
+            return self.take(f"{call.name}{call.raw_arguments or call.arguments}")[1]
+        return None
 
-def _call_text(call: wire.ToolCall) -> str:
-    """A call as text, to count what it weighs."""
-    return f"{call.name}{call.raw_arguments or call.arguments}"
+    def take_output(self, output: wire.ModelOutput) -> tuple[str, str | None]:
+        """What of a whole answer's text there is room for, and why it is too long, None when it is not."""
+        text, stopped = self.take(output.assistant_text or "")
+        stopped = self.take(output.reasoning or "")[1] or stopped
+        for call in output.tool_calls:
+            stopped = self.take_event(wire.ToolCallReady(call)) or stopped
+        return text, stopped
+
+    def charge(self, usage: Mapping[str, Any] | None, cost_usd: float | None) -> None:
+        """Take into account what the answer took, now that it has ended: an estimate where the endpoint does not say it."""
+        budget = self._run.budget
+        estimated = 0
+        if budget.max_tokens is not None:
+            estimated = estimate_tokens(self._run.view.conversation.size_bytes() + self.size_bytes)
+        budget.charge(usage, cost_usd, estimated)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """The answer is not coming any more."""
+        self._run.budget.coming_bytes -= self.size_bytes
+        self.size_bytes = 0
+
+
+def _tokens_left(room: Room) -> float:
+    return room.tokens_left or 0
+
+
+def _tokens_for(usd_left: Callable[[], float], price: float) -> float:
+    return usd_left() / price * 1_000_000
+
+
+def _usd_left(room: Room) -> float:
+    return room.usd_left or 0.0
 
 
 def _vendor_caller(call: wire.ToolCall) -> Mapping[str, Any] | None:
@@ -227,7 +272,8 @@ class _Answer:
             raise
         reading.value()
         if done:
-            return self._complete(self._fitting(done[0].output or self._output(done[0])))
+            whole_one = done[0].output  # else it was counted piece by piece
+            return self._complete(self._output(done[0]) if whole_one is None else self._fitting(whole_one))
         raise IncompleteResponseError(
             "the model's answer stopped before it was complete: send the prompt again", partial_text="".join(self._text)
         )
@@ -255,7 +301,7 @@ class _Answer:
         elif isinstance(event, wire.ToolCallReady):
             self._first_at = self._first_at or self._clock.monotonic()
             self._calls.append(event.tool_call)
-            _, stopped = self._room.take(_call_text(event.tool_call))
+            stopped = self._room.take_event(event)
         else:
             stopped = None
             if isinstance(event, wire.Retrying):
@@ -265,12 +311,8 @@ class _Answer:
 
     def _fitting(self, output: wire.ModelOutput) -> wire.ModelOutput:
         """The whole answer, when it is no longer than it may be; else what fits is kept as an incomplete message."""
-        if output.assistant_text == "".join(self._text):
-            return output  # it was counted piece by piece
-        room = AnswerRoom(self._run, self._model)
-        text, stopped = room.take(output.assistant_text or "")
-        for part in (output.reasoning or "", *map(_call_text, output.tool_calls)):
-            stopped = stopped or room.take(part)[1]
+        self._room.let_go()
+        text, stopped = self._room.take_output(output)
         if stopped is not None:
             self._text = [text]
             self._cut_usage = output.usage
@@ -356,7 +398,7 @@ class _Answer:
             cost = run.agent.cost(normal, model, output.service_tier)
         if cost is None and model != self._model:  # a gateway may answer under another name than it was asked under
             cost = run.agent.cost(normal, self._model, output.service_tier)
-        run.budget.charge(normal, cost)
+        self._room.charge(normal, cost)
         return ModelResponse(
             step=self._request.step,
             attempt=self._attempt,
@@ -386,8 +428,8 @@ class _Answer:
             kind = error.reason
         spent = normalize_usage(self._cut_usage)
         cost = self._run.agent.cost(spent, self._model)
-        if spent is not None:
-            self._run.budget.charge(spent, cost)
+        if spent is not None or self._room.size_bytes:
+            self._room.charge(spent, 0.0 if spent is None else cost)
         response = ModelResponse(
             step=self._request.step,
             attempt=self._attempt,

@@ -17,7 +17,7 @@ from openagentic_sdk.hooks.engine import HookEngine
 from openagentic_sdk.hooks.models import HookDecision, HookMatcher
 from openagentic_sdk.options import AgentDefinition
 from openagentic_sdk.permissions.gate import PermissionGate
-from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta
+from openagentic_sdk.providers.base import Done, ModelOutput, TextDelta, ToolCall, ToolCallReady
 from openagentic_sdk.sessions.base import SessionStore, SessionWriter
 from openagentic_sdk.sessions.memory import MemorySessionStore
 from openagentic_sdk.tools.base import Tool
@@ -98,6 +98,21 @@ class Model:
             self.stream = work
         else:
             self.complete = work
+
+
+def summarising(work):
+    """A model that calls a tool with a long output until its conversation is full, and does `work` to summarise it."""
+
+    async def stream(*, messages, **_):
+        if messages[-1]["role"] == "user" and messages[-1]["content"] != "go":
+            async for event in work():
+                yield event
+            return
+        yield ToolCallReady(ToolCall(f"call {len(messages)}", "made", {}))
+        yield Done()
+
+    tools = [Made(lambda input: "x" * 3000)]
+    return {"provider": Model(stream), "tools": tools, "max_context_bytes": 8000, "max_steps": 10}
 
 
 CALL = {"tool_calls": [{"name": "made"}]}
@@ -292,14 +307,16 @@ class HangingTest(unittest.IsolatedAsyncioTestCase):
             await stubborn()
 
         for_ever = [silent_stream, empty_stream, unknown_stream, silent]
+        asked = [(work.__name__, {"provider": Model(work)}) for work in for_ever]
+        asked += [(f"{work.__name__} of a summary", summarising(work)) for work in for_ever[:3]]
 
-        async def check(work):
-            options = options_for([], provider=Model(work), timeout_s=LIMIT_S)
+        async def check(name, changes):
+            options = options_for([], **changes, timeout_s=LIMIT_S)
             result = await self.ended_in_time(options)
-            with self.subTest(work.__name__):
+            with self.subTest(name):
                 self.assertEqual(result.stop_reason, "timeout")
 
-        await asyncio.gather(*map(check, for_ever))
+        await asyncio.gather(*(check(*item) for item in asked))
 
     async def check_stores(self):
         """A store that does not answer can promise no result: it is an error in time."""
@@ -382,7 +399,11 @@ class ExitingTest(unittest.IsolatedAsyncioTestCase):
                 raise kind
                 yield
 
-            for changes in ({"provider": Model(exiting)}, {"prompt": prompts()}):
+            async def exiting_stream(kind=kind):
+                raise kind
+                yield
+
+            for changes in ({"provider": Model(exiting)}, {"prompt": prompts()}, summarising(exiting_stream)):
                 prompt = changes.pop("prompt", "go")
                 options = options_for(["done"], **changes)
                 result = await run(prompt=prompt, options=options)
@@ -532,6 +553,50 @@ class LongAnswerTest(unittest.IsolatedAsyncioTestCase):
             with self.subTest(work.__name__):
                 self.assertEqual(result.stop_reason, "budget")
                 self.assertIn(len(result.final_text.encode()), (100_000, 100_001))
+
+    async def test_a_whole_answer_that_only_calls_is_bounded_too(self):
+        async def huge(**_):
+            return ModelOutput("", [ToolCall("call", "made", {"text": "x" * 1_000_000})])
+
+        options = options_for([], provider=Model(huge), tools=[Made(lambda input: "ok")], max_answer_bytes=100_000)
+        result = await run(prompt="go", options=options)
+        self.assertEqual((result.stop_reason, "tool.use" in {event.type for event in result.events}), ("budget", False))
+
+    async def test_a_summary_is_bounded_too(self):
+        async def endless_stream():
+            while True:
+                yield TextDelta("x" * 1000)
+
+        result = await run(
+            prompt="go", options=options_for([], **summarising(endless_stream), max_answer_bytes=100_000)
+        )
+        self.assertEqual((result.stop_reason, result.error_message[:18]), ("budget", "the model's answer"))
+
+    async def test_what_an_endpoint_does_not_count_is_counted_here(self):
+        for usage in (None, {"input_tokens": 0, "output_tokens": 0}, {"input_tokens": -5, "output_tokens": "9"}):
+
+            async def silent(usage=usage, *, messages, **_):
+                call = ToolCall(f"call {len(messages)}", "made", {"text": "x" * 1000})
+                return ModelOutput("", [call], usage=usage)
+
+            options = options_for([], provider=Model(silent), tools=[Made(lambda input: "ok")], max_tokens=3000)
+            result = await run(prompt="go", options=options)
+            with self.subTest(usage=usage):
+                self.assertEqual(result.stop_reason, "budget")
+                self.assertRegex(result.error_message, "about [34]")
+
+    async def test_subagents_that_answer_at_the_same_time_share_what_is_left(self):
+        async def endless_stream(**_):
+            while True:
+                yield TextDelta("x" * 100)
+                await asyncio.sleep(0)
+
+        agents = {"writer": AgentDefinition("writes", "write", provider=Model(endless_stream))}
+        calls = [{"name": "Task", "arguments": {"agent": "writer", "prompt": "go"}} for _ in range(4)]
+        options = options_for([{"tool_calls": calls}, "done"], agents=agents, max_tokens=5000)
+        result = await run(prompt="go", options=options)
+        written = sum(len(event.text) for event in result.events if event.type == "assistant.message")
+        self.assertEqual((result.stop_reason, written < 25_000), ("budget", True))
 
     async def test_a_long_text_is_stored_once_and_given_back_whole(self):
         text = "word " * 600_000
