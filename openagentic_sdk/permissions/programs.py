@@ -357,6 +357,38 @@ _TAKE_PATTERNS = frozenset(
 
 def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
     """What a program reads by its table; None for an option that is not known, or operands with which it does more."""
+    sorted_words = _sorted_words(argv, reader)
+    if sorted_words is None:
+        return None
+    options, operands, values = sorted_words
+    letters = "".join(option[1:] for option in options if option[1] != "-")
+    is_recursive = "--recursive" in options or any(letter in reader.recursive for letter in letters)
+    match argv[0]:
+        case "printf":
+            does_more = _sets_variable(argv)
+        case "strings":
+            does_more = any(word.startswith("@") for word in operands)  # it takes the words of that file
+        case "ls":
+            does_more = is_recursive and "L" in letters
+        case "date":
+            does_more = any(not word.startswith("+") for word in operands)
+        case _:
+            does_more = False
+    if does_more or (reader.most is not None and len(operands) > reader.most):
+        return None
+    recursive = reader.always_recursive or is_recursive
+    if reader.names_only:
+        return Reads((), recursive, tuple(values))
+    # With these, grep and rg have no pattern among their operands.
+    has_pattern = reader.skip and "--files" not in options and "e" not in letters
+    if argv[0] == "[":
+        operands = [word for word in operands if word != "]"]
+    paths = tuple(word for word in operands[reader.skip if has_pattern else 0 :] if word != "-")
+    return Reads(paths or ((".",) if reader.here or recursive else ()), recursive, tuple(values))
+
+
+def _sorted_words(argv: Sequence[str], reader: Reader) -> tuple[list[str], list[str], list[str]] | None:
+    """The options, the operands, and values of options that can be paths; None for an option that is not known."""
     options: list[str] = []
     operands: list[str] = []
     values: list[str] = []
@@ -376,26 +408,7 @@ def _reads(argv: Sequence[str], reader: Reader) -> Reads | None:
         if takes_next:
             value = words.pop(0)
             values += [] if word in _TAKE_PATTERNS else [value]
-    name = argv[0]
-    short = [option for option in options if option[1] != "-"]
-    is_recursive = "--recursive" in options or any(letter in reader.recursive for word in short for letter in word[1:])
-    if (
-        (name == "printf" and _sets_variable(argv))
-        or (name == "strings" and any(word.startswith("@") for word in operands))  # it takes the words of that file
-        or (name == "ls" and is_recursive and any("L" in word for word in short))
-        or (name == "date" and any(not word.startswith("+") for word in operands))
-        or (reader.most is not None and len(operands) > reader.most)
-    ):
-        return None
-    if reader.names_only:
-        return Reads((), reader.always_recursive or is_recursive, tuple(values))
-    # With these, grep and rg have no pattern among their operands.
-    has_pattern = reader.skip and not ("--files" in options or any("e" in word for word in short))
-    if name == "[":
-        operands = [word for word in operands if word != "]"]
-    paths = tuple(word for word in operands[reader.skip if has_pattern else 0 :] if word != "-")
-    recursive = reader.always_recursive or is_recursive
-    return Reads(paths or ((".",) if reader.here or recursive else ()), recursive, tuple(values))
+    return options, operands, values
 
 
 def _takes_next(word: str, reader: Reader) -> bool | None:

@@ -62,22 +62,31 @@ def reach_of(subject: Subject) -> Reach:
     line = subject.line
     if isinstance(line, CommandLine) and not subject.runs_text and not any(_may_reach(c.argv) for c in line.commands):
         return Reach()
-    folders: dict[tuple[str, bool], None] = {}
+    rows = [(argv[0].rpartition("/")[2], argv, cwds) for argv, cwds in _rows(subject)]
+    folders = dict.fromkeys(
+        (folder, name in WRITERS)
+        for name, argv, cwds in rows
+        if _reads_trees(name, argv)
+        for folder in _folders(
+            subject, [w for w in argv[1:] if w not in ("<", ">")], cwds, or_here=name in IMPLICIT_TREES
+        )
+    )
+    endings, words = _unknown_words(subject, rows)
+    return Reach(tuple(folders), tuple(endings), tuple(words))
+
+
+def _unknown_words(
+    subject: Subject, rows: Sequence[tuple[str, Sequence[str], tuple[str, ...]]]
+) -> tuple[dict[tuple[str, bool], None], dict[tuple[str, bool, str], None]]:
+    """How the paths end that only the shell can work out, and the words that may be paths beside such ones."""
     endings: dict[tuple[str, bool], None] = {}
     words: dict[tuple[str, bool, str], None] = {}
-    rows = list(_rows(subject))
     # Behind a cd that only bash can follow, every name may be that of a file anywhere.
-    is_lost = any(argv[0] in ("cd", "pushd") and any(UNKNOWN in word for word in argv) for argv, _ in rows)
-    for argv, cwds in rows:
-        name = argv[0].rpartition("/")[2]
-        writes = name in WRITERS
-        if _reads_trees(name, argv):
-            operands = [word for word in argv[1:] if word not in ("<", ">")]
-            for folder in _folders(subject, operands, cwds, or_here=name in IMPLICIT_TREES):
-                folders[folder, writes] = None
+    is_lost = any(argv[0] in ("cd", "pushd") and any(UNKNOWN in word for word in argv) for _, argv, _ in rows)
+    for name, argv, cwds in rows:
         if name in WRAPPERS and name not in ("xargs", "parallel"):
             continue  # its words are those of the command that it runs, which is a row of its own
-        never = _never_reads(name, argv)
+        writes, never = name in WRITERS, _never_reads(name, argv)
         for before, word in pairwise(argv):
             if UNKNOWN in word and (before in ("<", ">") or not never):
                 endings[word.rpartition(UNKNOWN)[2], writes or before == ">"] = None
@@ -89,7 +98,7 @@ def reach_of(subject: Subject) -> Reach:
             runs = next((inner for inner in inner_commands(argv) if _is_program(inner[0])), None)
             if runs is None or not _never_reads(runs[0], runs):
                 endings["", any(word in WRITERS for word in argv)] = None
-    return Reach(tuple(folders), tuple(endings), tuple(words))
+    return endings, words
 
 
 def _rows(subject: Subject) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
